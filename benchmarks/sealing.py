@@ -168,8 +168,8 @@ def acquainted(neighbours: int) -> list[Envelope]:
     first, *others = ends
     for other in others:
         for one, two in ((first, other), (other, first)):
-            one.meet(Hello(two.me, 1, "up", key=two.exchange.public))
-        other.hear(first.me, first.handover(other.me))
+            one.meet(Hello(two.me, 1, "up", key=two.gossip_step.public))
+        other.receive(first.me, first.handover(other.me))
     return ends
 
 

@@ -141,7 +141,7 @@ class PeerError(RunError):
     absent, gone
         Neighbours that never connected, and those that connected and left.
     refused
-        Reasons for which announcements of neighbours do not count, see :mod:`p2pfl.protocol.refusals`.
+        Reasons for which announcements of neighbours do not count, see :mod:`p2pfl.protocol.membership.refusals`.
     """
 
     def __init__(

@@ -101,7 +101,7 @@ class Death:
         connection, handle, carry_out = peer.connection, peer.connection.handle, peer.connection._carry_out
 
         def handled(event):
-            if peer.name == VICTIM and peer.phase == "learning" and peer.mailbox.exchange[0] == self.round:
+            if peer.name == VICTIM and peer.phase == "learning" and peer.mailbox.gossip_step[0] == self.round:
                 self.events += 1
                 if self.at is not None and self.events > self.at:
                     self.dead = True
@@ -115,7 +115,7 @@ class Death:
             if isinstance(effect, Publish):
                 self.sent[type(effect.message).__name__] += 1
             if isinstance(effect, Decided) and peer.name != VICTIM:
-                self.dropped.setdefault(peer.mailbox.exchange[0], []).append(effect.dropped)
+                self.dropped.setdefault(peer.mailbox.gossip_step[0], []).append(effect.dropped)
             carry_out(effect)
 
         connection.handle, connection._carry_out = handled, carried_out

@@ -94,7 +94,7 @@ HELD: dict[tuple[str, int], str] = {
         peer/test_live.py::test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference_at_both_ends""",
     ("- How often a peer", 1): "peer/test_incarnation.py::test_a_start_is_numbered_by_a_clock_that_is_right",
     ("- The version of p2pfl", 2): """
-        protocol/test_versions.py::test_peers_of_different_releases_learn_together_and_both_report_the_other_once""",
+        protocol/membership/test_versions.py::test_peers_of_different_releases_learn_together_and_both_report_the_other_once""",
     ("- Which peers took part", 2): "privacy/test_release.py::test_the_mass_of_who_sits_out_in_secret_tells_nothing",
     ("- **Poisoned updates.** A peer", 3): "python -m benchmarks.attacks",
     ("- **Settings chosen on the", 1): "advice",
@@ -105,7 +105,7 @@ HELD: dict[tuple[str, int], str] = {
         cli/test_privacy.py::test_masks_that_colluders_could_take_off_a_row_are_said_to_be""",
     ("- **Equivocation.** A peer can", 5): """
         peer/test_liars.py::test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept
-        protocol/test_equivocation.py::test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else""",
+        protocol/incoming/test_equivocation.py::test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else""",
     ("- **Peers that come late", 3): """
         peer/test_churn.py::test_masks_cancel_although_a_neighbour_did_not_hear_us
         peer/test_churn.py::test_the_mean_of_the_rows_is_what_was_released_whoever_did_not_hear_whom""",
@@ -126,8 +126,8 @@ HELD: dict[tuple[str, int], str] = {
         peer/test_forgery.py::test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good
         peer/test_forgery.py::test_a_flood_under_a_neighbours_name_does_not_use_up_what_the_neighbour_may_say""",
     ("- **A peer with one", 4): """
-        protocol/test_pace.py::test_one_neighbour_alone_moves_nobody_by_more_than_a_few_rounds
-        protocol/test_pace.py::test_who_comes_late_begins_where_half_of_its_neighbours_are
+        protocol/timing/test_pace.py::test_one_neighbour_alone_moves_nobody_by_more_than_a_few_rounds
+        protocol/timing/test_pace.py::test_who_comes_late_begins_where_half_of_its_neighbours_are
         peer/test_credentials.py::test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves""",
     ("- **Experiment files run code.**", 4): """
         learning/test_models.py::test_what_is_not_a_class_of_models_is_refused_before_it_is_called""",
@@ -144,7 +144,7 @@ HELD: dict[tuple[str, int], str] = {
     ("Four hospitals want one model", 4): """
         test_protection_page.py::test_the_command_says_of_the_hospitals_what_the_page_quotes""",
     ("`python -m benchmarks.privacy hospitals --seeds", 3): "python -m benchmarks.privacy",
-    ("*Gain* is the accuracy together", 6): "python -m benchmarks.privacy",
+    ("*Gain* is the accuracy together", 5): "python -m benchmarks.privacy",
     ("Rounds, rate, epochs and clip", 5): "python -m benchmarks.privacy",
     ("1. **Which observers matter?** They", 9): """
         audit/test_game.py::test_an_observer_subtracts_what_his_colluders_know

@@ -55,7 +55,7 @@ def forged(data):
 
 
 def handed_over(data):
-    BOB.hear("ada", Key(1, data[:64], have=True, known=False))
+    BOB.receive("ada", Key(1, data[:64], have=True, known=False))
 
 
 def unsigned(data):

@@ -17,21 +17,19 @@ from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKe
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.ledgers.books import Books
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Contribute, Convene, Decide, Heard, Offer, Subscribed
+from p2pfl.protocol.session.events import Contribute, Convene, Decide, Offer, Subscribed
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import (
-    Abort,
     Account,
     Ack,
-    Again,
     Chunk,
     Claim,
     ForOne,
@@ -39,17 +37,15 @@ from p2pfl.protocol.wire.messages import (
     Key,
     Masked,
     Moved,
-    OfTotals,
-    Participants,
     Plain,
     Pulse,
-    RollCall,
-    participants_statement,
 )
 from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.stream import Inbox, Outbox
+from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
 from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.protocol.wire.verdicts import (
     Decision,
@@ -68,6 +64,7 @@ from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.secagg.signing import Seal
 from p2pfl.topology import Topology, complete, metropolis
+from sessions import arrived
 
 SWARM = "run"
 SOURCE = SeededSource(7)
@@ -106,7 +103,7 @@ def acquainted():
     for one, other in itertools.permutations(ends, 2):
         one.meet(hello(other.me))
     for one, other in [*itertools.permutations(ends, 2)] * 2:
-        other.hear(one.me, one.handover(other.me))
+        other.receive(one.me, one.handover(other.me))
     return ends
 
 
@@ -201,7 +198,7 @@ def totalled(middle, upto):
             sender, to, message = queue.pop(0)
             if (sender, to, type(message).__name__) == ("ada", "bob", upto):
                 return sessions["bob"], message
-            ask(to, Heard(sender, message))
+            ask(to, arrived(sender, message, swarm=SWARM))
     return sessions["bob"], None
 
 
@@ -286,7 +283,7 @@ def inbox():
 def books():
     """What bob has applied and masked with ada."""
     made = Books("bob", gossip=["ada"], masks=["ada"])
-    made.begin("ada", life=1, key=KEYS["ada"].public)
+    made.begin("ada", incarnation=1, key=KEYS["ada"].public)
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
         made.apply("ada", (0, step), np.ones(2))
@@ -297,7 +294,7 @@ def books():
 def account():
     statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
     masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
-    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, lives={"bob": 1})
+    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
 
 
 def row_chunk():
@@ -385,7 +382,7 @@ def pretended(message):
 def sealed_for_bob(data):
     """Bytes as ada seals them for bob alone."""
     secret, number = ADA._secrets["bob"][1], next(NUMBERS)
-    key, prefix = ADA._private(secret, "bob", life=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
+    key, prefix = ADA._private(secret, "bob", incarnation=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
     return prefix + key.seal(data, stream=0, sequence=number, header=prefix)
 
 
@@ -394,10 +391,10 @@ def taken(message):
     match message:
         case Hello():
             met = membership("bob")
-            if met.hear(message):
+            if met.receive(message):
                 met.prove(message.peer)
         case Key():
-            BOB.hear("ada", message)
+            BOB.receive("ada", message)
         case Chunk():
             mine = inbox()
             for row in mine.take(message):
@@ -412,7 +409,7 @@ def taken(message):
             mine.ack(head=message.head)
         case Account():
             mine = books()
-            mine.hear("ada", message, life=1, key=KEYS["bob"].public)
+            mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
         case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):
             added(message)
@@ -422,11 +419,11 @@ def added(message):
     """Have bob take a message of a total, of verdicts, or of a secure sum."""
     kind = type(message).__name__
     if isinstance(message, OfVerdicts):
-        voting().hear("ada", message)
+        voting().receive("ada", message)
     elif isinstance(message, OfTotals):
-        totals(kind).hear("ada", message)
+        totals(kind).receive("ada", message)
     else:
-        heard(adding(kind).hear("ada", message))
+        heard(adding(kind).receive("ada", message))
 
 
 def heard(hearing):

@@ -9,9 +9,9 @@ import sys
 import torch
 
 from p2pfl.peer.connection import Connection
-from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Deliver
 from p2pfl.protocol.session.events import Close, Expect, Gather, Offer, Open
 from p2pfl.protocol.session.session import Session
@@ -69,10 +69,10 @@ async def reliable(url, count):
         print("ready", flush=True)
         await end.ask(Gather(quorum=1.0, within=20.0))
         for round in range(count):
-            end.tell(Open((round, 0), ("ada",), since=0))
+            end.submit(Open((round, 0), ("ada",), since=0))
             answer = await end.ask(Expect("ada"))
             seen += int(isinstance(answer, Deliver) and answer.model.row[0] == round)
-            end.tell(Close())
+            end.submit(Close())
         await end.leave()
         end.close()
     print(seen, flush=True)

@@ -2,16 +2,17 @@
 
 import torch
 
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.ledgers.books import Books, heaviest
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Begin, Heard, Offer, Open, Stored
+from p2pfl.protocol.session.events import Begin, Offer, Open, Received, Stored
 from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Chunk, Hello, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import Codec, root_of
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")
@@ -35,9 +36,14 @@ def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False,
     )
 
 
+def arrived(sender, message, *, state=False, swarm="s"):
+    """The arrival of a message, which nobody has sealed, from a peer; ``state`` marks its retained announcement."""
+    return Received(f"{root_of(swarm)}/{sender}/{'state' if state else 'account'}", encode(message))
+
+
 def announced(name, status="up", *, life=LIFE, **given):
     """What the broker retains of a peer."""
-    return Heard(name, Hello(name, life, status, **given), state=True)
+    return arrived(name, Hello(name, life, status, **given), state=True)
 
 
 def met(name="ada", *, others=("bob", "eve"), first=0, **given):
@@ -51,7 +57,7 @@ def met(name="ada", *, others=("bob", "eve"), first=0, **given):
 
 
 def heartbeat(name, *, life=LIFE, round=0, step=0, first=0, tail=0, head=0, waiting=False):
-    return Heard(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
+    return arrived(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
 
 
 def model(round=0, *, value=1.0, length=LENGTH):
@@ -65,7 +71,7 @@ def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, s
     total, offset = cut.left, 0
     found = []
     for number, piece in enumerate(cut, start=sequence):
-        found.append(Heard(name, Chunk(life, 0, number, sequence, offset, total, memoryview(bytes(piece)))))
+        found.append(arrived(name, Chunk(life, 0, number, sequence, offset, total, memoryview(bytes(piece)))))
         offset += len(piece)
     return found
 

@@ -61,7 +61,7 @@ def test_with_nobody_missing_it_is_the_usual_graph_of_the_usual_weights_bit_for_
 @pytest.mark.parametrize(("n", "degree"), [(5, 2), (6, 4), (16, 4), (40, 6)])
 def test_random_cycles_are_a_regular_graph_where_a_hundred_draws_find_one(n, degree):
     whole = healing("random_regular", peers=n, seed=1, degree=degree).whole
-    assert {len(whole.hears(peer)) for peer in whole.peers} == {degree}
+    assert {len(whole.senders(peer)) for peer in whole.peers} == {degree}
 
 
 def test_random_cycles_are_drawn_by_key():
@@ -97,7 +97,7 @@ def test_fewer_hops_take_turns_in_the_period_of_the_whole():
     left = healer.over(("peer1", "peer2", "peer3"))  # of 1 and 2
     assert isinstance(left, Schedule)
     assert left.period == healer.whole.period == 4
-    assert [left.at(phase).heard_by("peer1") for phase in range(4)] == [("peer2",), ("peer3",), ("peer2",), ("peer3",)]
+    assert [left.at(phase).receivers("peer1") for phase in range(4)] == [("peer2",), ("peer3",), ("peer2",), ("peer3",)]
 
 
 # Invariant: whoever is left.
@@ -120,7 +120,7 @@ def test_one_loss_changes_only_edges_that_reach_it_or_span_it(data):
     gone = data.draw(st.sampled_from(sorted(there)))
     before, after = healer.over(there), healer.over(there - {gone})
     lost = {edge for edge in before.edges if gone in edge}
-    degree = max(len(healer.whole.hears(peer)) for peer in healer.peers)
+    degree = max(len(healer.whole.senders(peer)) for peer in healer.peers)
     assert set(before.edges) - lost <= set(after.edges)
     assert len(set(before.edges) ^ set(after.edges)) <= 3 * (degree + degree % 2) // 2
 

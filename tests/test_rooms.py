@@ -13,6 +13,7 @@ ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "lazily": set(),
+    "texts": set(),
     "traits": set(),
     "process": set(),
     "draws": set(),
@@ -20,7 +21,7 @@ ROOMS = {
     "rows": {"errors", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
-    "data": {"errors", "rows"},
+    "data": {"errors", "texts", "rows"},
     "identity": {"errors", "files"},
     "learning": {"errors", "process", "traits", "rows", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
@@ -48,6 +49,7 @@ ROOMS = {
     },
     "report": {
         "errors",
+        "texts",
         "files",
         "process",
         "rows",
@@ -66,7 +68,21 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
+ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
+ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
+
+PROTOCOL = {
+    "wire": set(),
+    "timing": {"wire"},
+    "ledgers": {"wire"},
+    "agreement": {"wire"},
+    "incoming": {"wire", "ledgers", "agreement"},
+    "membership": {"wire", "timing"},
+    "totals": {"wire"},
+    "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
+}
+"""The folders of ``protocol``, as its docstring draws them, and which others each may import."""
 
 PURE = {
     "draws",
@@ -85,9 +101,22 @@ PURE = {
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
+    "msgspec": (
+        "protocol/",
+        "experiment/",
+        "report/",
+        "peer/",
+        "algorithms/",
+        "virtual/",
+        "inference/",
+        "sweep/",
+        "watch/",
+    ),
+    "starlette": "watch/",
+    "uvicorn": "watch/",
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
+    "tensorboardX": "report/tensorboard.py",
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
@@ -128,6 +157,18 @@ def test_imports_run_downward_only(path):
     assert used - {here, "lazily"} <= ROOMS[here]
 
 
+@pytest.mark.parametrize("folder", PROTOCOL)
+def test_folders_of_the_protocol_import_downward_only(folder):
+    names = {name for path in sorted((PACKAGE / "protocol" / folder).glob("*.py")) for name in imports(path)}
+    used = {name.split(".")[2] for name in names if name.startswith("p2pfl.protocol.")}
+    assert used - {folder} <= PROTOCOL[folder]
+
+
+def test_every_folder_of_the_protocol_is_in_the_table():
+    assert {path.parent.name for path in (PACKAGE / "protocol").glob("*/*.py")} == {*PROTOCOL}
+    assert [path.name for path in (PACKAGE / "protocol").glob("*.py")] == ["__init__.py"]
+
+
 @pytest.mark.parametrize("path", [path for path in files() if room(path) in PURE], ids=lambda path: path.stem)
 def test_pure_rooms_know_no_clock_loop_or_environment(path):
     assert not {name.split(".")[0] for name in imports(path)} & SHELL
@@ -152,6 +193,16 @@ def test_no_files_lean_on_each_other_in_a_circle():
         (name, used) for name, path in names.items() if path.stem != "__init__" for used in imports(path) & {*names}
     )
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+
+
+MANY = 15
+"""Files that a folder may have side by side."""
+
+
+@pytest.mark.parametrize("folder", ["cli", "report", "sweep", "inference", "data", "learning"])
+def test_a_folder_has_few_files_side_by_side(folder):
+    folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
+    assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}
 
 
 def test_every_room_is_in_the_table():

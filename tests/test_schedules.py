@@ -57,7 +57,7 @@ def test_base_graphs_take_as_many_exchanges_as_published(k, n, length):
     schedule = graphs.base(n, degree=k)
     assert schedule.period == length
     assert abs(product(schedule) - 1 / n).max() < 1e-15
-    assert max(len(topology.hears(peer)) for topology in schedule.topologies for peer in schedule.peers) <= k
+    assert max(len(topology.senders(peer)) for topology in schedule.topologies for peer in schedule.peers) <= k
     assert graphs.contraction([graphs.natural(topology) for topology in schedule.topologies]) < 1e-15
 
 
@@ -165,15 +165,15 @@ def test_clusters_agree_with_each_other_and_keep_the_mean(n, clusters, every, in
 def test_epidemic_peers_push_to_as_many_others_as_asked_for(n, data):
     degree, seed = data.draw(st.integers(1, n - 1)), data.draw(st.integers(0, 99))
     for topology in graphs.epidemic_local(n, degree=degree, period=3, seed=seed).topologies:
-        assert {len(topology.heard_by(peer)) for peer in topology.peers} == {degree}
+        assert {len(topology.receivers(peer)) for peer in topology.peers} == {degree}
         weights = graphs.natural(topology)
         assert weights.keeps_consensus
         for peer in topology.peers:
-            heard = topology.hears(peer)
+            heard = topology.senders(peer)
             assert weights.row(peer) == pytest.approx(dict.fromkeys([peer, *heard], 1 / (1 + len(heard))))
     if n * degree % 2 == 0:
         for topology in graphs.epidemic_oracle(n, degree=degree, period=3, seed=seed).topologies:
-            assert {len(topology.hears(peer)) for peer in topology.peers} == {degree}
+            assert {len(topology.senders(peer)) for peer in topology.peers} == {degree}
 
 
 @holds_for(st.integers(2, 40))
@@ -200,8 +200,8 @@ def test_a_schedule_knows_the_union_of_its_exchanges(pairs, ways):
     schedule = Schedule(tuple(Topology(peers, topology.edges, directed=way) for way in ways))
     for peer in schedule.peers:
         each = [schedule.at(exchange) for exchange in range(schedule.period)]
-        assert set(schedule.hears(peer)) == {other for t in each for other in t.hears(peer)}
-        assert set(schedule.heard_by(peer)) == {other for t in each for other in t.heard_by(peer)}
+        assert set(schedule.senders(peer)) == {other for t in each for other in t.senders(peer)}
+        assert set(schedule.receivers(peer)) == {other for t in each for other in t.receivers(peer)}
         assert schedule.neighbours(peer) == topology.neighbours(peer)
 
 

@@ -109,9 +109,13 @@ def test_builders_number_peers_to_equal_width():
         == Topology(("peer0",), ())
     )
     assert graphs.ring(2) == graphs.path(2) == graphs.torus(1, 2) == Topology(("peer0", "peer1"), (("peer0", "peer1"),))
-    assert graphs.exponential(5).hears("peer0") == ("peer1", "peer3", "peer4")
-    assert graphs.exponential(5).heard_by("peer0") == ("peer1", "peer2", "peer4")
-    assert [t.hears("peer0") for t in graphs.one_peer_exponential(8).topologies] == [("peer7",), ("peer6",), ("peer4",)]
+    assert graphs.exponential(5).senders("peer0") == ("peer1", "peer3", "peer4")
+    assert graphs.exponential(5).receivers("peer0") == ("peer1", "peer2", "peer4")
+    assert [t.senders("peer0") for t in graphs.one_peer_exponential(8).topologies] == [
+        ("peer7",),
+        ("peer6",),
+        ("peer4",),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +202,7 @@ def test_weights_are_symmetric_doubly_stochastic_and_as_sparse_as_the_graph(topo
     np.testing.assert_array_equal((matrix - np.diag(matrix.diagonal())) > 0, edges > 0)
     assert graphs.contraction([weights]) < 1
     for row, peer in enumerate(topology.peers):
-        assert tuple(weights.row(peer)) == tuple(sorted((peer, *topology.hears(peer))))
+        assert tuple(weights.row(peer)) == tuple(sorted((peer, *topology.senders(peer))))
         assert list(weights.row(peer).values()) == matrix[row][matrix[row] > 0].tolist()
 
 
@@ -210,7 +214,7 @@ def test_no_listener_hears_two_peers_of_one_turn_nor_while_it_sends(topology, di
     turns = graphs.turns(topology)
     assert tuple(turns) == topology.peers
     for listener in topology.peers:
-        at_once = [turns[peer] for peer in (listener, *topology.hears(listener))]
+        at_once = [turns[peer] for peer in (listener, *topology.senders(listener))]
         assert len(set(at_once)) == len(at_once)
 
 
@@ -235,7 +239,7 @@ def test_random_builders_give_what_their_name_says(n):
     for topology in (regular, dense_regular, world, graph):
         assert len(topology.peers) == n
         graphs.check_connected(topology)
-    assert {len(regular.hears(peer)) for peer in regular.peers} == {4}
+    assert {len(regular.senders(peer)) for peer in regular.peers} == {4}
     assert dense_regular == graphs.complete(n)
     assert len(world.edges) == 2 * n
     assert graphs.small_world(n, degree=2, rewire=0, seed=2) == graphs.ring(n)
@@ -248,7 +252,7 @@ def test_random_builders_give_what_their_name_says(n):
 def test_diameter_and_adjacency_agree_with_networkx(topology):
     graph = topology.to_graph()
     assert graphs.diameter(topology) == nx.diameter(graph)
-    assert all(list(topology.hears(peer)) == sorted(graph[peer]) for peer in topology.peers)
+    assert all(list(topology.senders(peer)) == sorted(graph[peer]) for peer in topology.peers)
 
 
 @holds_for(st.lists(connected_graphs(), min_size=1, max_size=3))

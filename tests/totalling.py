@@ -4,16 +4,18 @@ from collections import Counter, deque
 
 import numpy as np
 
-from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
-from p2pfl.protocol.session.events import Begin, Convene, Heard, Subscribed, Tick
+from p2pfl.protocol.session.events import Begin, Convene, Subscribed, Tick
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Hello, OfTotals, Pulse
+from p2pfl.protocol.wire.messages import Hello, Pulse
 from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.totals import OfTotals
+from sessions import arrived
 
 PATIENCE = 10.0
 ANSWERS = Convened | Totalled | Unfinished
@@ -32,7 +34,7 @@ class Swarm:
         self.dead, self.gone = set(), set()
         for peer in graph.peers:
             for other in graph.neighbours(peer):
-                self.tell(peer, Heard(other, Hello(other, 1, "up"), state=True))
+                self.tell(peer, arrived(other, Hello(other, 1, "up"), state=True))
             self.tell(peer, Begin(0))
 
     def _session(self, peer, patience):
@@ -70,7 +72,7 @@ class Swarm:
         while self.queue:
             sender, to, message = self.queue.popleft()
             if not lose():
-                self.tell(to, Heard(sender, message))
+                self.tell(to, arrived(sender, message))
 
     def later(self, seconds):
         """Let time pass, in which the living send heartbeats."""
@@ -78,14 +80,14 @@ class Swarm:
         for peer in self.graph.peers:
             for other in self.graph.neighbours(peer):
                 if other not in self.dead | self.gone:
-                    self.tell(peer, Heard(other, Pulse(1, 0, 0, 0, first=0)))
+                    self.tell(peer, arrived(other, Pulse(1, 0, 0, 0, first=0)))
             self.tell(peer, Tick())
 
     def kill(self, peer, *, noticed=False):
         self.dead.add(peer)
         self.queue = deque(each for each in self.queue if each[1] != peer)
         for other in self.graph.neighbours(peer) if noticed else ():
-            self.tell(other, Heard(peer, Hello(peer, 1, "left"), state=True))
+            self.tell(other, arrived(peer, Hello(peer, 1, "left"), state=True))
 
     def give_up(self):
         """Let those say goodbye whose attempt has failed: with masks nobody begins another."""
@@ -93,7 +95,7 @@ class Swarm:
             if isinstance(answer, Unfinished):
                 self.gone.add(peer)
                 for other in self.graph.neighbours(peer):
-                    self.tell(other, Heard(peer, Hello(peer, 1, "left"), state=True))
+                    self.tell(other, arrived(peer, Hello(peer, 1, "left"), state=True))
 
     def last(self):
         return {

@@ -17,7 +17,7 @@ TESTS = (
     "tests/peer/test_security.py",
     "tests/peer/test_liars.py",
     "tests/peer/test_insider.py",
-    "tests/protocol/test_rate_limit.py",
+    "tests/protocol/incoming/test_rate_limit.py",
 )
 
 

@@ -149,7 +149,7 @@ class Nursery:
         until = time.perf_counter() + seconds
         while (self._pipes or self._due) and (left := until - time.perf_counter()) > 0:
             for pipe in wait(list(self._pipes), timeout=min(left, LOOK if self._due else left)):
-                if isinstance(pipe, Connection) and not self._hear(pipe):
+                if isinstance(pipe, Connection) and not self._receive(pipe):
                     self._ended(pipe)
             for name in [name for name, due in self._due.items() if due <= time.perf_counter()]:
                 del self._due[name]
@@ -191,7 +191,7 @@ class Nursery:
         """The last that a peer has ended; -1 before."""
         return max((at for who, at in self.records if who == name), default=-1)
 
-    def _hear(self, pipe: Connection) -> bool:
+    def _receive(self, pipe: Connection) -> bool:
         try:
             event = pipe.recv()
         except (EOFError, ConnectionResetError):
@@ -219,7 +219,7 @@ class Nursery:
         self.records[record.peer, record.round] = record
 
     def _drain(self, pipe: Connection) -> None:
-        while pipe.poll() and self._hear(pipe):
+        while pipe.poll() and self._receive(pipe):
             pass
         del self._pipes[pipe]
         pipe.close()

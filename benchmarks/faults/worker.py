@@ -60,8 +60,8 @@ def main(life: Life, pipe: Connection) -> None:
         resolved = plan(check(life.table), only=[life.name])
         resolved = replace(resolved, learner=Timed(resolved.learner, takes=lambda *_: life.takes, spend=time.sleep))
         owned = Credentials(Identity.load(folder / "keys" / f"{life.name}.pem"), Roster(life.roster))
-        former = earlier(folder, life.name, tell=pipe.send) if life.again else None
-        errand = live(resolved, life.name, urls=life.urls, folder=folder, owned=owned, tell=pipe.send, former=former)
+        former = earlier(folder, life.name, notify=pipe.send) if life.again else None
+        errand = live(resolved, life.name, urls=life.urls, folder=folder, owned=owned, notify=pipe.send, former=former)
         asyncio.run(errand)
     except P2PFLError as error:
         pipe.send(Failed(life.name, str(error), error.status))

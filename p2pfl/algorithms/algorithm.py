@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.neighbourhood import Neighbourhood, Public, checked, derived
-from p2pfl.rows import Rows, norms
+from p2pfl.rows import Rows, norms, placed
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
         def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
-            here = present.to(after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
+            here = placed(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}

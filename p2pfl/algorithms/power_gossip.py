@@ -15,8 +15,8 @@ from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
-from p2pfl.neighbourhood import Heard, Neighbourhood, Released
-from p2pfl.rows import Layout, Rows, draw
+from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
+from p2pfl.rows import Layout, Rows, draw, placed
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 from p2pfl.traits import Traits
 
@@ -147,19 +147,19 @@ class PowerGossip:
         along = self._orthonormal(net.peers, found, number=number)  # [R, D, m, r] each
         products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
         own = torch.cat([found[..., :0], *products], dim=-1)  # [R, D, L]
-        heard = await net.hear(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
+        heard = await net.receive(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
         others = heard.sender != heard.listener  # [E]
         listener, sender, slot, back = slots(graph, net.peers, heard)  # [E] each
         theirs, told, whole = heard.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
         alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
         gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
         pulls = torch.zeros_like(own)  # [R, D, L]
-        weights = heard.weights[others].to(rows).unsqueeze(-1)  # [E, 1]
+        weights = placed(heard.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
         pulls[listener, slot] = weights * gap
         moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
         vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
         fresh = torch.zeros_like(found)
-        fresh[listener, slot, : own.shape[-1]] = gap * _signs(graph, net.peers, heard).to(gap)
+        fresh[listener, slot, : own.shape[-1]] = gap * placed(_signs(graph, net.peers, heard), gap.device).to(gap)
         after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
 
@@ -212,9 +212,9 @@ class PowerGossip:
         parts = self._parts(found, odd=not odd)  # views
         cold = (
             torch.stack([~part.flatten(2).any(-1) for part in parts]) if parts else found.new_zeros(0, *found.shape[:2])
-        )
+        ).cpu()  # [M, R, D]
         for row, peer in enumerate(peers):
-            for place, other in enumerate(graph.hears(peer)):
+            for place, other in enumerate(graph.senders(peer)):
                 if cold[:, row, place].any():
                     low, high = sorted((peer, other))
                     drawn = draw(self.seed, "power gossip", f"{low} {high}", number).standard_normal(found.shape[-1])
@@ -222,9 +222,9 @@ class PowerGossip:
                     for part, new, missing in zip(parts, fresh, cold[:, row, place].tolist(), strict=True):
                         if missing:
                             part[row, place] = new[0, 0]
-        real = torch.tensor([[float(d < len(graph.hears(peer))) for d in range(found.shape[1])] for peer in peers])
+        real = torch.tensor([[float(d < len(graph.senders(peer))) for d in range(found.shape[1])] for peer in peers])
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
-        return [(each * real.to(each)[..., None, None]).to(found) for each in wide]
+        return [(each * placed(real, each.device).to(each)[..., None, None]).to(found) for each in wide]
 
 
 def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
@@ -238,7 +238,7 @@ def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
     return products.transpose(1, 2).flatten(2) @ along.transpose(1, 2).flatten(2).mT
 
 
-def _signs(graph: Topology, peers: tuple[str, ...], heard: Heard) -> torch.Tensor:
+def _signs(graph: Topology, peers: tuple[str, ...], heard: ReceivedModels) -> torch.Tensor:
     """Return 1 where the receiver precedes the sender, else -1, ``[E, 1]``, so both ends keep one direction."""
     place = {peer: number for number, peer in enumerate(graph.peers)}
     pairs = zip(heard.listener.tolist(), heard.sender.tolist(), heard.sender.ne(heard.listener).tolist(), strict=True)

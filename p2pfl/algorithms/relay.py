@@ -121,13 +121,13 @@ async def relay(
     own = torch.cat([values, values.new_ones(len(values), 1)], dim=-1)  # [R, P + 1]
     received, sent, included = _memory(before, own, width(tree), round=round)
     total = own + received.sum(dim=1)  # [R, P + 1]
-    heard = await net.hear(Released(torch.cat([total, included], dim=-1)))  # [R, P + 1 + D]
+    heard = await net.receive(Released(torch.cat([total, included], dim=-1)))  # [R, P + 1 + D]
     listener, sender, slot, back = slots(tree, net.peers, heard)  # [E] each
     came, flags = heard.rows[sender].tensor_split([own.shape[-1]], dim=-1)  # [E, P + 1], [E, D]
     had = flags.gather(1, back.unsqueeze(-1))  # [E, 1]: whether what the listener told is in it
     fresh, told = torch.zeros_like(received), torch.zeros_like(included)
     fresh[listener, slot] = came - had * sent[listener, slot]
-    told[listener, slot] = 1.0
+    told.index_put_((listener, slot), told.new_ones(()))  # a number of the CPU would be waited for
     now = torch.full((len(values), 1), round, device=values.device)  # [R, 1]
     relayed = {"received": fresh, "sent": total.unsqueeze(1) - received, "included": told, "round": now}
     return own + fresh.sum(dim=1), relayed

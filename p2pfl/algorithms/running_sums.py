@@ -12,7 +12,7 @@ from p2pfl.algorithms.push import lengthened
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Layout
+from p2pfl.rows import Layout, placed
 from p2pfl.topology import UNBOUND, Schedule, Topology
 from p2pfl.traits import Traits
 
@@ -100,11 +100,12 @@ class RobustSGP:
         masses = extra.get("mass", zeros[:, 0, :1] + 1.0)  # [R, 1]
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
-        parts = masses.new_tensor([[1.0 + len(graph.heard_by(peer))] for peer in net.peers])  # [R, 1]
+        pieces = [[1.0 + len(graph.receivers(peer))] for peer in net.peers]
+        parts = placed(torch.tensor(pieces, dtype=masses.dtype), masses.device)  # [R, 1]
         share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]
         total = extra.get("total", zeros[:, 0]) + share  # [R, P + 1]
         seen = extra.get("seen", zeros).clone()  # [R, D, P + 1]
-        heard = await net.hear(Released(total))
+        heard = await net.receive(Released(total))
         listener, sender, slot, _ = slots(graph, net.peers, heard)  # [E] each
         came = heard.rows[sender]  # [E, P + 1]
         share.index_add_(0, listener, came - seen[listener, slot])
@@ -143,10 +144,10 @@ class RobustSGP:
         graph, extra = self.topology.at(0), state.extra
         given = state.rows.new_zeros(len(peers), state.rows.shape[-1] + 1, dtype=torch.float64)  # [R, P + 1]
         for index, peer in enumerate(peers if extra else ()):
-            if to in graph.heard_by(peer):
+            if to in graph.receivers(peer):
                 given[index] += extra["total"][index]
-            if to in graph.hears(peer):
-                given[index] -= extra["seen"][index, graph.hears(peer).index(to)]
+            if to in graph.senders(peer):
+                given[index] -= extra["seen"][index, graph.senders(peer).index(to)]
         return given
 
 

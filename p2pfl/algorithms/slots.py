@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import torch
 
-from p2pfl.neighbourhood import Heard
+from p2pfl.neighbourhood import ReceivedModels
+from p2pfl.rows import placed
 from p2pfl.topology import Topology
 
 
 def width(topology: Topology) -> int:
     """Return D, the number of places that a receiver needs: the largest number of peers from which one receives."""
-    return max(len(topology.hears(peer)) for peer in topology.peers)
+    return max(len(topology.senders(peer)) for peer in topology.peers)
 
 
 def slots(
-    topology: Topology, peers: tuple[str, ...], heard: Heard
+    topology: Topology, peers: tuple[str, ...], heard: ReceivedModels
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Assign the received models to places.
 
@@ -30,25 +31,27 @@ def slots(
     Returns
     -------
     listener, sender, slot, back
-        ``[E]`` each, without the peers' own models: indices into the R receivers and into ``heard.rows``;
-        the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way edge).
+        ``[E]`` each on the device of the models, without the peers' own ones: indices into the R receivers and into
+        ``heard.rows``; the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way
+        edge).
 
     Examples
     --------
     >>> from p2pfl.topology import path
     >>> one = torch.ones(3)
-    >>> both = Heard(torch.eye(3), torch.tensor([0, 0, 0]), torch.arange(3), one, ("peer1", "peer0", "peer2"))
+    >>> both = ReceivedModels(torch.eye(3), torch.tensor([0, 0, 0]), torch.arange(3), one, ("peer1", "peer0", "peer2"))
     >>> [each.tolist() for each in slots(path(4), ("peer1",), both)]
     [[0, 0], [1, 2], [0, 1], [0, 0]]
     """
     place = {
-        peer: {sender: number for number, sender in enumerate(topology.hears(peer))} for peer in {*peers, *heard.peers}
+        peer: {sender: number for number, sender in enumerate(topology.senders(peer))}
+        for peer in {*peers, *heard.peers}
     }
     edges = []
     for listener, sender in zip(heard.listener.tolist(), heard.sender.tolist(), strict=True):
         me, other = peers[listener], heard.peers[sender]
         if me != other:
             edges.append((listener, sender, place[me][other], place[other].get(me, -1)))
-    numbers = torch.tensor(edges, dtype=torch.int64).reshape(-1, 4)  # [E, 4]
+    numbers = placed(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), heard.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back

@@ -13,7 +13,8 @@ import torch
 from msgspec import Meta
 
 from p2pfl.data.description import Field
-from p2pfl.errors import InputError, ModelError
+from p2pfl.data.tables.reading import MISSING
+from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -40,6 +41,13 @@ class Column(msgspec.Struct, frozen=True):
     integer: bool = False
 
 
+class Cells(msgspec.Struct, frozen=True):
+    """How the text of a cell is read, as in :class:`p2pfl.data.description.Cells`."""
+
+    missing: tuple[str, ...] = tuple(sorted(MISSING))
+    stripped: bool = True
+
+
 class Inputs(msgspec.Struct, frozen=True):
     """What becomes the input of the model."""
 
@@ -48,6 +56,7 @@ class Inputs(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...] | None
     mean: Numbers
     deviation: Numbers
+    cells: Cells | None = None
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -97,6 +106,11 @@ class SavedModel:
         """Names of the classes; their positions where they have no names."""
         outputs = self.about.outputs
         return tuple(map(str, outputs.class_names or range(outputs.classes or 0)))
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """What stands for a missing cell, in lower case."""
+        return frozenset((self.about.inputs.cells or Cells()).missing)
 
 
 def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> SavedModel:
@@ -162,9 +176,18 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
             "model on tables"
         )
-    fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+    try:
+        fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+        Field(about.outputs.target or "target", tuple(map(str, about.outputs.class_names or ())))  # names are shown
+    except DataError as error:
+        raise InputError(f"{path}: {error}") from None
     width = sum(1 if field.levels is None else len(field.levels) for field in fields)
     sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
+    if about.inputs.cells is not None and not about.inputs.cells.stripped:
+        raise InputError(
+            f"{path} does not strip white space around cells, which this release always does; use the release of p2pfl "
+            "that wrote it"
+        )
     if about.inputs.shape != (width,) or any(size != width for size in sizes):
         raise InputError(f"{path} contradicts itself on its {width} inputs; save the model again")
     for field in fields:

@@ -17,7 +17,7 @@ from p2pfl.learning.learner import (
 )
 from p2pfl.learning.models import build
 from p2pfl.learning.stragglers import straggles
-from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.learning.torch_learner import TorchLearner, home
 
 __all__ = [
     "Adjustable",
@@ -34,6 +34,7 @@ __all__ = [
     "Sloping",
     "TorchLearner",
     "build",
+    "home",
     "learner_traits",
     "straggles",
 ]

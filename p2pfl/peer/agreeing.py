@@ -36,14 +36,14 @@ class Agreeing:
         return self.agreement.opening
 
     async def open(self, net: LiveNeighbourhood, *, first: int, earlier: Statistics | None) -> tuple[Plan, Statistics]:
-        """Scale the features as all do: as agreed now, or as an earlier life did.
+        """Scale the features as all do: as agreed now, or as an earlier incarnation did.
 
         Parameters
         ----------
         first
-            With which round this life begins.
+            With which round this incarnation begins.
         earlier
-            What an earlier life had agreed on.
+            What an earlier incarnation had agreed on.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class Agreeing:
         net: Callable[[], LiveNeighbourhood],
         state: State,
         *,
-        tell: Callable[[Notice], None],
+        notify: Callable[[Notice], None],
     ) -> tuple[State, dict[str, float] | None]:
         """Return the one model and its scores: the peer's own model and no scores where peers are missing.
 
@@ -86,13 +86,13 @@ class Agreeing:
             in the second one is in the first one.
         state
             State of the peer after the last round.
-        tell
+        notify
             Function that takes notices.
         """
         try:
             state = await self.agreement.settle(net(), state)
         except (LostError, InputError) as error:
-            tell(ConsensusUnknown(peer=self.name, message=str(error)))
+            notify(ConsensusUnknown(peer=self.name, message=str(error)))
             return state, None
         scored = await asyncio.to_thread(self.plan.learner.evaluate, state.rows, peers=(self.name,))
         if not scored or not self.agreement.scored:
@@ -101,5 +101,5 @@ class Agreeing:
         try:
             return state, await self.agreement.score(net(), scored, counts)
         except (LostError, PrivacyError) as error:
-            tell(CommonScoresUnknown(peer=self.name, message=str(error)))
+            notify(CommonScoresUnknown(peer=self.name, message=str(error)))
             return state, None

@@ -99,7 +99,7 @@ class Connection:
         if leaving in self._asked:
             raise RunError(f"one thing is asked for at a time, and {request} came while another had no answer")
         self._stores = 0
-        answer = self.tell(request)
+        answer = self.submit(request)
         stores, self._stores = self._stores, None
         if answer is not None:
             return answer
@@ -112,7 +112,7 @@ class Connection:
         finally:
             del self._asked[leaving]
 
-    def tell(self, request: Request) -> Answer | None:
+    def submit(self, request: Request) -> Answer | None:
         """Pass a request to the session; return the answer if there is one at once."""
         self._answer = None
         self.handle(request)
@@ -296,7 +296,7 @@ class Connection:
         assert self.adding is not None, "a session hands on messages of sums only if there are any"  # noqa: S101
         kind, sender = type(effect.message).__name__, effect.sender
         try:
-            answers = tuple(await self.adding.hear(sender, effect.message))
+            answers = tuple(await self.adding.receive(sender, effect.message))
         except DecodeError:
             return events.Summed(sender, kind, None, lied=sender in self.adding.giving.proofs)
         return events.Summed(sender, kind, answers)

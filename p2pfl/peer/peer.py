@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self
-
-import torch
+from typing import Any, Self
 
 import p2pfl
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, beside_of, learn, start
+from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, ExperimentError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
@@ -24,54 +22,40 @@ from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.composed import composed
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.ending import reason_of, remaining, vanished
 from p2pfl.peer.joining.arriving import Arriving, Resting
 from p2pfl.peer.joining.introductions import Introductions, exclusion
 from p2pfl.peer.joining.resuming import gathered, rest, resumed
+from p2pfl.peer.joining.sessions import membership_of, session_for
 from p2pfl.peer.masking.alarming import Alarms
 from p2pfl.peer.masking.hiding import Hiding
 from p2pfl.peer.masking.paying import paid
-from p2pfl.peer.masking.settling import Cover, kept_by, shifted
-from p2pfl.peer.masking.unsettled import bereft, left_open, unsettled
+from p2pfl.peer.masking.settling import Cover, shifted
+from p2pfl.peer.masking.unsettled import bereft, left_open
 from p2pfl.peer.neighbourhoods.adding import Adding, adding
 from p2pfl.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
+from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Repeating, Totalling
 from p2pfl.peer.updates import Progress
-from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.mailbox import Mailbox, Newest
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.plausible import AFTER
+from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.protocol.session import events
-from p2pfl.protocol.session.effects import Play, Vanished
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Hello
-from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
-from p2pfl.report.notices.masses import given
 from p2pfl.report.results import BudgetStop, Unsettled
-from p2pfl.report.summary import assess
-from p2pfl.secagg.in_process import partners
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
-
-
-def _check_decidable(plan: Plan, session: Session) -> None:
-    """Refuse to decide which releases of a round count if the peer could not take one back."""
-    if plan.decided and not session.books.conserving:
-        raise ExperimentError(
-            "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
-            "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
-        )
 
 
 def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
@@ -81,13 +65,6 @@ def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
             "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
             "could vote twice; give Peer a store, or leave privacy.departures out"
         )
-
-
-def _reason(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
-    """Return why a peer stops learning."""
-    if isinstance(error, UndecidedError):
-        return "undecided"
-    return "budget" if isinstance(error, BudgetError) else "partners"
 
 
 class Peer:
@@ -109,7 +86,7 @@ class Peer:
     source
         Of keys and private noise; the operating system's secrets by default.
     identity, trust
-        Its own key pair, and what decides whose key is whose. By default an identity for this life
+        Its own key pair, and what decides whose key is whose. By default an identity for this incarnation
         alone, and trust on first use.
     incarnation
         A number above that of the peer's last start, see :mod:`p2pfl.peer.joining.incarnation`; the clock's by default.
@@ -118,9 +95,9 @@ class Peer:
     notice
         Called with each notice that people should read; :func:`p2pfl.report.notices.wording.sentence` words it.
     store
-        Where it keeps what a later life can go on from; nowhere by default.
+        Where it keeps what a later incarnation can go on from; nowhere by default.
     former
-        What an earlier life of this peer in this run left there.
+        What an earlier incarnation of this peer in this run left there.
     remember
         Called before anything leaves, to write the keys that were trusted on first use.
 
@@ -166,31 +143,32 @@ class Peer:
         self.notice = notice
         _check_remembering(plan, self.source, store)
         self.swarm = plan.experiment.name
-        life = time.time_ns() if incarnation is None else incarnation
-        self.keeper = keeper = Keeper(store, former, life=life, peer=name, source=self.source, remember=remember)
+        incarnation = time.time_ns() if incarnation is None else incarnation
+        self.keeper = keeper = Keeper(
+            store, former, incarnation=incarnation, peer=name, source=self.source, remember=remember
+        )
         self.key = ExchangeKey(keeper.journal.key)
         self.identity = identity or Identity.generate(self.source, peer=name)
         self.trust = trust or FirstUse()
         roster = self.trust.digest if isinstance(self.trust, Roster) else ""
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
-        life = keeper.journal.incarnation
+        incarnation = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
         rounds = [] if former is None else former.rounds
         attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
         said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
-        self.me = Hello(name, life, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce)
-        around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
-        if plan.protection.sums is not None:
-            around |= {*partners(plan.weights[0]).neighbours(name)}  # whom somebody that hears us hears, too
-        names = () if plan.healing is None else {*plan.topology.peers} - {name}
-        self.membership = Membership(self.me, frozenset(around), self.swarm, self.trust, frozenset(names))
-        self._introduce = Introductions(self.membership, self._tell)
+        self.me = Hello(
+            name, incarnation, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce
+        )
+        self.membership = membership_of(plan, self.me, trust=self.trust)
+        self._introduce = Introductions(self.membership, self._notify)
         spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {life:x}", **spent)
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {incarnation:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self._saved = -1  # how many were done when the last checkpoint was written
         self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
@@ -237,7 +215,7 @@ class Peer:
         elif connection is not None and connection.session.blocked:
             waiting = connection.session.missing
         present = tuple(sorted(self.membership.present))
-        return Progress(self.name, self.phase, self.mailbox.exchange[0], tuple(waiting), present, connected)
+        return Progress(self.name, self.phase, self.mailbox.gossip_step[0], tuple(waiting), present, connected)
 
     @property
     def stopped(self) -> BudgetStop | None:
@@ -247,30 +225,15 @@ class Peer:
     async def __aenter__(self) -> Self:
         """Join the broker and say hello."""
         await self.keeper.begin()
-        settings = self.plan.experiment.transport
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
         codec = Codec(self.swarm, self.me, self.identity, envelope)
         will = Will(codec.topic("state"), encode(codec.announcement("dead")))
-        dtype = torch.int64 if self.plan.protection.settings.hidden else self.plan.learner.dtype
-        largest = row_bytes(self.plan.learner.layout.size + beside_of(self.plan.algorithm), dtype)
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
-            session = Session(
-                codec,
-                membership=self.membership,
-                mailbox=self.mailbox,
-                edges=Edges(self.name, self.plan.topology, self.plan.weights, healing=self.plan.healing),
-                row_bytes=largest,
-                chunk=min(settings.chunk, channel.limit),
-                patience=settings.patience,
-                last=self.plan.experiment.rounds + AFTER,
-                sums=self.plan.protection.sums is not None,
-            )
-            session.books = kept_by(self.plan, self.name, large=self.mailbox.large)
-            _check_decidable(self.plan, session)
+            session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
             session.verdicts.restore(self.keeper.journal.verdicts)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
@@ -278,7 +241,7 @@ class Peer:
                 part = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
             self._connection = Connection(channel, session, adding=part)
             given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
-            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, tell=self._tell, **given)
+            self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, notify=self._notify, **given)
             self._connection.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
             await self._stack.aclose()
@@ -307,7 +270,7 @@ class Peer:
             async with asyncio.TaskGroup() as tasks:
                 await self.connection.enter(tasks)
                 self.phase = "gathering"
-                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, tell=self._tell)
+                await gathered(self.connection, self.keeper, experiment=self.plan.experiment, notify=self._notify)
                 self._introduce()
                 self.phase = "learning"
                 state = await self._rounds(*await self._resume())
@@ -328,7 +291,7 @@ class Peer:
         if last.statistics is not None:
             self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
-        self._tell(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
+        self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
         self.phase = "done"
         return last.state
 
@@ -338,7 +301,7 @@ class Peer:
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.rounds
-            self._tell(JoinsLate(peer=self.name, round=first, rounds=rounds, again=again))
+            self._notify(JoinsLate(peer=self.name, round=first, rounds=rounds, again=again))
         return chosen, first
 
     def _accuse(self) -> None:
@@ -347,7 +310,7 @@ class Peer:
         for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
-            self._tell(exclusion(self.name, peer, proof, identity=identity, path=path))
+            self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
 
     async def _rounds(self, chosen: Checkpoint | None, first: int) -> State:
         if self._agreeing.opening:
@@ -356,75 +319,55 @@ class Peer:
         late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
-        self._done = 0 if chosen is None else chosen.round
+        self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first
-        self.connection.tell(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
+        self.connection.submit(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
         try:
             self._state = await learn(
                 Repeating(plan.played),
                 Resting(self._training, round=first) if late else self._training,
                 self._state,
-                rounds=self._turns(range(0) if over else self.meter.since(first)),
+                rounds=turns(self.connection, plan, range(0) if over else self.meter.since(first)),
                 neighbourhood=self._neighbourhood,
                 private=lambda net, round: self._contested(net, round=round, late=late and round == first),
                 observe=self._after,
                 stop=plan.stop,
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
-            self._tell(LearningStopped(peer=self.name, reason=_reason(error), message=str(error)))
+            self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
             if not isinstance(error, UndecidedError):  # that one can be resumed, and release again
                 await self.connection.ask(events.Stop())
         else:
             self._played = True
+            if self._done:
+                await self._save(self._state)  # from here on nobody can go on from an older one
             self.keeper.played(self._next)
-            self.connection.tell(events.Tolerate(None))
+            self.connection.submit(events.Tolerate(None))
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
-        await self._part(self._state)
+        end = await vanished(self.connection, self.plan, self._state, missed=self._missed)
+        if end is not None:
+            self.given, self.vanished = end
         self.hiding.correct()
         for notice in [*self._left(), *filter(None, [self.meter.overdrawn])]:
-            self._tell(notice)
+            self._notify(notice)
         return self._state
 
-    async def _part(self, state: State) -> None:
-        """Where there is an account of what was given, take it that who is not there any more does not come back."""
-        accounts = given(self.plan, state, peers=(self.name,))
-        if accounts is not None:
-            self.given = accounts[self.name]
-            answer = await self.connection.ask(events.Missed(frozenset(self._missed)))
-            self.vanished = answer.peers if isinstance(answer, Vanished) else frozenset()
-
-    def _turns(self, rounds: range) -> Iterable[int]:
-        """Yield the rounds that this peer plays: all, unless it is slow or the others continued without it."""
-        plan, due = self.plan, rounds.start
-        together = plan.topology.period == 1 and not plan.topology.at(0).directed
-        for round in rounds:
-            if round < due:
-                continue
-            self.connection.tell(events.Turn(round))
-            yield round
-            if not plan.asynchronous:
-                apart = 1 if together else plan.diameter
-                answer = self.connection.tell(events.Continue(apart=apart, last=rounds[-1]))
-                due = answer.round if isinstance(answer, Play) else round + 1
-
     def _left(self) -> list[Notice]:
-        """Return what stays open at the end; running sums move nothing that the books would know."""
+        """Return notices of what stays open; running sums move nothing of which the ledgers would know."""
         if self.given is not None:
             return bereft(self.name, self.given, self.vanished)
-        missed = {} if self.connection.adding is None else self.connection.adding.missed
-        deviation, peers = self.plan.protection.settings.mask, len(self.plan.topology.peers)
         self._alarms.settle(self.session.books.masks.uncancelled())
-        self.unsettled = unsettled(self.session.books, deviation=deviation, peers=peers, missed=missed)
+        self.unsettled = remaining(self.connection, self.plan)
         return left_open(self.name, self.unsettled)
 
-    def _tell(self, notice: Notice) -> None:
+    def _notify(self, notice: Notice) -> None:
         if self.notice is not None:
             self.notice(notice)
 
     async def _settle(self, state: State, cover: Cover | None) -> State:
-        """Pay what is owed, masks first, for that takes exchanges."""
+        """Pay what is owed, masks first, for that takes gossip steps."""
         connection, books = self.connection, self.session.books
         if cover is not None:
             await connection.ask(events.Finish("masks"))
@@ -436,7 +379,7 @@ class Peer:
                 source=self.source,
                 round=self._next,
                 neighbourhood=self._neighbourhood,
-                tell=self._tell,
+                notify=self._notify,
             )
         if books.conserving:
             await connection.ask(events.Finish("flows"))
@@ -454,7 +397,7 @@ class Peer:
     async def _close(self, state: State) -> State:
         """Agree with all peers on one model, and on what it scores on everybody's test data."""
         agreeing = Agreeing(self.plan, self.name)
-        state, self.common = await agreeing.close(lambda: self._neighbourhood(self._next), state, tell=self._tell)
+        state, self.common = await agreeing.close(lambda: self._neighbourhood(self._next), state, notify=self._notify)
         return state
 
     def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:
@@ -484,10 +427,6 @@ class Peer:
         out, in_ = self.connection.bytes_out, self.connection.bytes_in
         return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)
 
-    def _assess(self, state: State) -> dict[str, float]:
-        """Return a round's scores."""
-        return {name: float(each[0]) for name, each in assess(self.plan, state.rows, (self.name,)).items()}
-
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
         """Say at once when masks that did not cancel are in the models, and when they have cancelled since."""
         if not self.plan.masked:
@@ -506,27 +445,20 @@ class Peer:
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
         self._introduce()  # those who came late, or by new edges
-        scores = await asyncio.to_thread(self._assess, state)
+        scores = await asyncio.to_thread(scored, self.plan, state, self.name)
         self._alarm(round, scores, net)
-        report = state.report
-        record = Record(
-            peer=self.name,
-            round=round,
-            scores=scores,
-            training_loss=float(report.loss[0]) if report is not None and report.steps[0] else None,
-            distance=float(net.distance[0]),
-            bytes_out=self.connection.bytes_out,
-            bytes_in=self.connection.bytes_in,
-            seconds_training=self._training.seconds,
-            seconds_waiting=net.seconds_waiting,
-            heard=int(net.heard[0]),
-            missed=net.missed,
-            privacy_spent=await asyncio.to_thread(lambda: self.meter.spent),
-            update=self._training.update,
-        )
+        spent = await asyncio.to_thread(lambda: self.meter.spent)
+        record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)
         if self.observe is not None:
             self.observe(record, state)
         if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
+        if checkpointed(self.plan, round=round):
+            await self._save(state)
+
+    async def _save(self, state: State) -> None:
+        """Begin to write the checkpoint of the last round, unless it is written already."""
+        if self._saved != self._done:
+            self._saved = self._done
+            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.learner.state_dict)

@@ -34,9 +34,9 @@ from statistics import NormalDist
 
 import torch
 
-from p2pfl.neighbourhood import Heard, Neighbourhood, Public, Released, Wrapped
+from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.robust.net import Told, around, weighted
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, placed
 
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
 """Attacks that need only the attacker's own model, with their scales."""
@@ -92,7 +92,7 @@ class Attack:
         round, step
             Round and gossip step of the draws.
         """
-        bad = self.among(peers)  # [R]
+        bad = placed(self.among(peers), rows.device)  # [R]
         out = rows.clone()
         honest, before, own = rows[~bad], since[~bad], since[bad]
         match self.name:
@@ -189,23 +189,23 @@ class AttackedNeighbourhood(Wrapped):
     async def mix(self, released: Released) -> Released:
         """Return the plain average of the received models."""
         own = released.values
-        mixed = Released(weighted(await self.hear(released), own))  # [R, P]
+        mixed = Released(weighted(await self.receive(released), own))  # [R, P]
         if self._told is not None:
             self._told.record_step(released, mixed)
         return mixed
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the received models under the attack; models received before a release are true."""
         if self._since is None:
-            return await self._net.hear(released)
+            return await self._net.receive(released)
         attack, own = self._attack, released.values
         lies = attack.lies(own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step)  # [R, P]
         self._step += 1
-        heard = await self._net.hear(Released(lies))
+        heard = await self._net.receive(Released(lies))
         return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
 
 
-def true_to_self(heard: Heard, own: Rows) -> Heard:
+def true_to_self(heard: ReceivedModels, own: Rows) -> ReceivedModels:
     """Return the same with the own model of each receiver unchanged, whatever it sent."""
     count = len(own)  # the first R rows are those of the receivers
     others = heard.sender != heard.listener  # [E]
@@ -215,8 +215,9 @@ def true_to_self(heard: Heard, own: Rows) -> Heard:
     return replace(heard, rows=rows, sender=sender, peers=heard.peers + heard.peers[:count])
 
 
-def dissent(heard: Heard, own: Rows, attack: Attack) -> Heard:
+def dissent(heard: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
+    device, own, heard = own.device, own.cpu(), replace(heard, rows=heard.rows.cpu())
     bad = attack.among(heard.peers)  # [S]
     sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers
     ends = torch.searchsorted(heard.listener, torch.arange(len(own) + 1))  # [R + 1]
@@ -230,4 +231,4 @@ def dissent(heard: Heard, own: Rows, attack: Attack) -> Heard:
         sender[span] = torch.where(bad[sender[span]], sum(map(len, lies)), sender[span])
         lies.append((own[index] - attack.factor * pulled).unsqueeze(0))
         peers = (*peers, "")
-    return replace(heard, rows=torch.cat(lies), sender=sender, peers=peers)
+    return replace(heard, rows=placed(torch.cat(lies), device), sender=sender, peers=peers)

@@ -1,6 +1,6 @@
 r"""Exact sums over a receiver's neighbourhood: the receiver learns the sum and no term of it.
 
-For one receiver r, in one exchange, sender j holds grid points :math:`p_j` (of :math:`W_{rj} x_j`) and sends
+For one receiver r, in one gossip step, sender j holds grid points :math:`p_j` (of :math:`W_{rj} x_j`) and sends
 
 .. math:: y_j = p_j + b_j + \sum_{k \ne j} \operatorname{sgn}(j, k)\, m_{jk} \pmod{2^w}
 
@@ -21,7 +21,7 @@ not yet, so that never both are known of one peer. Consents must be unanimous be
 one sender that it is there and the others that it is not, or split the senders: of rolls with more than half
 of them at most one gets all consents. If an answer does not come, the sum gives nothing: the masks stay.
 
-Every exchange is a sum of its own, under keys of its own. What several sums tell together is the accountant's
+Every gossip step is a sum of its own, under keys of its own. What several sums tell together is the accountant's
 business (:mod:`p2pfl.privacy.accounting.sums`).
 
 References

@@ -9,16 +9,16 @@ import numpy as np
 from p2pfl.errors import DecodeError, PrivacyError
 from p2pfl.privacy.ring import WIDTHS
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.wire.messages import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.secagg.protocol import Consent, Keys, Receiver, Share, Slot
-from p2pfl.secagg.signing import Exchange, Seal, Sums
+from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 
 @dataclass
 class _Coming:
     """A term of a neighbour, as far as it has come."""
 
-    exchange: Exchange
+    gossip_step: GossipStep
     mass: float | None
     data: bytearray = field(repr=False)
     filled: int = 0
@@ -29,7 +29,7 @@ class _Coming:
 
 
 class Getting:
-    """The sums of one peer, one exchange after the other.
+    """The sums of one peer, one gossip step after the other.
 
     Parameters
     ----------
@@ -56,8 +56,8 @@ class Getting:
         """Signatures to the roll."""
         self.call: RollCall | None = None
         """Who is in the sum, once that is decided."""
-        self._ended: set[str] = set()  # whose terms have come, of lives that took the keys to them along
-        self._exchange: Exchange = (0, 0)
+        self._ended: set[str] = set()  # whose terms have come, of incarnations that ended before they sent the keys
+        self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
         self._receiver: Receiver | None = None  # of the sum that is open
         self._coming: dict[str, _Coming] = {}
@@ -65,7 +65,7 @@ class Getting:
     @property
     def slot(self) -> Slot:
         """The sum that is open, or was last."""
-        return Slot(self.peer, *self._exchange)
+        return Slot(self.peer, *self._gossip_step)
 
     @property
     def size(self) -> int:
@@ -77,30 +77,30 @@ class Getting:
         """Who is on the roll."""
         return () if self.call is None else self.call.here
 
-    def open(self, exchange: Exchange, *, weighted: bool) -> None:
+    def open(self, gossip_step: GossipStep, *, weighted: bool) -> None:
         """Begin to add; what came before its turn is added at once, what is past is dropped."""
-        self._exchange, self._weighted = exchange, weighted
+        self._gossip_step, self._weighted = gossip_step, weighted
         known = self.sums(self.slot)
         self._receiver = None if known is None else Receiver(known)
         self.masses, self.here, self.consents, self.unlocked, self.call = {}, set(), {}, set(), None
         self._ended = set()
         if self._receiver is None:
             return
-        self._coming = {sender: each for sender, each in self._coming.items() if each.exchange >= exchange}
+        self._coming = {sender: each for sender, each in self._coming.items() if each.gossip_step >= gossip_step}
         for sender, each in list(self._coming.items()):
-            if each.exchange == exchange and each.whole:
+            if each.gossip_step == gossip_step and each.whole:
                 self._add(self._receiver, sender, each)
 
     def passed(self, sender: str) -> bool:
         """Whether a sender has begun a later term already, so that the present one will not come."""
         coming = self._coming.get(sender)
-        return coming is not None and coming.exchange > self._exchange
+        return coming is not None and coming.gossip_step > self._gossip_step
 
     def forget(self, sender: str) -> None:
         """Forget a sender whose incarnation has ended: its contribution stays incomplete, and nobody can open it.
 
-        The next one gives a term of its own, under a key of its own. Where that of the life before has been added, the
-        sum stays masked.
+        The next incarnation contributes its own term, under its own key. If the term of the earlier one has been added,
+        the sum stays masked.
         """
         self._coming.pop(sender, None)
         if sender in self.here - self.unlocked:
@@ -114,17 +114,19 @@ class Getting:
         PrivacyError, DecodeError
             It is not the next piece of one that may come.
         """
-        exchange = term.round, term.step
-        known = self.sums(Slot(self.peer, *exchange))
+        gossip_step = term.round, term.step
+        known = self.sums(Slot(self.peer, *gossip_step))
         if known is None or sender not in known.senders:
             raise PrivacyError(f"expected a term of somebody that {self.peer} hears then, got {sender}'s; ignore it.")
-        late = exchange < self._exchange or (exchange == self._exchange and (self.call or sender in self.here))
+        late = gossip_step < self._gossip_step or (
+            gossip_step == self._gossip_step and (self.call or sender in self.here)
+        )
         coming = self._coming.get(sender)
-        if late or (coming is not None and coming.exchange > exchange):
-            raise PrivacyError(f"expected a term of {sender} for an exchange to come, got {exchange}; ignore it.")
+        if late or (coming is not None and coming.gossip_step > gossip_step):
+            raise PrivacyError(f"expected a term of {sender} for a gossip step to come, got {gossip_step}; ignore it.")
         size = known.size * known.width // 8
-        if coming is None or coming.exchange < exchange:
-            coming = _Coming(exchange, term.mass, bytearray())
+        if coming is None or coming.gossip_step < gossip_step:
+            coming = _Coming(gossip_step, term.mass, bytearray())
         if (
             term.total != size
             or term.offset != coming.filled
@@ -140,7 +142,7 @@ class Getting:
             self._coming[sender] = coming
         coming.data[coming.filled : coming.filled + len(term.data)] = term.data
         coming.filled += len(term.data)
-        if coming.whole and exchange == self._exchange and self._receiver is not None:
+        if coming.whole and gossip_step == self._gossip_step and self._receiver is not None:
             self._add(self._receiver, sender, coming)
 
     def _add(self, receiver: Receiver, sender: str, coming: _Coming) -> None:
@@ -160,7 +162,7 @@ class Getting:
         if self.call is None:
             roll = None if self._receiver is None else self._receiver.close()
             here = () if roll is None else roll.here
-            self.call = RollCall(*self._exchange, here, self.seal.sign(self.slot, here, domain="roll"))
+            self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
         return self.call
 
     def consented(self, sender: str, word: Agreement) -> Agreements | None:
@@ -182,7 +184,7 @@ class Getting:
         """All consents, once there are all."""
         if self.call is None or not self.call.here or self.consents.keys() != {*self.call.here}:
             return None
-        return Agreements(*self._exchange, tuple(self.consents[peer] for peer in self.call.here))
+        return Agreements(*self._gossip_step, tuple(self.consents[peer] for peer in self.call.here))
 
     def unlock(self, sender: str, word: Unmasking) -> None:
         """Take off the masks of a term.
@@ -200,8 +202,10 @@ class Getting:
 
     def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
         if sender in self._ended:
-            raise PrivacyError(f"expected a word of the life of {sender} that gave its term, got the next; ignore it.")
-        if self.call is None or self._receiver is None or (round, step) != self._exchange:
+            raise PrivacyError(
+                f"expected a message of the incarnation of {sender} that gave its term, got one of the next; ignore it."
+            )
+        if self.call is None or self._receiver is None or (round, step) != self._gossip_step:
             raise PrivacyError(f"expected a word on {self.slot}, got one on round {round}, step {step}; ignore it.")
         return self.call, self._receiver
 

@@ -15,10 +15,10 @@ from p2pfl.errors import PrivacyError
 from p2pfl.identity import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.equivocation import Proof
-from p2pfl.protocol.wire.messages import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.secagg.protocol import Consent, Roll, Sender, Share, Slot
-from p2pfl.secagg.signing import Exchange, Seal, Sums
+from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 
 @dataclass
@@ -35,8 +35,8 @@ class _Given:
         Whether the keys may still be asked for.
     keys
         Of all, with their incarnations, as we know them: under which it is masked.
-    call, life
-        The receiver's first roll, and in which life it said so: the next has forgotten it, and does not lie.
+    call, incarnation
+        The receiver's first roll, and in which incarnation it said so: the next has forgotten it, and does not lie.
     """
 
     part: Sender
@@ -44,7 +44,7 @@ class _Given:
     here: tuple[str, ...] | None = None
     open: bool = True
     call: RollCall | None = None
-    life: int = 0
+    incarnation: int = 0
 
 
 class Giving:
@@ -68,20 +68,20 @@ class Giving:
         self.proofs: dict[str, Proof] = {}
         """Two different rolls of one sum, both signed by their receiver."""
         self._keys: Mapping[str, bytes] = {}  # that lead to them
-        self._given: dict[str, dict[Exchange, _Given]] = {}  # by receiver, at most two
-        self._closed: dict[str, Exchange] = {}
+        self._given: dict[str, dict[GossipStep, _Given]] = {}  # by receiver, at most two
+        self._closed: dict[str, GossipStep] = {}
 
     def acquaint(self, secrets: Mapping[Edge, bytes]) -> None:
         """Learn the secrets shared with those that are there now."""
         self.secrets, self._keys = secrets, self.seal.keys
 
-    def over(self, receiver: str, exchange: Exchange) -> bool:
-        """Whether a receiver has closed its sum of an exchange, or a later one."""
-        return self._closed.get(receiver, (-1, 0)) >= exchange
+    def over(self, receiver: str, gossip_step: GossipStep) -> bool:
+        """Whether a receiver has closed its sum of a gossip step, or a later one."""
+        return self._closed.get(receiver, (-1, 0)) >= gossip_step
 
     def ready(self, receiver: str) -> bool:
         """Whether a receiver has closed the last sum that it was given a term for."""
-        return all(self.over(receiver, exchange) for exchange in self._given.get(receiver, ()))
+        return all(self.over(receiver, gossip_step) for gossip_step in self._given.get(receiver, ()))
 
     @property
     def awaited(self) -> set[str]:
@@ -117,16 +117,16 @@ class Giving:
     def give(self, part: Sender, share: Share, *, mass: float | None, piece: int) -> Iterator[Term]:
         """Return the pieces of a contribution; none if the receiver has closed the sum meanwhile."""
         slot = share.slot
-        exchange = slot.round, slot.step
-        if self.over(slot.receiver, exchange):
+        gossip_step = slot.round, slot.step
+        if self.over(slot.receiver, gossip_step):
             return iter(())
         given = self._given.setdefault(slot.receiver, {})
-        given[exchange] = _Given(part, self._keys)
+        given[gossip_step] = _Given(part, self._keys)
         for old in sorted(given)[:-2]:
             del given[old]
         data = memoryview(share.values.astype(f"<u{share.values.itemsize}", copy=False).data).cast("B")
         return (
-            Term(*exchange, offset, len(data), mass, data[offset : offset + piece])
+            Term(*gossip_step, offset, len(data), mass, data[offset : offset + piece])
             for offset in range(0, len(data), piece)
         )
 
@@ -143,20 +143,20 @@ class Giving:
         PrivacyError, DecodeError
             It is none that is to be answered.
         """
-        exchange = call.round, call.step
-        slot = Slot(receiver, *exchange)
+        gossip_step = call.round, call.step
+        slot = Slot(receiver, *gossip_step)
         known = self.sums(slot)
         if known is None or self.peer not in known.senders:
             raise PrivacyError(f"expected the roll of a sum that {self.peer} has a part in, got {slot}; ignore it.")
         self.seal.check(receiver, slot, call.here, call.signature, domain="roll")
-        given = self._given.get(receiver, {}).get(exchange)
+        given = self._given.get(receiver, {}).get(gossip_step)
         consent = None
         if given is not None:
-            life = self.seal.life(receiver)
+            incarnation = self.seal.incarnation(receiver)
             if given.call is None:
-                given.call, given.life = call, life
+                given.call, given.incarnation = call, incarnation
             if given.call.here != call.here:
-                if given.life == life:
+                if given.incarnation == incarnation:
                     self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, given.call, call))
                 raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
             consent = given.part.consent(Roll(slot, call.here))
@@ -164,13 +164,13 @@ class Giving:
             raise PrivacyError(
                 f"expected a roll without {self.peer}, which has sent nothing, got it on {slot}; skip it"
             )
-        self._closed[receiver] = max(exchange, self._closed.get(receiver, exchange))
+        self._closed[receiver] = max(gossip_step, self._closed.get(receiver, gossip_step))
         if given is None or consent is None:
             if given is not None:
                 given.open = False
             return None
         given.here = consent.here
-        return Agreement(*exchange, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys))
+        return Agreement(*gossip_step, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys))
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Open a term, once everybody on the roll has signed it.
@@ -180,13 +180,13 @@ class Giving:
         PrivacyError, DecodeError
             Somebody has not, or nothing was asked.
         """
-        exchange = all_.round, all_.step
-        slot = Slot(receiver, *exchange)
-        given = self._given.get(receiver, {}).get(exchange)
+        gossip_step = all_.round, all_.step
+        slot = Slot(receiver, *gossip_step)
+        given = self._given.get(receiver, {}).get(gossip_step)
         if given is None or given.here is None or len(given.here) != len(all_.signatures):
             raise PrivacyError(f"expected the consents to a roll that {self.peer} has heard, got others; ignore them.")
         for peer, signature in zip(given.here, all_.signatures, strict=True):
             self.seal.check(peer, slot, given.here, signature, domain="consent", keys=given.keys)
         keys = given.part.keys([Consent(slot, peer, given.here) for peer in given.here])
         given.open = False
-        return Unmasking(*exchange, keys.own, dict(keys.pairs))
+        return Unmasking(*gossip_step, keys.own, dict(keys.pairs))

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
-from p2pfl.protocol.equivocation import Proof
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.wire.messages import Hello, RollCall, sum_statement
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.sums import RollCall, sum_statement
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.secagg.protocol import Slot, Sum
 
-Exchange = tuple[int, int]
+GossipStep = tuple[int, int]
 
 Sums = Callable[[Slot], Sum | None]
 """What is known of a sum; ``None`` where nothing is added up for that receiver then."""
@@ -28,7 +29,7 @@ class Seal:
     identity
         One's own.
     membership
-        Knows whose key is whose, in which life: of all who are heard by somebody that hears us.
+        Knows whose key is whose, in which incarnation: of all who are heard by somebody that hears us.
     """
 
     identity: Identity
@@ -37,7 +38,10 @@ class Seal:
     @property
     def keys(self) -> dict[str, bytes]:
         """By peer, what its masks follow from: its public key, and its incarnation with the nonce of that."""
-        return {peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce for peer, hello in self._lives().items()}
+        return {
+            peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce
+            for peer, hello in self._announcements().items()
+        }
 
     def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
         """Return a signed statement; of a consent, with the keys under which this peer has masked."""
@@ -58,9 +62,9 @@ class Seal:
         Raises
         ------
         DecodeError
-            It has not, in its present life.
+            It has not, in its present incarnation.
         """
-        known = self._lives()
+        known = self._announcements()
         own = peer == self.membership.me.peer
         public = self.identity.public if own else known[peer].identity if peer in known else b""
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
@@ -73,18 +77,18 @@ class Seal:
         )
         return Proof(first, second, "roll")
 
-    def life(self, peer: str) -> int:
+    def incarnation(self, peer: str) -> int:
         """Return the number of a peer's present incarnation."""
-        return self._lives()[peer].incarnation
+        return self._announcements()[peer].incarnation
 
-    def _lives(self) -> dict[str, Hello]:
+    def _announcements(self) -> dict[str, Hello]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
     def _statement(self, peer: str, slot: Slot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
-        lives = self._lives()
+        announcements = self._announcements()
         return sum_statement(
-            lives[peer],
-            lives[slot.receiver],
+            announcements[peer].announced,
+            announcements[slot.receiver].announced,
             swarm=self.membership.swarm,
             round=slot.round,
             step=slot.step,

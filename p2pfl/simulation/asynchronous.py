@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Contribution, Heard, Released, unmixed, untotalled
+from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.privacy.stream import Ints
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, placed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
 from p2pfl.topology import Weights
 
@@ -44,7 +44,7 @@ class Flight:
         self._rows: Rows | None = None  # [K, L], rows of earlier gossip steps
         self._number = 0
 
-    def hear(self, rows: Rows, there: torch.Tensor, *, round: int, step: int) -> tuple[Rows, Ints, Ints, Ints]:
+    def receive(self, rows: Rows, there: torch.Tensor, *, round: int, step: int) -> tuple[Rows, Ints, Ints, Ints]:
         """Send the rows of all peers that are ``there``, ``[N]`` bool, and deliver the rows that wait for them.
 
         Returns
@@ -86,7 +86,7 @@ class Flight:
     def _store(self, codes: Ints, rows: Rows) -> None:
         """Store the rows that are still on their way, and no others."""
         self._codes = np.unique(self._sent * self.count + self._pairs[self._pair] % self.count)  # [K]
-        places = torch.from_numpy(np.searchsorted(codes, self._codes)).to(rows.device)
+        places = placed(torch.from_numpy(np.searchsorted(codes, self._codes)), rows.device)
         self._rows = rows[places] if len(places) else None
 
 
@@ -119,17 +119,17 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
         del released
         raise unmixed()
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the newest row of each neighbour that arrived since the last call, all with equal weights."""
         there = self.faults.present(self.peers, seed=self.seed, round=self.round)  # [N]
-        rows, whose, listener, place = self.flight.hear(released.values, there, round=self.round, step=self.step)
+        rows, whose, listener, place = self.flight.receive(released.values, there, round=self.round, step=self.step)
         self.step += 1
         self.bytes_out += sizes(released, zstd=self.zstd) * there
         counts = np.bincount(listener, minlength=len(self.peers))  # [N]
         self.heard += torch.from_numpy(counts) - 1
         names = tuple(self.peers[index] for index in whose.tolist())
         weights = torch.from_numpy(1 / counts[listener])  # [E]
-        return Heard(rows, torch.from_numpy(listener), torch.from_numpy(place), weights, names)
+        return ReceivedModels(rows, torch.from_numpy(listener), torch.from_numpy(place), weights, names)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

@@ -13,10 +13,11 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.sums import least
 from p2pfl.identity import Source
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.privacy.totals import TotalMasks
+from p2pfl.rows import placed
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.ring import portion, portions
@@ -117,19 +118,19 @@ class SummedNeighbourhood(StackedNeighbourhood):
             A number is outside of the range in which sums are exact.
         """
         phase = self.weights[0]
-        heard = self.faults.hears(phase.matrix, seed=self.seed, round=self.round, step=self.step)
+        heard = self.faults.senders(phase.matrix, seed=self.seed, round=self.round, step=self.step)
         matrix, values = _enough(heard, least(phase, colluders=self.colluders)), released.values
         rows = grid_points(released, bits=self.bits)  # [N, P]
         self._check(matrix, rows, senders(phase))
         sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
         self._count(phase, matrix, size=values.shape[-1])
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        grid = torch.from_numpy(sums).to(values.device)
+        grid = placed(torch.from_numpy(sums), values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
         self.record_step(released, mixed)
         return mixed
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return public numbers, one per peer, without masks.
 
         Raises
@@ -138,7 +139,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
             The caller requests rows.
         """
         refuse_rows(released)
-        return await super().hear(released)
+        return await super().receive(released)
 
     def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
         """Raise :class:`PrivacyError` for rows of which a contribution or a sum could leave the ring."""

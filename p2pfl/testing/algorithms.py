@@ -174,7 +174,7 @@ def full_participation_means_that_all_peers_count_alike(case: Case) -> None:
 @ALGORITHM_CHECKS.add
 def an_asynchronous_algorithm_never_mixes(case: Case) -> None:
     if case.traits.asynchronous:
-        require(not case.plain.of("mix"), "it calls net.mix, which waits for neighbours; call net.hear")
+        require(not case.plain.of("mix"), "it calls net.mix, which waits for neighbours; call net.receive")
 
 
 @ALGORITHM_CHECKS.add
@@ -182,7 +182,7 @@ def a_single_step_is_one_gossip_step_in_a_round(case: Case) -> None:
     if not case.traits.single_step:
         return
     for round, calls in _by_round(case.plain):
-        count = sum(call.kind in {"mix", "hear"} for call in calls)
+        count = sum(call.kind in {"mix", "receive"} for call in calls)
         require(count <= 1, f"round {round} makes {count} gossip steps; do not declare single_step")
 
 
@@ -209,8 +209,10 @@ def a_linear_algorithm_releases_once_and_mixes_linearly(case: Case) -> None:
     shift = torch.from_numpy(draw(SEED, "contract shift").normal(size=tuple(rows.shape))).to(rows)
     shown = [_shown(case, replace(first, rows=first.rows + sign * shift)) for sign in (0.0, 1.0, -1.0)]
     for middle, up, down in zip(*shown, strict=True):
-        if middle.kind == "hear":  # numbers of samples may be heard
-            require(torch.equal(up.rows, middle.rows), "it calls net.hear with what it released; it may only mix that")
+        if middle.kind == "receive":  # numbers of samples may be received
+            require(
+                torch.equal(up.rows, middle.rows), "it calls net.receive with what it released; it may only mix that"
+            )
         gap = float(((up.rows + down.rows) / 2 - middle.rows).abs().max())
         require(gap <= 10 * _tolerance(middle.rows), "what it mixes is not linear in what it released")
 

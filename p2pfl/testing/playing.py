@@ -23,10 +23,10 @@ from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
 from p2pfl.neighbourhood import (
     Contribution,
-    Heard,
     Neighbourhood,
     Public,
     PublicContribution,
+    ReceivedModels,
     Released,
     Wrapped,
     settled,
@@ -62,7 +62,7 @@ class Call:
         What a release or a total returned, or what was mixed or heard.
     """
 
-    kind: Literal["release", "mix", "hear", "total"]
+    kind: Literal["release", "mix", "receive", "total"]
     round: int
     rows: Rows
     masses: torch.Tensor | None
@@ -99,10 +99,10 @@ class Watched(Wrapped):
         self._note("mix", released)
         return await self._net.mix(released)
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows."""
-        self._note("hear", released)
-        return await self._net.hear(released)
+        self._note("receive", released)
+        return await self._net.receive(released)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -124,7 +124,7 @@ class Watched(Wrapped):
         require(bool(self.script), "how often it releases or takes totals depends on what training returned")
         return self.script.pop(0)
 
-    def _note(self, kind: Literal["mix", "hear"], released: Released) -> None:
+    def _note(self, kind: Literal["mix", "receive"], released: Released) -> None:
         self.calls.append(Call(kind, self.number, released.values.clone(), released.masses, None, released))
 
 

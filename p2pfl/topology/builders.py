@@ -220,7 +220,7 @@ def exponential(n: int) -> Topology:
 
     Examples
     --------
-    >>> exponential(8).heard_by("peer0")
+    >>> exponential(8).receivers("peer0")
     ('peer1', 'peer2', 'peer4')
     """
     hops = [2**k for k in range(bits(n))]

@@ -50,7 +50,7 @@ class Topology:
     >>> pair = Topology(("bob", "ada"), (("bob", "ada"),))
     >>> pair.peers, pair.edges
     (('ada', 'bob'), (('ada', 'bob'),))
-    >>> pair.hears("bob")
+    >>> pair.senders("bob")
     ('ada',)
     """
 
@@ -131,16 +131,16 @@ class Topology:
     def neighbours(self, peer: str) -> tuple[str, ...]:
         """Return the peers that share an edge with ``peer``, sorted."""
         if not self.directed:
-            return self.hears(peer)
-        return tuple(sorted({*self.hears(peer), *self.heard_by(peer)}))
+            return self.senders(peer)
+        return tuple(sorted({*self.senders(peer), *self.receivers(peer)}))
 
-    def hears(self, peer: str) -> tuple[str, ...]:
+    def senders(self, peer: str) -> tuple[str, ...]:
         """Return the peers that ``peer`` receives models from, sorted; in an undirected graph, its neighbours."""
-        return self._lookup(self._hears, peer)
+        return self._lookup(self._senders, peer)
 
-    def heard_by(self, peer: str) -> tuple[str, ...]:
+    def receivers(self, peer: str) -> tuple[str, ...]:
         """Return the peers that receive the model of ``peer``, sorted; in an undirected graph, its neighbours."""
-        return self._lookup(self._heard_by if self.directed else self._hears, peer)
+        return self._lookup(self._receivers if self.directed else self._senders, peer)
 
     @cached_property
     def adjacency(self) -> scipy.sparse.csr_array:
@@ -163,11 +163,11 @@ class Topology:
         return _sorted(scipy.sparse.coo_array((values, (listener, sender)), shape=shape))
 
     @cached_property
-    def _hears(self) -> dict[str, tuple[str, ...]]:
+    def _senders(self) -> dict[str, tuple[str, ...]]:
         return self._names(self.adjacency)
 
     @cached_property
-    def _heard_by(self) -> dict[str, tuple[str, ...]]:
+    def _receivers(self) -> dict[str, tuple[str, ...]]:
         return self._names(_sorted(self.adjacency.T))
 
     def _names(self, matrix: scipy.sparse.csr_array) -> dict[str, tuple[str, ...]]:
@@ -253,13 +253,13 @@ class Schedule:
         """Return the peers that share an edge with ``peer`` in any gossip step, sorted."""
         return self.union.neighbours(peer)
 
-    def hears(self, peer: str) -> tuple[str, ...]:
+    def senders(self, peer: str) -> tuple[str, ...]:
         """Return the peers that ``peer`` receives models from in any gossip step, sorted."""
-        return self.union.hears(peer)
+        return self.union.senders(peer)
 
-    def heard_by(self, peer: str) -> tuple[str, ...]:
+    def receivers(self, peer: str) -> tuple[str, ...]:
         """Return the peers that receive the model of ``peer`` in any gossip step, sorted."""
-        return self.union.heard_by(peer)
+        return self.union.receivers(peer)
 
 
 def check_connected(topology: Topology | Schedule) -> None:

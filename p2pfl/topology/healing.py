@@ -103,7 +103,7 @@ class Healing:
     def _degrees(self) -> tuple[int, ...]:
         """Largest number of peers that any peer receives from in each gossip step, with no peer missing."""
         graphs = [self.whole.at(phase) for phase in range(self.whole.period)]
-        return tuple(max(len(graph.hears(peer)) for peer in graph.peers) for graph in graphs)
+        return tuple(max(len(graph.senders(peer)) for peer in graph.peers) for graph in graphs)
 
 
 def healing(kind: str, *, peers: int, seed: int, degree: int = 4) -> Healing:

@@ -32,7 +32,7 @@ def one_peer_exponential(n: int) -> Schedule:
 
     Examples
     --------
-    >>> [graph.heard_by("peer0") for graph in one_peer_exponential(8).topologies]
+    >>> [graph.receivers("peer0") for graph in one_peer_exponential(8).topologies]
     [('peer1',), ('peer2',), ('peer4',)]
     """
     hops = [2**k for k in range(bits(n))] or [1]
@@ -211,7 +211,7 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     Examples
     --------
     >>> graph = epidemic_local(6, degree=2, seed=1).at(0)
-    >>> {len(graph.heard_by(peer)) for peer in graph.peers}
+    >>> {len(graph.receivers(peer)) for peer in graph.peers}
     {2}
     """
     check_degree(n, degree)
@@ -235,7 +235,7 @@ def _bridged(inner: Topology, outer: Topology) -> Topology:
 
 def _share(topology: Topology, edge: tuple[str, str]) -> float:
     """Return the Metropolis-Hastings weight of an edge."""
-    return 1.0 / (1.0 + max(len(topology.hears(peer)) for peer in edge))
+    return 1.0 / (1.0 + max(len(topology.senders(peer)) for peer in edge))
 
 
 def _pushed(n: int, degree: int, *, exchange: int, seed: int) -> Topology:

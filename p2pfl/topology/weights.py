@@ -291,7 +291,7 @@ def _refuse(topology: Topology, excess: npt.NDArray[np.int64], balance: str) -> 
     if excess.any():
         peer = topology.peers[int(np.argmax(excess))]
         raise TopologyError(
-            f'"{peer}" receives from {len(topology.hears(peer))} peers and sends to '
-            f"{len(topology.heard_by(peer))}, but in this directed graph every peer must receive from and send "
+            f'"{peer}" receives from {len(topology.senders(peer))} peers and sends to '
+            f"{len(topology.receivers(peer))}, but in this directed graph every peer must receive from and send "
             f'to {balance}; make the edges undirected, give the weights, or use "push"'
         )

@@ -258,7 +258,7 @@ def test_what_is_heard_travels_whole():
     class Hearing:
         async def round(self, state, learner, net, round):
             del learner, round
-            heard = await net.hear(Released(state.rows))
+            heard = await net.receive(Released(state.rows))
             assert torch.equal(heard.rows, state.rows)
             return state
 

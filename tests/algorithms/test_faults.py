@@ -101,7 +101,7 @@ def test_faults_that_never_happen_change_nothing(algorithm, learner):
 @given(st.floats(0.0, 0.95), st.floats(0.0, 0.95), st.integers(0, 2**32), st.integers(0, 50))
 def test_what_is_missed_falls_to_the_own_row(loss, absence, seed, round):
     whole = topology.metropolis(GRAPH).matrix
-    left = Faults(loss, absence).hears(whole, seed=seed, round=round, step=0).toarray()
+    left = Faults(loss, absence).senders(whole, seed=seed, round=round, step=0).toarray()
     whole = whole.toarray()
     assert np.allclose(left.sum(1), 1, rtol=0, atol=1e-15)
     beside = ~np.eye(8, dtype=bool)
@@ -134,7 +134,7 @@ def test_losses_are_drawn_afresh_for_every_exchange_and_again_alike_for_every_ru
     faults = Faults(loss=0.5)
     weights = topology.metropolis(GRAPH).matrix
     first, again, next_step, next_round = (
-        faults.hears(weights, seed=SEED, round=round, step=step).toarray()
+        faults.senders(weights, seed=SEED, round=round, step=step).toarray()
         for round, step in [(0, 0), (0, 0), (0, 1), (1, 0)]
     )
     assert np.array_equal(first, again)
@@ -144,7 +144,7 @@ def test_losses_are_drawn_afresh_for_every_exchange_and_again_alike_for_every_ru
 
 def test_as_many_rows_are_lost_as_the_probability_says():
     complete = topology.metropolis(topology.complete(40)).matrix
-    left = Faults(loss=0.25).hears(complete, seed=SEED, round=0, step=0)
+    left = Faults(loss=0.25).senders(complete, seed=SEED, round=0, step=0)
     heard = left.nnz - 40
     assert heard / (40 * 39) == pytest.approx(0.75, abs=0.04)  # three deviations
 

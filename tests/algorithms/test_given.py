@@ -30,9 +30,9 @@ class Deaths(Faults):
         there = super().present(peers, seed=seed, round=round)
         return there & torch.tensor([round < self.last.get(number, round + 1) for number in range(len(peers))])
 
-    def hears(self, weights, *, seed, round, step):
+    def senders(self, weights, *, seed, round, step):
         """The weights of those who live and were heard."""
-        heard = super().hears(weights, seed=seed, round=round, step=step).toarray()
+        heard = super().senders(weights, seed=seed, round=round, step=step).toarray()
         there = self.present(range(len(heard)), seed=seed, round=round).numpy()
         heard = heard * np.outer(there, there) + np.diag(heard.diagonal() * ~there)
         return scipy.sparse.csr_array(heard)

@@ -102,7 +102,7 @@ class Told:
         return self.models
 
     def send(self, now, there):
-        edges = [(a, b) for a in self.peers for b in self.graph.at(now).hears(a)]
+        edges = [(a, b) for a in self.peers for b in self.graph.at(now).senders(a)]
         lost = draw(SEED, "loss 0", round=now).random(len(edges)) < self.faults.loss
         took = draw(SEED, "delay 0", round=now).geometric(1 / (1 + self.faults.delay), len(edges)) - 1
         for (listener, sender), gone, delay in zip(edges, lost, took, strict=True):
@@ -159,7 +159,7 @@ def test_no_row_is_heard_twice_nor_after_a_newer_one(faults, graph):
     newest = {}
     for round in range(25):
         said = torch.arange(6.0).unsqueeze(-1) + 10 * round  # who says it, and when
-        got = settled(net(round).hear(Released(said)))
+        got = settled(net(round).receive(Released(said)))
         assert torch.equal(got.listener, got.listener.sort().values)
         there = faults.present(graph.peers, seed=SEED, round=round).tolist()
         for to, by in zip(got.listener.tolist(), got.sender.tolist(), strict=True):
@@ -169,7 +169,7 @@ def test_no_row_is_heard_twice_nor_after_a_newer_one(faults, graph):
                 assert when == round
                 continue
             assert there[to]
-            assert graph.peers[who] in graph.at(when).hears(graph.peers[to])
+            assert graph.peers[who] in graph.at(when).senders(graph.peers[to])
             assert newest.get((to, who), -1) < when
             newest[to, who] = when
             heard.add((to, who, when))
@@ -193,7 +193,7 @@ def test_rows_under_way_are_forgotten_once_they_are_overtaken():
     there = torch.ones(6, dtype=torch.bool)
     held = []
     for round in range(300):
-        rows, _, _, _ = flight.hear(torch.zeros(6, 1), there, round=round, step=0)
+        rows, _, _, _ = flight.receive(torch.zeros(6, 1), there, round=round, step=0)
         held.append(len(rows) - 6)
     assert max(held) < 6 * 30
     assert sum(held[200:]) < 1.5 * sum(held[100:200])
@@ -205,7 +205,7 @@ def test_rows_take_as_many_cycles_on_average_as_was_asked_for():
     there = torch.ones(2, dtype=torch.bool)
     late = []
     for round in range(2000):
-        rows, _, to, place = flight.hear(torch.full((2, 1), float(round)), there, round=round, step=0)
+        rows, _, to, place = flight.receive(torch.full((2, 1), float(round)), there, round=round, step=0)
         late += [round - float(rows[by, 0]) for by, to in zip(place.tolist(), to.tolist(), strict=True)]
     took = np.concatenate([draw(SEED, "delay 0", round=round).geometric(1 / 3, 2) - 1 for round in range(2000)])
     assert took.mean() == pytest.approx(2.0, abs=0.12)  # three deviations of the mean

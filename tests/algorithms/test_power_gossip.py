@@ -138,7 +138,7 @@ def test_whatever_is_missed_two_ends_never_use_two_directions(loss, absence, see
         state = State(rows, state.public, extra=warm).where(there, state)
         for one, other in ring.edges:
             ends = [ring.peers.index(peer) for peer in (one, other)]
-            places = [ring.hears(one).index(other), ring.hears(other).index(one)]
+            places = [ring.senders(one).index(other), ring.senders(other).index(one)]
             found, numbers = state.extra["direction"][ends, places], state.extra["number"][ends, 0]
             same = torch.equal(*found) or not found.any(-1).all()
             assert same or numbers[0] != numbers[1]

@@ -115,8 +115,8 @@ class Deaf:
     async def mix(self, released):
         return await self._net.mix(released)
 
-    async def hear(self, released):
-        return await self._net.hear(released)
+    async def receive(self, released):
+        return await self._net.receive(released)
 
 
 def public(experiment, *, secret):

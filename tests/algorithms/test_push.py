@@ -67,7 +67,7 @@ def test_under_loss_running_sums_are_those_of_the_paper_edge_by_edge():
     states = play(RobustSGP(ONE_WAY, ROW), quadratics(), ONE_WAY, rounds=40, weigh=push, faults=faults)
     lost = 0
     for round, state in enumerate(states[1:]):
-        delivered = faults.hears(weights, seed=SEED, round=round, step=0).toarray() > 0
+        delivered = faults.senders(weights, seed=SEED, round=round, step=0).toarray() > 0
         held = {}
         for i in range(4):
             x[i] -= RATE * (A[i] * x[i] / w[i] + B[i])

@@ -31,7 +31,7 @@ from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy import PrivateNeighbourhood, Settings, masks
 from p2pfl.privacy import release as release_
 from p2pfl.protocol.ledgers import payments
-from p2pfl.report.meter import Meter
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg import protocol as secagg
 from p2pfl.topology import metropolis, ring
 
@@ -343,10 +343,10 @@ class Mutant:
 
 STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
 MASKED = (
-    "tests/protocol/test_payments.py",
+    "tests/protocol/ledgers/test_payments.py",
     "tests/privacy/test_masks.py",
     "tests/identity/test_exchange.py",
-    "tests/protocol/test_mask_ledger.py",
+    "tests/protocol/ledgers/test_mask_ledger.py",
 )
 SEALED = ("tests/identity/test_sealing.py", "tests/peer/test_secrets.py")
 LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")

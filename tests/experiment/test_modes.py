@@ -35,8 +35,8 @@ class Coarse:
     async def mix(self, released):
         return await self.net.mix(released)
 
-    async def hear(self, released):
-        return await self.net.hear(released)
+    async def receive(self, released):
+        return await self.net.receive(released)
 
 
 @dataclass(frozen=True, kw_only=True)

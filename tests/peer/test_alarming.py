@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from p2pfl.experiment import Experiment
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.masking.alarming import Alarms
@@ -16,9 +18,9 @@ SCORES = {"loss": 0.1}
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 
 
-def alarmed(*lost, told):
+def alarmed(*lost, notify):
     """Alarms of ada after nothing came from somebody in round 11."""
-    alarms = Alarms("ada", told.append)
+    alarms = Alarms("ada", notify.append)
     alarms.look(lost, slot=SLOT, round=11, scores=SCORES, deviation=lambda: 0.1, best=None)
     return alarms
 
@@ -32,16 +34,16 @@ def listed(told):
 
 def test_an_alarm_stays_as_long_as_its_masks_may_be_uncancelled():
     told = []
-    alarms = alarmed("bob", told=told)
+    alarms = alarmed("bob", notify=told)
     alarms.settle([Mask(("ada", "bob"), SLOT), Mask(("ada", "eve"), Slot(0, 12))])
     [alarm] = told
     assert alarm == MasksUncancelled(peer="ada", round=11, partners=("bob",), now=SCORES, deviation=0.1)
-    assert listed(told) == (alarm,)
+    assert listed(told) == (msgspec.structs.replace(alarm, time=NOW),)
 
 
 def test_masks_that_cancel_later_are_reported_once_and_end_the_alarm():
     told = []
-    alarms = alarmed("bob", told=told)
+    alarms = alarmed("bob", notify=told)
     for _ in range(2):
         alarms.settle([Mask(("ada", "eve"), SLOT)])
     _, settled = told
@@ -51,7 +53,7 @@ def test_masks_that_cancel_later_are_reported_once_and_end_the_alarm():
 
 def test_an_alarm_about_two_partners_ends_with_the_masks_of_both():
     told = []
-    alarms = alarmed("bob", "eve", told=told)
+    alarms = alarmed("bob", "eve", notify=told)
     alarms.settle([Mask(("ada", "eve"), SLOT)])
     assert not listed(told)[0].cancelled
     alarms.settle([])
@@ -60,7 +62,7 @@ def test_an_alarm_about_two_partners_ends_with_the_masks_of_both():
 
 def test_an_alarm_about_a_loss_alone_stays():
     told = []
-    alarms = alarmed(told=told)
+    alarms = alarmed(notify=told)
     assert told == []
     alarms.look((), slot=SLOT, round=12, scores={"loss": 9.0}, deviation=lambda: 0.1, best=None)
     alarms.settle([])

@@ -14,15 +14,14 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, packed, unpacked
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END
-from p2pfl.protocol.mailbox import Delivery
-from p2pfl.protocol.wire.rows import Head
+from p2pfl.protocol.membership.entering import common, entrance
+from p2pfl.protocol.wire.rows import Delivery, Head
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from swarms import SMALL
@@ -115,7 +114,7 @@ def test_a_page_of_the_books_is_read_as_it_was_written():
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]
-    assert written[0].exchanges == page.exchanges
+    assert written[0].gossip_steps == page.gossip_steps
     assert all((written[1][name] == rows[name]).all() for name in rows)
 
 
@@ -260,7 +259,7 @@ class Life:
 
     def tell(self, other):
         self.note()
-        other.ledger.hear(self.name, self.ledger.journal().statement(self.other))
+        other.ledger.receive(self.name, self.ledger.journal().statement(self.other))
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -296,3 +295,14 @@ def test_no_round_is_released_under_an_old_mask_and_masks_cancel_whatever_happen
         for mask, factor in [*end.sum.items(), *end.ledger.settle().terms.items()]:
             total[mask] = total.get(mask, 0) + factor
     assert not {mask for mask, factor in total.items() if factor}
+
+
+def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_where_none_could_be_gone_on_from():
+    def written(*changes):
+        resolved = plan(read(SMALL, changes=["rounds=8", "transport.checkpoint=3", *changes]), only=["peer0"])
+        return [round for round in range(8) if checkpointed(resolved, round=round)]
+
+    assert written() == [0, 2, 5, 7]
+    assert written("transport.checkpoint=1") == [*range(8)]
+    assert written("learning.algorithm=robust_sgp") == [*range(8)]
+    assert written("compression.name=quantise", "compression.bits=8") == [*range(8)]

@@ -24,9 +24,9 @@ from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Account, Masked, Moved
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.damage import MasksUnsettled, SettlementIncomplete
 from p2pfl.report.notices.kinds import LearningStopped
+from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL, live
@@ -48,7 +48,7 @@ def deaf(alive, *, listener, sender, until):
     def lose(client, message):
         here = alive.get(listener)
         stream = f"/{sender}/pub/" in message.topic and client.split("-")[1] == listener
-        return stream and message.data[:1] == bytes([SEALED]) and here is not None and here.mailbox.exchange < until
+        return stream and message.data[:1] == bytes([SEALED]) and here is not None and here.mailbox.gossip_step < until
 
     return lose
 
@@ -114,7 +114,7 @@ def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_tol
     def lose(client, message):
         sender = alive.get("peer0")  # not the listener, which may be behind: the model would wait in its mailbox
         stream = "/peer0/pub/" in message.topic and client.split("-")[1] == "peer1"
-        settling = sender is not None and sender.mailbox.exchange >= (2, 0)
+        settling = sender is not None and sender.mailbox.gossip_step >= (2, 0)
         return stream and message.data[:1] == bytes([SEALED]) and settling
 
     running = live(experiment, MemoryTransport(lose=lose), source=SeededSource(5), alive=alive, notice=said.append)
@@ -147,7 +147,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
             self.seconds, self.update = 0.0, None
 
         async def fit(self, rows, *, round, **settings):
-            while round == 1 and min(alive[name].mailbox.exchange for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
+            while round == 1 and min(alive[name].mailbox.gossip_step for name in ("peer0", "peer2")) < (1, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0)
             if round == 1:
                 self.victim.connection.channel.abort()
@@ -181,11 +181,11 @@ def test_an_account_of_another_life_changes_nothing():
     async def main():
         transport = MemoryTransport()
         running = asyncio.create_task(live(experiment, transport, alive=alive))
-        while "peer1" not in alive or alive["peer1"].mailbox.exchange < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
+        while "peer1" not in alive or alive["peer1"].mailbox.gossip_step < (0, 1):  # noqa: ASYNC110 (nothing tells of this)
             await asyncio.sleep(0)
         session = alive["peer1"].session
         old = Account(alive["peer0"].me.incarnation - 1, 99, [(Moved((9,), (9,), (), (), (9,)), [])])
-        with pytest.raises(DecodeError, match="present life"):
+        with pytest.raises(DecodeError, match="current incarnation"):
             session.receiving._account("peer0", old)
         await running
         return session
@@ -198,30 +198,30 @@ def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
     much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
     with pytest.raises(DecodeError, match='expected an account of "bob"'):
-        books.hear("bob", Account(1, 1, [], {"ada": much}), life=1)
-    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], lives={"ada": 1})
+        books.receive("bob", Account(1, 1, [], {"ada": much}), incarnation=1)
+    never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], incarnations={"ada": 1})
     books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
     assert books.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
-    books.hear("bob", msgspec.structs.replace(never, number=1), life=1)
+    books.receive("bob", msgspec.structs.replace(never, number=1), incarnation=1)
     assert books.flows.unsettled() == [("bob", (0, 0))]
-    books.hear("bob", never, life=1)
+    books.receive("bob", never, incarnation=1)
     assert books.flows.unsettled() == []
     assert books.close().tolist() == [-0.5, -0.5]
 
 
 def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
     bob = Books("bob", gossip=["ada"])
-    bob.begin("ada", life=1, key=b"")
-    assert bob.account(1).lives == {"ada": 1}
-    bob.begin("ada", life=2, key=b"")
-    assert bob.account(1).lives == {"ada": 1}  # she has not said yet where she goes on
+    bob.begin("ada", incarnation=1, key=b"")
+    assert bob.account(1).incarnations == {"ada": 1}
+    bob.begin("ada", incarnation=2, key=b"")
+    assert bob.account(1).incarnations == {"ada": 1}  # she has not said yet where she goes on
     bob.revive("ada", 0)
-    assert bob.account(1).lives == {"ada": 2}
+    assert bob.account(1).incarnations == {"ada": 2}
     ada = Books("ada", gossip=["bob"])
     done = (Moved((0,), flows.END, ((0, 0),), (), (0,)), [])
-    ada.hear("bob", Account(1, 1, [done], lives={"ada": 1}), life=2)
+    ada.receive("bob", Account(1, 1, [done], incarnations={"ada": 1}), incarnation=2)
     assert ada.flows.finished == frozenset()
-    ada.hear("bob", Account(1, 2, [done], lives={"ada": 2}), life=2)
+    ada.receive("bob", Account(1, 2, [done], incarnations={"ada": 2}), incarnation=2)
     assert ada.flows.finished == {"bob"}
 
 
@@ -236,7 +236,7 @@ def test_a_peer_whose_last_mask_neighbour_left_keeps_what_it_has_learned():
         async def leaving():
             async with victim:
                 running = asyncio.create_task(victim.run())
-                await victim.connection.until(lambda: victim.mailbox.exchange >= (2, 0), by=math.inf)
+                await victim.connection.until(lambda: victim.mailbox.gossip_step >= (2, 0), by=math.inf)
                 victim.connection.channel.abort()
                 with pytest.raises(TransportError):
                     await running

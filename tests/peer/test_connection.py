@@ -8,9 +8,9 @@ import torch
 
 from p2pfl.errors import PeerError, RunError, foremost
 from p2pfl.peer.connection import Connection
-from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Gathered, Missing, Publish
 from p2pfl.protocol.session.events import Begin, Expect, Gather, Leave, Open
 from p2pfl.protocol.session.session import Session
@@ -119,9 +119,9 @@ async def test_two_ends_gather_and_who_expects_one_that_leaves_is_told_that_it_i
             await asyncio.gather(ada.enter(tasks), bob.enter(tasks))
             gathering = Gather(quorum=1.0, within=5.0)
             assert await asyncio.gather(ada.ask(gathering), bob.ask(gathering)) == [Gathered(), Gathered()]
-            ada.tell(Begin(0))
-            bob.tell(Begin(0))
-            ada.tell(Open((0, 0), ("bob",), since=0))
+            ada.submit(Begin(0))
+            bob.submit(Begin(0))
+            ada.submit(Open((0, 0), ("bob",), since=0))
             answer, _ = await asyncio.gather(ada.ask(Expect("bob")), bob.leave(done=False))
             ada.close()
             bob.close()

@@ -43,7 +43,7 @@ async def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_o
 
         def half(peer):
             held = any(inbox.held for inbox in peer.session.streams.inboxes.values())
-            return held or peer.mailbox.exchange > (0, 0)
+            return held or peer.mailbox.gossip_step > (0, 0)
 
         others, _ = await asyncio.gather(live(experiment, transport, names=["peer0"]), killed(victim, when=half))
         ended = others["peer0"]

@@ -5,8 +5,8 @@ import pytest
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer.joining.introductions import strangers
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.refusals import differences, text
+from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.membership.refusals import differences, text
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.report.notices.kinds import NameShared
 
@@ -25,33 +25,33 @@ def trusting():
 
 
 def test_a_strangers_number_keeps_nobody_out_once_the_stranger_has_not_shown_that_it_lives(trusting):
-    trusting.hear(announced(2**62, identity=MALLORY))
-    assert not trusting.hear(announced(5))
+    trusting.receive(announced(2**62, identity=MALLORY))
+    assert not trusting.receive(announced(5))
     trusting.unanswered.add("bob")
-    assert trusting.hear(announced(5))
+    assert trusting.receive(announced(5))
     assert trusting.up["bob"].identity == BOB.public
     trusting.prove("bob")
-    assert not trusting.hear(announced(2**62, identity=MALLORY))
+    assert not trusting.receive(announced(2**62, identity=MALLORY))
     assert trusting.present == {"bob"}
 
 
 def test_what_was_repeated_of_an_earlier_start_of_the_same_key_stays_behind(trusting):
-    trusting.hear(announced(6))
+    trusting.receive(announced(6))
     trusting.unanswered.add("bob")
-    assert not trusting.hear(announced(5))
+    assert not trusting.receive(announced(5))
 
 
 @pytest.mark.parametrize("status", ["left", "dead"])
 def test_nobody_says_goodbye_for_a_peer_under_another_key(trusting, status):
-    trusting.hear(announced(5))
-    assert not trusting.hear(announced(5, identity=MALLORY, status=status))
+    trusting.receive(announced(5))
+    assert not trusting.receive(announced(5, identity=MALLORY, status=status))
     assert "bob" in trusting.greeted
 
 
 def test_nobody_brings_a_lost_peer_back_under_another_key(trusting):
-    trusting.hear(announced(5))
-    trusting.hear(announced(5, status="dead"))
-    assert not trusting.hear(announced(5, identity=MALLORY, turn=1))
+    trusting.receive(announced(5))
+    trusting.receive(announced(5, status="dead"))
+    assert not trusting.receive(announced(5, identity=MALLORY, turn=1))
 
 
 def answering(identity):
@@ -68,7 +68,7 @@ IDENTITY = Identity.generate(SeededSource(7), peer="ada")
 
 def test_who_answers_to_the_name_of_a_peer_that_neighbours_know_is_reported_once_and_keeps_it_from_nothing():
     mine = named({"bob": BOB.public})
-    assert not mine.hear(answering(MALLORY))
+    assert not mine.receive(answering(MALLORY))
     assert strangers(mine) == [NameShared(peer="ada", key=MALLORY.fingerprint, own=IDENTITY.fingerprint)]
     assert strangers(mine) == []
 
@@ -78,7 +78,7 @@ def test_who_answers_to_the_name_of_a_peer_that_neighbours_know_is_reported_once
 )
 def test_a_name_that_is_in_use_is_an_error_where_neighbours_could_not_tell_the_two_apart(seen, identity):
     with pytest.raises(PeerError, match='peer name "ada" is already in use on this broker; stop the other peer or'):
-        named(seen).hear(answering(identity))
+        named(seen).receive(answering(identity))
 
 
 def test_what_a_neighbour_says_of_its_experiment_is_shown_short_and_without_control_characters():

@@ -12,8 +12,8 @@ from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.entering import common
-from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.incoming.rate_limit import Allowance
+from p2pfl.protocol.membership.entering import common
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
@@ -66,7 +66,7 @@ def forged_tail(peers):
 
 def forged_accounts(peers):
     for victim in ("peer1", "peer2"):
-        account = Account(peers[victim].me.incarnation, FAR, lives={})
+        account = Account(peers[victim].me.incarnation, FAR, incarnations={})
         yield f"{victim}/account", pretender(peers["peer3"], victim, sequence=FAR).seal(account)
 
 
@@ -110,7 +110,7 @@ async def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm,
     peers, injected, lost = {}, [], []
 
     def meddle(topic, data, retain):
-        first = topic == f"{ROOT}/peer0/pub/0" and is_chunk(data) and peers["peer0"].mailbox.exchange[0] == 3
+        first = topic == f"{ROOT}/peer0/pub/0" and is_chunk(data) and peers["peer0"].mailbox.gossip_step[0] == 3
         if not first or injected:
             return [(topic, data, retain)]
         if attack == "acks":  # the chunk is lost on the way, and the sender must keep it
@@ -137,7 +137,7 @@ def of_itself(lie):
         if (
             topic == f"{ROOT}/peer3/pub/0"
             and is_chunk(data)
-            and peers["peer3"].mailbox.exchange[0] == 3
+            and peers["peer3"].mailbox.gossip_step[0] == 3
             and not injected
         ):
             place, message = lie(peers["peer3"])
@@ -239,7 +239,7 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
 
     lives = Lives(read(SMALL, changes=changes), MemoryTransport(), tmp_path)
     lives.start()
-    await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+    await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
     await lives.kill()
     lives.start(resume=True, at=common(Store(tmp_path, name).former().rounds for name in lives.names))
     insider = lives.now["peer3"]

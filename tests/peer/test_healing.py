@@ -28,7 +28,7 @@ def happened(errand, *changes, folder, experiment=None, transport=None):
 
 
 def in_round(name, round):
-    return lambda now: now[name].mailbox.exchange >= (round, 0)
+    return lambda now: now[name].mailbox.gossip_step >= (round, 0)
 
 
 def joined(one, other):

@@ -7,19 +7,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import MANY
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.incoming.rate_limit import Allowance
 from p2pfl.protocol.ledgers.books import Books, heaviest
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Deliver
-from p2pfl.protocol.session.events import Expect, Heard, Open, Received
+from p2pfl.protocol.session.events import Expect, Open, Received
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse
 from p2pfl.protocol.wire.rows import encode_row, pieces, row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import complete
+from sessions import arrived
 
 GRAPH = complete(3).named(("ada", "bob", "eve"))
 LENGTH = 64
@@ -77,7 +78,7 @@ def listener():
         patience=60.0,
     )
     for peer in ("ada", "eve"):
-        session.handle(Heard(peer, Hello(peer, LIFE, "up"), state=True), now=0.0)
+        session.handle(arrived(peer, Hello(peer, LIFE, "up"), state=True), now=0.0)
     session.membership.begun = True
     row, books = np.zeros(LENGTH, np.float32), session.books
     for round in (0, 1):
@@ -98,7 +99,7 @@ def besieged(barrage):
         place = "eve/state" if isinstance(each, Hello) and each.peer == "eve" else "bob/in/eve"
         session.handle(Received(f"p2pfl/v1/s/peer/{place}", encode(each)), now=1.0)
     for chunk in chunks(LENGTH, round=1):
-        session.handle(Heard("ada", chunk), now=2.0)
+        session.handle(arrived("ada", chunk), now=2.0)
     return session
 
 
@@ -120,7 +121,7 @@ def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrag
 def test_the_honest_row_of_this_siege_would_not_arrive_from_another_life():
     session = listener()
     for chunk in chunks(LENGTH, round=1):
-        session.handle(Heard("ada", of_another_life(chunk)), now=1.0)
+        session.handle(arrived("ada", of_another_life(chunk)), now=1.0)
     assert session.mailbox.take("ada") is None
 
 

@@ -25,7 +25,7 @@ def checkpoint(round):
 
 
 def keeper(store):
-    return Keeper(store, None, life=1, peer="ada", source=SeededSource(0))
+    return Keeper(store, None, incarnation=1, peer="ada", source=SeededSource(0))
 
 
 class Held(Store):

@@ -15,8 +15,8 @@ from p2pfl.peer.masking import settling
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.privacy.ring import mask
-from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.payments import mask_key, points
+from p2pfl.protocol.membership.entering import common
 from p2pfl.report.notices.kinds import ReleasesEnded
 from p2pfl.secagg import protocol as secagg
 from p2pfl.transport import MemoryTransport
@@ -36,7 +36,7 @@ def swarm(changes, folder):
 async def killed(lives, *, at):
     """Kill all peers when the first of them is in a round."""
     lives.start()
-    await lives.until(lambda now: any(peer.mailbox.exchange >= (at, 0) for peer in now.values()))
+    await lives.until(lambda now: any(peer.mailbox.gossip_step >= (at, 0) for peer in now.values()))
     await lives.kill()
 
 

@@ -13,8 +13,8 @@ from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, asse
 from p2pfl.experiment import read
 from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.peer.launch.worker import connect
-from p2pfl.protocol.equivocation import Proof
-from p2pfl.protocol.mailbox import WINDOW, Mailbox
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
 from p2pfl.protocol.session.events import Offer
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
@@ -194,7 +194,7 @@ def test_another_row_of_one_exchange_is_equivocation_and_proves_it(mailbox, when
         mailbox.open((4, 0), ["ada"])
     assert deliver(mailbox, *said(2)) == "equivocation"
     proof = mailbox.proofs["ada"]
-    assert proof.exchange == (3, 0)
+    assert proof.gossip_step == (3, 0)
     assert proof.holds(ADA.public)
     assert not proof.holds(EVE.public)
     assert mailbox.take("ada") is None  # neither is used any more
@@ -254,7 +254,7 @@ async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_
 
         async def lying(request):
             answer = await honest(request)
-            if isinstance(request, Offer) and peer.mailbox.exchange == (1, 0):
+            if isinstance(request, Offer) and peer.mailbox.gossip_step == (1, 0):
                 head, numbers = request.model
                 await honest(replace(request, model=Encoded((head, memoryview(bytes(len(numbers)))))))
             return answer
@@ -265,7 +265,7 @@ async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_
     for name in ("peer0", "peer2"):
         end = ended[name]
         proof = end.peer.mailbox.proofs["peer1"]
-        assert proof.exchange == (1, 0)
+        assert proof.gossip_step == (1, 0)
         assert proof.holds(PUBLIC["peer1"])
         assert proof.one.context == "test/peer1/65/"
         assert end.peer.session.shared.refused["peer1: equivocation"] == 1

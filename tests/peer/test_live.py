@@ -129,7 +129,7 @@ async def test_a_neighbour_that_vanishes_leaves_its_weight_to_the_others():
         peer = Peer("peer0", plan(experiment, only=["peer0"]), transport=transport)
         async with peer:
             running = asyncio.create_task(peer.run())
-            await peer.connection.until(lambda: peer.mailbox.exchange >= (3, 0), by=math.inf)
+            await peer.connection.until(lambda: peer.mailbox.gossip_step >= (3, 0), by=math.inf)
             peer.connection.channel.abort()
             with pytest.raises(TransportError):
                 await running

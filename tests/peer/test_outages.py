@@ -30,7 +30,7 @@ def quick(monkeypatch):
 
 
 def reached(alive, exchange):
-    return len(alive) == 4 and any(peer.mailbox.exchange >= exchange for peer in alive.values())
+    return len(alive) == 4 and any(peer.mailbox.gossip_step >= exchange for peer in alive.values())
 
 
 async def until(condition):
@@ -104,7 +104,7 @@ async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
         victim = next(channel for name, channel in broker._broker.channels.items() if "-peer0-" in name)
         victim.lose("it was cut off")
         await until(lambda: "peer0" not in alive["peer1"].membership.present)
-        await until(lambda: alive["peer1"].mailbox.exchange >= (4, 0))
+        await until(lambda: alive["peer1"].mailbox.gossip_step >= (4, 0))
         gate.set()
         ended = {}
         for task in running:

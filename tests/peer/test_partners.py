@@ -13,7 +13,7 @@ from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.report.notices.kinds import LearningStopped, PartnersAwaited
-from p2pfl.report.promises import promise
+from p2pfl.report.spending.promises import promise
 from p2pfl.topology import complete, ring
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
@@ -140,7 +140,7 @@ async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes()
 
     for comes, until in ((0.0, 0.0), (5.0, 6.0), (99.0, 10.0)):
         connection, said = Connection(comes), []
-        await covered(connection, connection.lacking, tell=said.append)
+        await covered(connection, connection.lacking, notify=said.append)
         assert connection.now == until
         assert said == ([] if comes == 0 else [PartnersAwaited(peer="ada", partners=("bob",), seconds=10.0)])
 

@@ -37,7 +37,7 @@ def mortal(request, tmp_path):
 
 async def reached(alive, round):
     """Until one of the peers is in a round."""
-    while len(alive) < len(PEERS) or all(peer.mailbox.exchange < (round, 0) for peer in alive.values()):  # noqa: ASYNC110
+    while len(alive) < len(PEERS) or all(peer.mailbox.gossip_step < (round, 0) for peer in alive.values()):  # noqa: ASYNC110
         await asyncio.sleep(0.001)  # nothing tells of this
 
 

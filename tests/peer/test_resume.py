@@ -1,6 +1,8 @@
 """Live peers that are killed and go on: all at once, one while the others wait, one while the others go on."""
 
 import asyncio
+import errno
+import os
 from datetime import UTC, datetime
 
 import msgspec
@@ -8,13 +10,14 @@ import pytest
 import torch
 
 from lives import Held, Lives, begun
-from p2pfl.errors import LostModelError, ResumeError
+from p2pfl.errors import LostModelError, ResumeError, StorageError
 from p2pfl.experiment import Experiment, read
+from p2pfl.files import Drive
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.entering import common
 from p2pfl.protocol.ledgers.slots import END
+from p2pfl.protocol.membership.entering import common
 from p2pfl.protocol.session.events import Tick
 from p2pfl.report import Run
 from p2pfl.report.notices.damage import MasksUnsettled
@@ -59,7 +62,7 @@ async def restarted(changes, folder, *, at):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
-        await lives.until(lambda now: any(peer.mailbox.exchange >= at for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= at for peer in now.values()))
         await lives.kill()
         together = common(Store(folder, name).former().rounds for name in lives.names)
         begun = {name: max(Store(folder, name).former().at(together).rounds) for name in lives.names}
@@ -88,6 +91,68 @@ async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.session.books.masks.uncancelled()
+
+
+@pytest.mark.parametrize("changes", [[], [*MASKS, "topology.kind=complete", "gossip.steps=1"]], ids=["plain", "masks"])
+async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if_nothing_had_happened(
+    changes, tmp_path
+):
+    experiment, ended = await restarted([*changes, "transport.checkpoint=3"], tmp_path, at=(4, 0))
+    assert [each.round for each in Store(tmp_path, "peer0").checkpoints()] == [6, 3]
+    assert apart(models(ended), simulated(experiment)) <= GRID
+    for end in ended.values():
+        assert not end.peer.session.books.masks.uncancelled()
+
+
+class Failing(Drive):
+    """A disk that fails from one of its operations on, as for a process that is killed there."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def _count(self):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write(self, path, data, *, mode):
+        self._count()
+        super().write(path, data, mode=mode)
+
+    def rename(self, path, to):
+        self._count()
+        super().rename(path, to)
+
+    def sync(self, folder):
+        self._count()
+        super().sync(folder)
+
+
+NOISE = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1", "privacy.noise=0.5", "privacy.clip=1.0"]
+
+
+@pytest.mark.sampled(fast=1, all=6)
+@pytest.mark.parametrize("operation", range(4, 40, 3))
+async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_uncharged(operation, tmp_path):
+    experiment = read(SMALL, changes=[*RING, *NOISE, "gossip.steps=1", "transport.checkpoint=3"])
+
+    async with asyncio.timeout(60):
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        lives.now["peer1"].keeper.store.disk = Failing(operation)
+        with pytest.raises(StorageError):
+            await lives.until(lambda _: lives.tasks["peer1"].done() and lives.tasks["peer1"].result())
+        await lives.kill()
+        before = len(lives.records["peer1"])
+        slots = Store(tmp_path, "peer1").journal().masks.until
+        lives.start(resume=True)
+        ended = await lives.end()
+    end = ended["peer1"]
+    assert end.records[-1].round == 5
+    assert sum(end.peer.keeper.journal.spent.values()) >= len(lives.records["peer1"]) >= before + 1
+    assert end.peer.keeper.journal.masks.until > slots
+    for each in ended.values():
+        assert not each.peer.session.books.masks.uncancelled()
 
 
 async def killed_while_leaving(lives):
@@ -145,7 +210,7 @@ async def test_who_had_given_up_keeps_its_row_and_nobody_else_waits_for_it_or_go
     async def main():
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
         over(tmp_path, "peer1")
         for path in tmp_path.glob("peer3.*"):  # it comes with nothing
@@ -171,7 +236,7 @@ async def test_who_has_lost_both_checkpoints_comes_late_under_another_key(tmp_pa
     async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (5, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (5, 0) for peer in now.values()))
         await lives.kill()
         for path in tmp_path.glob("peer1*.state"):
             path.unlink()
@@ -193,7 +258,7 @@ async def test_who_had_given_up_and_left_no_row_cannot_go_on(tmp_path):
     async def main():
         lives = Lives(experiment, MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: any(peer.mailbox.exchange >= (2, 0) for peer in now.values()))
+        await lives.until(lambda now: any(peer.mailbox.gossip_step >= (2, 0) for peer in now.values()))
         await lives.kill()
         over(tmp_path, "peer1")
         for path in tmp_path.glob("peer1*.state"):
@@ -227,7 +292,7 @@ async def stranded(folder, *, goodbye):
     async with asyncio.timeout(60):
         lives = Lives(experiment, MemoryTransport(), folder)
         lives.start()
-        await lives.until(lambda now: now["peer1"].mailbox.exchange >= (3, 0))
+        await lives.until(lambda now: now["peer1"].mailbox.gossip_step >= (3, 0))
         await lives.kill("peer1")
         others = [lives.tasks[name] for name in ("peer0", "peer2", "peer3")]
         await asyncio.gather(*others)
@@ -287,7 +352,7 @@ async def interrupted(changes, folder, *, silently, missed=0, resume=True):
         if not missed:  # the others wait for its row
             for each in others:
                 each.go.set()
-            await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+            await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
             await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1", silently=silently)
         if missed:
@@ -350,7 +415,7 @@ async def died_after_the_others_had_masked(folder):
         held = Held(lives.now["peer1"], round=3)
         others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
-        await lives.until(lambda now: all(now[name].mailbox.exchange[0] == 3 for name in ("peer0", "peer2")))
+        await lives.until(lambda now: all(now[name].mailbox.gossip_step[0] == 3 for name in ("peer0", "peer2")))
         await lives.until(lambda now: all(now[name].session.blocked for name in ("peer0", "peer2")))
         await lives.kill("peer1")
         for each in others:

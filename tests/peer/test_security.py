@@ -27,7 +27,7 @@ from attacks import (
 from p2pfl.errors import PeerError
 from p2pfl.experiment import read
 from p2pfl.identity import FirstUse, Identity, SeededSource
-from p2pfl.protocol.refusals import NotSigned, NotTrusted, text
+from p2pfl.protocol.membership.refusals import NotSigned, NotTrusted, text
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Claim, Hello, Key

@@ -10,7 +10,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.report.meter import Meter
+from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
@@ -41,7 +41,7 @@ async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply
         "peer7": [0],
     }
     for partner in ("peer1", "peer7"):
-        heard = ended[partner].peer.session.books.masks.journal().notes["peer0"].heard
+        heard = ended[partner].peer.session.books.masks.journal().notes["peer0"].received
         assert [slot.round for slot, _ in heard] == [0]
 
 
@@ -75,7 +75,7 @@ async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(
             lives.start(resume=life > 0, at=2 if life else None)
             for peer in lives.now.values():
                 Held(peer, round=3)
-            await lives.until(lambda now: all(peer.mailbox.exchange >= (2, 1) for peer in now.values()))
+            await lives.until(lambda now: all(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
             await lives.kill()
         lives.start(resume=True, at=2)
         ended = await lives.end()

@@ -218,7 +218,7 @@ def test_a_run_that_is_stopped_and_resumed_ends_with_the_scores_of_one_that_is_n
     async def stopped():
         lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON]), MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: all(peer.mailbox.exchange[0] >= 3 for peer in now.values()))
+        await lives.until(lambda now: all(peer.mailbox.gossip_step[0] >= 3 for peer in now.values()))
         await lives.kill()
         lives.start(resume=True)
         return await lives.end()
@@ -234,7 +234,7 @@ def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_mo
     async def back():
         lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "rounds=8"]), MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: begun(now[VICTIM]) and now[VICTIM].mailbox.exchange[0] == 2)
+        await lives.until(lambda now: begun(now[VICTIM]) and now[VICTIM].mailbox.gossip_step[0] == 2)
         await lives.kill(VICTIM)
         lives.start(VICTIM, resume=resume)
         return await lives.end()

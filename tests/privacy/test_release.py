@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import InputError, LearningError, PrivacyError
 from p2pfl.identity import SecretSource, SeededSource
-from p2pfl.neighbourhood import Heard, Public, Released
+from p2pfl.neighbourhood import Public, ReceivedModels, Released
 from p2pfl.privacy import release
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
@@ -35,9 +35,9 @@ class Room:
     async def mix(self, released):
         return Released(released.values.mean(0, keepdim=True).expand_as(released.rows), released.masses)
 
-    async def hear(self, released):
+    async def receive(self, released):
         none = torch.zeros(0, dtype=torch.int64)
-        return Heard(released.values, none, none, none.double())
+        return ReceivedModels(released.values, none, none, none.double())
 
 
 def draw(count, size, seed=0, scale=1.0, dtype=torch.float32):
@@ -216,7 +216,7 @@ async def test_mixing_and_hearing_are_left_to_the_wrapped_neighbourhood():
     rows = Released(draw(2, 4))
     assert net.peers == ("peer0", "peer1")
     assert torch.equal((await net.mix(rows)).rows[0], rows.rows.mean(0))
-    assert (await net.hear(rows)).rows is rows.rows
+    assert (await net.receive(rows)).rows is rows.rows
 
 
 @pytest.mark.parametrize("block", [64, 1 << 10])

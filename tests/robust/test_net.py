@@ -149,7 +149,7 @@ def test_a_rule_hears_what_the_average_hears():
 def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
     topology = small_world(9, degree=4, rewire=0.5, seed=3)
     found = exchanged(attacked(stack(topology), lying("dissensus"), round=0))
-    met = [i for i, peer in enumerate(topology.peers) if peer not in LIARS and LIARS & {*topology.heard_by(peer)}]
+    met = [i for i, peer in enumerate(topology.peers) if peer not in LIARS and LIARS & {*topology.receivers(peer)}]
     assert len(met) > 3
     assert torch.allclose(found[met], ROWS[met], atol=1e-13)
     away = exchanged(attacked(stack(topology), lying("dissensus", scale=2.0), round=0))
@@ -159,7 +159,7 @@ def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
 
 def test_what_is_heard_before_rows_are_released_is_true():
     net = attacked(stack(), lying("sign_flip"), round=0)
-    heard = settled(net.hear(Released(ROWS)))
+    heard = settled(net.receive(Released(ROWS)))
     assert torch.equal(heard.rows, ROWS)
 
 

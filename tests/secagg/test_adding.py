@@ -10,9 +10,10 @@ from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SeededSource
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.protocol.equivocation import Proof
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.wire.messages import Agreement, Hello, RollCall, Term, Unmasking
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.sums import Agreement, RollCall, Term, Unmasking
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
@@ -48,14 +49,14 @@ def getting(name="eve"):
     return Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
 
 
-def given_terms(giver, exchange=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
-    part, share = giver.mask(Slot(receiver, *exchange), np.arange(SIZE) if points is None else points.copy())
+def given_terms(giver, gossip_step=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
+    part, share = giver.mask(Slot(receiver, *gossip_step), np.arange(SIZE) if points is None else points.copy())
     return list(giver.give(part, share, mass=mass, piece=piece))
 
 
-def brought(receiver, givers, exchange=(0, 0), **given):
+def brought(receiver, givers, gossip_step=(0, 0), **given):
     for giver in givers:
-        for term in given_terms(giver, exchange, **given):
+        for term in given_terms(giver, gossip_step, **given):
             receiver.take(giver.peer, term)
 
 
@@ -121,7 +122,7 @@ def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
     receiver.forget("ada")
     ada, call = next_life("ada"), receiver.close()
     given_terms(ada)  # which comes late
-    with pytest.raises(PrivacyError, match="the life of ada that gave its term"):
+    with pytest.raises(PrivacyError, match="the incarnation of ada that gave its term"):
         receiver.consented("ada", ada.called("eve", call))
     assert [receiver.consented(other.peer, other.called("eve", call)) for other in others] == [None] * 3
     assert receiver.total() is None
@@ -163,7 +164,7 @@ def test_there_is_never_more_than_one_term_of_a_sender_to_be_held(begun):
     receiver, (ada, *_) = begun
     receiver.close()
     brought(receiver, [ada], (3, 0))
-    with pytest.raises(PrivacyError, match="for an exchange to come"):
+    with pytest.raises(PrivacyError, match="for a gossip step to come"):
         brought(receiver, [ada], (2, 0))
     brought(receiver, [ada], (4, 0))  # in its place
     assert list(receiver._coming) == ["ada"]
@@ -290,7 +291,7 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     assert ada.called("eve", first) is not None  # that one it goes on with
     proof = ada.proofs["eve"]
     assert (proof.one.signature, proof.other.signature) == (first.signature, other.signature)
-    assert proof.exchange == (0, 0)
+    assert proof.gossip_step == (0, 0)
     assert proof.holds(seal("eve").identity.public)  # whoever looks
     assert not proof.holds(seal("bob").identity.public)
     assert not Proof(proof.one, proof.one, "roll").holds(seal("eve").identity.public)
@@ -364,11 +365,11 @@ async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_
     adding = Adding(giving=givers[0], getting=getting("ada"), lacking=lacking, lacked=lambda _: None)
     call = receiver.close()
     if lost is None:
-        assert [peer for peer, _ in await adding.hear("eve", call)] == ["eve"]
+        assert [peer for peer, _ in await adding.receive("eve", call)] == ["eve"]
     else:
         for _ in range(2):
             with pytest.raises(DecodeError, match="too much"):
-                await adding.hear("eve", call)
+                await adding.receive("eve", call)
 
 
 def test_a_term_fits_on_the_wire_only_as_a_piece_of_one():

@@ -23,7 +23,8 @@ from p2pfl.peer.threads import Threaded
 from p2pfl.protocol.wire import envelope
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import PRIVATE, SEALED
-from p2pfl.protocol.wire.messages import Claim, Hello, Key, RollCall
+from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.secagg import protocol as secagg
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.ring import portions
@@ -188,17 +189,17 @@ def dying_when_called(peer):
     """Dies once its term of the second round is in all sums."""
     if peer.name != "peer3":
         return
-    hear, called = peer.connection.adding.hear, set()
+    receive, called = peer.connection.adding.receive, set()
 
     async def heard(sender, message):
         if not isinstance(message, RollCall) or message.round < 1:
-            return await hear(sender, message)
+            return await receive(sender, message)
         called.add(sender)
         if len(called) == 4:
             peer.connection.channel.abort()
         return []
 
-    peer.connection.adding.hear = heard
+    peer.connection.adding.receive = heard
 
 
 async def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer():

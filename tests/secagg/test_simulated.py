@@ -51,7 +51,7 @@ def mixed(neighbourhood, released):
 def test_mixing_is_the_sum_of_rounded_rows_of_those_heard(seed, loss, bits):
     values, faults = rows(seed=seed), Faults(loss=loss)
     found = mixed(net(round=seed, bits=bits, faults=faults), Released(values))
-    heard = faults.hears(SWARM.matrix, seed=3, round=seed, step=0).toarray()
+    heard = faults.senders(SWARM.matrix, seed=3, round=seed, step=0).toarray()
     for receiver in range(10):
         senders = {sender for sender in range(10) if heard[receiver, sender] and sender != receiver}
         shares = {receiver: heard[receiver, receiver]} | {sender: heard[receiver, sender] for sender in senders}
@@ -169,7 +169,7 @@ def test_rows_of_a_run_stay_within_what_the_small_ring_was_chosen_for(algorithm)
 def test_rows_themselves_are_not_to_be_had():
     for released in (Released(rows()), Released(rows().long(), grid=20), Released(rows(size=1), torch.ones(10, 1))):
         with pytest.raises(PrivacyError, match="got the rows themselves"):
-            settled(net().hear(released))
+            settled(net().receive(released))
 
 
 def test_public_numbers_may_be_flooded():

@@ -57,7 +57,7 @@ def test_who_has_nobody_left_to_share_a_mask_with_is_not_heard_either():
         there = faults.present(range(4), seed=1, round=round).numpy()
         company = [any(drawn[other] for other in (peer - 1, peer + 1) if 0 <= other < 4) for peer in range(4)]
         assert there.tolist() == (drawn if drawn.all() else drawn & company).tolist()
-        heard = faults.hears(everywhere, seed=1, round=round, step=0).toarray()
+        heard = faults.senders(everywhere, seed=1, round=round, step=0).toarray()
         assert (heard[:, ~there][there] == 0).all()
         assert (heard[~there] == np.eye(4)[~there]).all()
         seen.add(bool((drawn & ~there).any()))

@@ -161,7 +161,7 @@ class HearsAndSaysLinear(Plain):
     async def round(self, state, learner, net, round):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round)
         released = await net.release(fitted.rows, since=state.public)
-        await net.hear(released)
+        await net.receive(released)
         return self.kept(state, fitted, (await net.mix(released)).public)
 
 
@@ -220,11 +220,11 @@ BROKEN = {
     WeighsByWhatItLearned: "the weights of net.release depend on training",
     PublishesPrivateParameters: "public of the state depends on training otherwise than by release",
     CorrectsGradients: "it takes or corrects gradients; declare needs_gradients",
-    MixesAndSaysAsynchronous: "it calls net.mix, which waits for neighbours; call net.hear",
+    MixesAndSaysAsynchronous: "it calls net.mix, which waits for neighbours; call net.receive",
     MixesTwiceAndSaysSingleStep: "round 0 makes 2 gossip steps; do not declare single_step",
     IsSilentInTheSecondRound: r"round \[1\] releases nothing; declare silent_rounds",
     ReleasesTwiceAndSaysLinear: "round 0 releases 2 times",
-    HearsAndSaysLinear: "it calls net.hear with what it released",
+    HearsAndSaysLinear: "it calls net.receive with what it released",
     MixesSquaresAndSaysLinear: "what it mixes is not linear in what it released",
     OvershootsAndSaysConvex: "the public parameters of round 0 are no mean of what was released",
     KeepsAVectorForEachEdge: "the shape of extra.edges depends on the neighbours",

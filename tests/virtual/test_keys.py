@@ -5,7 +5,8 @@ import pytest
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.ledgers import payments
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Hello, Pulse, Unmasking
+from p2pfl.protocol.wire.messages import Hello, Pulse
+from p2pfl.protocol.wire.sums import Unmasking
 from p2pfl.secagg import protocol as secagg
 from worlds.explore import outcome
 from worlds.keys import KeyWatch, WatchedEnvelope

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
-from p2pfl.protocol.edges import Edges
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.effects import Fail, Publish
 from p2pfl.protocol.session.events import Enter, Published, Subscribed, Tick
 from p2pfl.protocol.session.session import Session

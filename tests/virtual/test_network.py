@@ -31,7 +31,7 @@ def world(lives, conditions=None, **settings):
         return runner.run(main()), transport
 
 
-async def hear(channel, count):
+async def receive(channel, count):
     return [(bytes((await anext(channel)).data), asyncio.get_running_loop().now) for _ in range(count)]
 
 
@@ -39,7 +39,7 @@ def listener(count, *topics):
     async def life(transport):
         async with transport.join("bob") as bob:
             await bob.subscribe(*topics)
-            return await hear(bob, count)
+            return await receive(bob, count)
 
     return life
 
@@ -86,7 +86,7 @@ def test_some_overtake_some_are_lost_and_some_come_twice():
             try:
                 async with asyncio.timeout(60):
                     while True:
-                        heard += await hear(bob, 1)
+                        heard += await receive(bob, 1)
             except TimeoutError:
                 return [data[0] for data, _ in heard]
 

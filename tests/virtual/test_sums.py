@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from p2pfl.protocol.wire.messages import Unmasking
+from p2pfl.protocol.wire.sums import Unmasking
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.sender import Giving
 from worlds.explore import outcome

@@ -14,22 +14,21 @@ import torch
 from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
-from p2pfl.peer import peer
+from p2pfl.peer import ending, peer
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.peer.totals import Totalling
 from p2pfl.privacy.totals import TotalMasks
-from p2pfl.protocol.edges import Edges
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.mailbox import Delivery
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.totals.convergecast import Convergecast
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Claim
-from p2pfl.protocol.wire.rows import Head
+from p2pfl.protocol.wire.rows import Delivery, Head
 from p2pfl.report.results import Unsettled
 from p2pfl.rows import raw
 from p2pfl.secagg.receiver import Getting
@@ -126,7 +125,7 @@ def test_weights_that_differ_alike_at_both_ends_are_found_by_comparing_with_the_
     assert any("those of the simulation" in outcome(seed, plans=plans, kinds=()).failure for seed in range(3))
 
 
-heard = FlowLedger.hear
+heard = FlowLedger.receive
 
 
 def gullible(self, peer, payload):
@@ -203,7 +202,7 @@ TOTALS = [seed for seed in range(120) if setting(seed).totals]
 WAITLESS = [seed for seed in range(200) if setting(seed).asynchronous]
 MUTANTS = {
     "a flow is not held": (FlowLedger, "unsettled", lambda _self: [], ANY),
-    "what is taken back stays": (FlowLedger, "hear", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
+    "what is taken back stays": (FlowLedger, "receive", lambda *each: dict(list(heard(*each).items())[:0]), ANY),
     "masks are taken for cancelled": (MaskLedger, "uncancelled", lambda _self: [], ANY),
     "what cannot be opened is believed": (Envelope, "open", gullible, ANY),
     "neighbours weigh half of what they should": (Edges, "row", lightly, ANY),
@@ -215,10 +214,10 @@ MUTANTS = {
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
-    "who came back and calls others is a liar": (Seal, "life", lambda *_: 0, [171, 654]),
+    "who came back and calls others is a liar": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
-    "nobody says what an earlier life may have left open": (peer, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
-    "nobody states what it gave": (peer, "given", lambda *_, **__: None, DEATHS),
+    "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
+    "nobody states what it gave": (ending, "given", lambda *_, **__: None, DEATHS),
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
     "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
@@ -250,8 +249,8 @@ def test_a_row_used_twice_or_in_another_exchange_or_never_sent_is_noticed():
     for name, watch in watches.items():
         watch.sent(("bob", 1), (1, 0), raw(row if name != "invented" else 2 * row))
         watch.arrived("ada", ("bob", 1), delivery)
-        watch.used(("ada", 1), "bob", delivery, exchange=(2 if name == "elsewhere" else 1, 0))
-    watches["twice"].used(("ada", 1), "bob", delivery, exchange=(1, 0))
+        watch.used(("ada", 1), "bob", delivery, gossip_step=(2 if name == "elsewhere" else 1, 0))
+    watches["twice"].used(("ada", 1), "bob", delivery, gossip_step=(1, 0))
     assert [name for name, watch in watches.items() if watch.failure] == ["twice", "elsewhere", "invented"]
 
 

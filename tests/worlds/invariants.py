@@ -17,16 +17,16 @@ import numpy as np
 
 from p2pfl.errors import DecodeError, RunError
 from p2pfl.peer import Peer
+from p2pfl.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
 from p2pfl.protocol.ledgers import masks as ledger
 from p2pfl.protocol.ledgers.books import Books
-from p2pfl.protocol.ledgers.flows import Exchange, FlowLedger, Row
+from p2pfl.protocol.ledgers.flows import FlowLedger, GossipStep, Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.ledgers.page import Rows as Beside
 from p2pfl.protocol.ledgers.payments import Payment
-from p2pfl.protocol.mailbox import AHEAD, Delivery, Mailbox, Newest, Verdict
 from p2pfl.protocol.wire.envelope import PLACE
-from p2pfl.protocol.wire.rows import Head
+from p2pfl.protocol.wire.rows import Delivery, Head
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.tags import parts
 from p2pfl.protocol.wire.trailer import Said
@@ -68,7 +68,7 @@ class Watch:
         self.failure = ""
         self.peers: dict[str, Peer] = {}
         self.dead: set[str] = set()
-        self.rows: dict[tuple[Life, Exchange], int] = {}
+        self.rows: dict[tuple[Life, GossipStep], int] = {}
         """By life and exchange, the checksum of the row that was sent."""
         self.lives: dict[str, dict[int, Peer]] = {}
         """By peer, all that it has been."""
@@ -78,7 +78,7 @@ class Watch:
         """Peers whose row something entered, or left, after the exchange that it belongs to."""
         self.keys = KeyWatch(self.fail)
         self.sums = SumWatch(self.fail, self.keys)
-        self._used: set[tuple[Life, str, Exchange]] = set()
+        self._used: set[tuple[Life, str, GossipStep]] = set()
         self._changed: set[str] = set()
         self._greeted: Counter[str] = Counter()
         self._came: Counter[str] = Counter()  # bytes, by peer, when it was last checked
@@ -102,7 +102,7 @@ class Watch:
         session.streams.outboxes = [WatchedOutbox(self, peer, each) for each in session.streams.outboxes]
         if codec.envelope is not None:
             codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
-        session.books = WatchedBooks.of(session.books, self, peer)
+        session.shared.books = WatchedBooks.of(session.books, self, peer)
         if peer.connection.adding is not None:
             self.sums.watched(peer.connection.adding)
         if isinstance(peer.plan.algorithm, totals.Adding):
@@ -114,11 +114,11 @@ class Watch:
 
     # ------------------------------------------------------------------ rows
 
-    def sent(self, life: Life, exchange: Exchange, numbers: bytes | memoryview) -> None:
+    def sent(self, life: Life, gossip_step: GossipStep, numbers: bytes | memoryview) -> None:
         """Note the row that a peer sends in an exchange."""
-        if (life, exchange) in self.rows:
-            self.fail(f"{life[0]} sent two rows in exchange {exchange}")
-        self.rows[life, exchange] = zlib.crc32(numbers)
+        if (life, gossip_step) in self.rows:
+            self.fail(f"{life[0]} sent two rows in exchange {gossip_step}")
+        self.rows[life, gossip_step] = zlib.crc32(numbers)
 
     def covered(self, peer: Peer, payment: Payment, numbers: bytes | memoryview) -> None:
         """Note a release that has been sent under these masks, for the first and only time."""
@@ -139,17 +139,17 @@ class Watch:
 
     def arrived(self, name: str, sender: Life, delivery: Delivery) -> None:
         """Compare a row that a mailbox keeps with what its sender sent in that exchange."""
-        if self.rows.get((sender, delivery.exchange)) != zlib.crc32(raw(delivery.row)):
-            self.fail(f"{name} kept a row of {sender} for exchange {delivery.exchange} that {sender} did not send")
+        if self.rows.get((sender, delivery.gossip_step)) != zlib.crc32(raw(delivery.row)):
+            self.fail(f"{name} kept a row of {sender} for exchange {delivery.gossip_step} that {sender} did not send")
 
-    def used(self, life: Life, sender: str, delivery: Delivery, *, exchange: Exchange) -> None:
+    def used(self, life: Life, sender: str, delivery: Delivery, *, gossip_step: GossipStep) -> None:
         """A row is mixed."""
         name, _ = life
-        if delivery.exchange != exchange:
-            self.fail(f"{name} used a row of exchange {delivery.exchange} of {sender} in exchange {exchange}")
-        if (life, sender, exchange) in self._used:
-            self.fail(f"{name} used the row of {sender} of exchange {exchange} twice")
-        self._used.add((life, sender, exchange))
+        if delivery.gossip_step != gossip_step:
+            self.fail(f"{name} used a row of exchange {delivery.gossip_step} of {sender} in exchange {gossip_step}")
+        if (life, sender, gossip_step) in self._used:
+            self.fail(f"{name} used the row of {sender} of exchange {gossip_step} twice")
+        self._used.add((life, sender, gossip_step))
 
     # ------------------------------------------------------------------ after every event
 
@@ -171,7 +171,7 @@ class Watch:
         if self.failure:
             raise InvariantError(self.failure)
 
-    def flows(self, name: str) -> dict[str, dict[Exchange, Row]] | None:
+    def flows(self, name: str) -> dict[str, dict[GossipStep, Row]] | None:
         """What a peer's row has at its end of those of each partner; ``None`` where nothing is conserved."""
         books = self.peers[name].session.books
         return books.final if isinstance(books, WatchedBooks) and books.conserving else None
@@ -231,12 +231,14 @@ class Watch:
             return
         here, there = a.net.get(other, {}), b.net.get(one, {})
         held = {(one, each) for each in _held(a, other)} | {(other, each) for each in _held(b, one)}
-        for exchange in here.keys() | there.keys():
-            if exchange in here and exchange in there:
-                if not np.array_equal(here[exchange], -there[exchange]):
-                    self.fail(f"{one} and {other} moved different flows in exchange {exchange}")
-            elif (one if exchange in here else other, exchange) not in held:
-                self.fail(f"the flow of exchange {exchange} between {one} and {other} is at one end and held by none")
+        for gossip_step in here.keys() | there.keys():
+            if gossip_step in here and gossip_step in there:
+                if not np.array_equal(here[gossip_step], -there[gossip_step]):
+                    self.fail(f"{one} and {other} moved different flows in exchange {gossip_step}")
+            elif (one if gossip_step in here else other, gossip_step) not in held:
+                self.fail(
+                    f"the flow of exchange {gossip_step} between {one} and {other} is at one end and held by none"
+                )
 
     def _masks(self, one: str, other: str, a: MaskLedger, b: MaskLedger) -> None:
         """A mask is at both ends with opposite signs, or one of them knows that it may not be."""
@@ -251,8 +253,8 @@ class Watch:
             self.fail(f"a mask of {one} and {other} was applied twice")
 
 
-def _held(flows: FlowLedger, partner: str) -> set[Exchange]:
-    return {exchange for other, exchange in flows.unsettled() if other == partner}
+def _held(flows: FlowLedger, partner: str) -> set[GossipStep]:
+    return {gossip_step for other, gossip_step in flows.unsettled() if other == partner}
 
 
 class WatchedMailbox(Mailbox):
@@ -280,7 +282,7 @@ class WatchedMailbox(Mailbox):
         """The sender's row of this exchange, once."""
         delivery = super().take(sender)
         if delivery is not None:
-            self.watch.used(lived(self.peer), sender, delivery, exchange=self.exchange)
+            self.watch.used(lived(self.peer), sender, delivery, gossip_step=self.gossip_step)
         return delivery
 
 
@@ -292,7 +294,7 @@ class WatchedNewest(WatchedMailbox, Newest):
         came = super().collect()
         for sender, delivery in came.items():
             life = f"{sender} in its life {self.peer.membership.up[sender].incarnation}"
-            self.watch.used(lived(self.peer), life, delivery, exchange=delivery.exchange)
+            self.watch.used(lived(self.peer), life, delivery, gossip_step=delivery.gossip_step)
         return came
 
 
@@ -308,7 +310,7 @@ class WatchedOutbox(Outbox):
         """Queue a message."""
         head, numbers = parts
         del head
-        self.watch.sent(lived(self.peer), self.peer.mailbox.exchange, numbers)
+        self.watch.sent(lived(self.peer), self.peer.mailbox.gossip_step, numbers)
         masks = self.peer.session.books.masks
         if isinstance(masks, WatchedMasks) and masks.latest is not None:
             self.watch.covered(self.peer, masks.latest, numbers)
@@ -321,7 +323,7 @@ class WatchedBooks(Books):
 
     watch: Watch
     owner: Peer
-    final: dict[str, dict[Exchange, Row]] | None = None
+    final: dict[str, dict[GossipStep, Row]] | None = None
     """The flows in the row at its end."""
 
     @classmethod
@@ -352,10 +354,10 @@ class WatchedBooks(Books):
             self.watch.pages[self.peer, msgspec.json.encode(page)] = Entered(net, terms, self._keys())
         return page, rows
 
-    def _owe(self, exchange: Exchange, flow: Row) -> None:
-        if exchange != self._current:  # it is over
+    def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
+        if gossip_step != self._current:  # it is over
             self.watch.belated.add(self.peer)
-        super()._owe(exchange, flow)
+        super()._owe(gossip_step, flow)
 
     def remainder(self) -> Row | None:
         """What is still missing from the row, which nothing enters afterwards."""

@@ -110,12 +110,12 @@ class WatchedEnvelope(Envelope):
         self.keys.used(self._last_key, "seal of a sender key", key.wrapped)
         return key
 
-    def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
-        self._last_key = super()._edge(secret, peer, life=life, receiver=receiver, have=have, known=known)
+    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, known: bool) -> bytes:
+        self._last_key = super()._edge(secret, peer, incarnation=incarnation, receiver=receiver, have=have, known=known)
         return self._last_key
 
-    def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
-        key = super()._private(secret, peer, life=life, receiver=receiver)
+    def _private(self, secret: bytes, peer: str, *, incarnation: int, receiver: str) -> SenderKey:
+        key = super()._private(secret, peer, incarnation=incarnation, receiver=receiver)
         self._last_key = _bytes(key)
         return key
 

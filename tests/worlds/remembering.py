@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.ledgers import masks as ledger
-from p2pfl.protocol.ledgers.flows import Exchange, FlowLedger, Row, Statement
+from p2pfl.protocol.ledgers.flows import FlowLedger, GossipStep, Row, Statement
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import Mask, Payment
 from p2pfl.protocol.ledgers.slots import Slot
@@ -17,7 +17,7 @@ from p2pfl.protocol.ledgers.slots import Slot
 class Entered:
     """What has entered a row for good: flows by partner and exchange, and masks."""
 
-    net: dict[str, dict[Exchange, Row]] = field(default_factory=dict)
+    net: dict[str, dict[GossipStep, Row]] = field(default_factory=dict)
     terms: Counter[Mask] = field(default_factory=Counter)
     keys: dict[str, bytes] = field(default_factory=dict)
     """By partner, under which the masks are."""
@@ -29,7 +29,7 @@ class WatchedFlows(FlowLedger):
     owner: str
     changed: Callable[[], None]
     fail: Callable[[str], None]
-    net: dict[str, dict[Exchange, Row]]
+    net: dict[str, dict[GossipStep, Row]]
 
     @classmethod
     def of(
@@ -47,28 +47,28 @@ class WatchedFlows(FlowLedger):
         watched.owner, watched.changed, watched.fail, watched.net = owner, changed, fail, entered.net
         return watched
 
-    def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
         """Return the flow of a row."""
-        moved = super().deliver(partner, exchange, row)
+        moved = super().deliver(partner, gossip_step, row)
         if moved is not None:
             entered = self.net.setdefault(partner, {})
-            if exchange in entered:
-                self.fail(f"{self.owner} applied the row of {partner} of exchange {exchange} twice")
-            entered[exchange] = moved
+            if gossip_step in entered:
+                self.fail(f"{self.owner} applied the row of {partner} of exchange {gossip_step} twice")
+            entered[gossip_step] = moved
             self.changed()
         return moved
 
-    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
+    def receive(self, partner: str, statement: Statement) -> dict[GossipStep, Row]:
         """Learn what a partner stated; return what is taken back."""
-        return self._taken(partner, super().hear(partner, statement))
+        return self._taken(partner, super().receive(partner, statement))
 
-    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
+    def revive(self, partner: str, since: GossipStep) -> dict[GossipStep, Row]:
         """Listen to a partner's next life; return what is taken back."""
         return self._taken(partner, super().revive(partner, since))
 
-    def _taken(self, partner: str, back: dict[Exchange, Row]) -> dict[Exchange, Row]:
-        for exchange in back:
-            del self.net[partner][exchange]
+    def _taken(self, partner: str, back: dict[GossipStep, Row]) -> dict[GossipStep, Row]:
+        for gossip_step in back:
+            del self.net[partner][gossip_step]
         self.changed()
         return back
 
@@ -104,9 +104,9 @@ class WatchedMasks(MaskLedger):
         """Pay all differences."""
         return self._noted(super().settle(shared=shared))
 
-    def hear(self, partner: str, statement: ledger.Statement) -> None:
+    def receive(self, partner: str, statement: ledger.Statement) -> None:
         """Learn what a partner stated."""
-        super().hear(partner, statement)
+        super().receive(partner, statement)
         self.changed()
 
     def renew(self, partner: str) -> None:

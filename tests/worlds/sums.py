@@ -13,7 +13,7 @@ import numpy as np
 
 from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.wire.messages import Agreements, Unmasking
+from p2pfl.protocol.wire.sums import Agreements, Unmasking
 from p2pfl.secagg.protocol import Sender, Share, Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving

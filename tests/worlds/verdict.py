@@ -15,7 +15,7 @@ from p2pfl.algorithms import Accounting, State
 from p2pfl.errors import LostModelError, PeerError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.protocol.ledgers.flows import Exchange, Row
+from p2pfl.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
 from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
 from p2pfl.report.notices.masses import account
@@ -101,7 +101,7 @@ class End:
     plan: Plan
     history: History
     ended: Mapping[str, Ended]
-    flows: Callable[[str], dict[str, dict[Exchange, Row]] | None]
+    flows: Callable[[str], dict[str, dict[GossipStep, Row]] | None]
     faults: Counter[str]
     source: Source
     agreed: str
@@ -223,7 +223,7 @@ def _left_out(end: End) -> str:
     flows = {name: each for name in graph.peers if (each := end.flows(name)) is not None}
     if graph.period > 1 or end.plan.codec is not None:
         return ""
-    every = {exchange for edges in flows.values() for edge in edges.values() for exchange in edge}
+    every = {gossip_step for edges in flows.values() for edge in edges.values() for gossip_step in edge}
     for name, edges in flows.items():
         for other in graph.neighbours(name):
             if without := every - edges.get(other, {}).keys():
@@ -344,14 +344,14 @@ class Sums:
 
     def said(self, name: str, to: str) -> Row:
         """All that a peer ever gave another, ``[P + 1]``."""
-        heard = name in self._sums and to in self.graph.heard_by(name)
+        heard = name in self._sums and to in self.graph.receivers(name)
         return self._sums[name].extra["total"][0].numpy() if heard else self.nothing
 
     def seen(self, name: str, sender: str) -> Row:
         """What a peer has of that, ``[P + 1]``."""
-        heard = name in self._sums and sender in self.graph.hears(name)
+        heard = name in self._sums and sender in self.graph.senders(name)
         return (
-            self._sums[name].extra["seen"][0, self.graph.hears(name).index(sender)].numpy() if heard else self.nothing
+            self._sums[name].extra["seen"][0, self.graph.senders(name).index(sender)].numpy() if heard else self.nothing
         )
 
     def way(self, one: str, to: str) -> Row:

@@ -17,7 +17,7 @@ from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
 from p2pfl.peer import Peer
 from p2pfl.privacy.ring import Ring, mask
-from p2pfl.protocol.wire.messages import Agreements, Unmasking
+from p2pfl.protocol.wire.sums import Agreements, Unmasking
 from p2pfl.secagg.protocol import Sender, Share, Slot
 from p2pfl.secagg.sender import Giving
 from p2pfl.transport import MemoryTransport

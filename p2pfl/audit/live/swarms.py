@@ -41,7 +41,7 @@ async def launched(plan: Tapped, folder: Path) -> None:
     async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
         for name in plan.topology.peers:
             owned = credentials(plan.experiment.trust, peer=name)
-            how: dict[str, Any] = {"urls": (), "folder": folder, "owned": owned, "tell": lambda _: None}
+            how: dict[str, Any] = {"urls": (), "folder": folder, "owned": owned, "notify": lambda _: None}
             tasks.create_task(live(plan, name, transport=transport, **how))
 
 
@@ -84,7 +84,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
     async with asyncio.timeout(DEADLINE):
         first = peers(1, resume=False)
         tasks = [asyncio.create_task(_run(peer)) for peer in first]
-        while not all(peer.mailbox.exchange > (round, 0) for peer in first):  # until all models arrived
+        while not all(peer.mailbox.gossip_step > (round, 0) for peer in first):  # until all models arrived
             if failed := [task for task in tasks if task.done()]:
                 await failed[0]
             await asyncio.sleep(0)

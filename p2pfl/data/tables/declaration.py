@@ -117,7 +117,7 @@ class Table:
         cells = source if isinstance(source, Cells) else read(source)
         features = encoded(coded(cells, self.fields), self.fields)
         known = numbers if self.target.levels is None else labels
-        return (features - self.mean) / self.deviation, known(cells, self.target)
+        return (features - self.mean) / self.deviation, known(cells, self.target, role="target")
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""

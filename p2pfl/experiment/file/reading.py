@@ -7,6 +7,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -348,6 +349,7 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     return f"the known keys are {', '.join(section.__struct_fields__)}"
 
 
+@cache
 def _sections(section: type[Section]) -> dict[str, type[Section]]:
     kinds = {field.name: field.type for field in msgspec.structs.fields(section)}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}

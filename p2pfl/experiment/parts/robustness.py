@@ -49,8 +49,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     fewest = max(made.fewest, 2 * wanted.attackers + 1)
     for phase in range(topology.period):
         graph = topology.at(phase)
-        peer = min(graph.peers, key=lambda each: len(graph.hears(each)))
-        if (count := 1 + len(graph.hears(peer))) < fewest:
+        peer = min(graph.peers, key=lambda each: len(graph.senders(each)))
+        if (count := 1 + len(graph.senders(peer))) < fewest:
             raise ExperimentError(
                 f"robustness.attackers = {wanted.attackers} with {wanted.rule} needs at least {fewest} models at each "
                 f"peer, its own included, and {peer} has only {count}; choose a denser topology, or lower it"
@@ -97,15 +97,23 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
         raise ExperimentError(
             f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
         )
-    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
-    drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
-    liars = frozenset(wanted.peers or (peers[index] for index in drawn))
+    liars = attackers(experiment, peers)
     if len(peers) - len(liars) < 2:
         raise ExperimentError(
             f"the attack leaves {len(peers) - len(liars)} of {len(peers)} peers honest; lower attack.share or shorten "
             "attack.peers until at least two are"
         )
     return Attack(wanted.name, liars, len(peers), wanted.scale, experiment.seed)
+
+
+def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:
+    """Return the names of the peers that attack, as the experiment names or draws them among all peers."""
+    wanted = experiment.attack
+    if wanted.name == "none":
+        return frozenset()
+    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
+    drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
+    return frozenset(wanted.peers or (peers[index] for index in drawn))
 
 
 def misled(federation: Federation, attack: Attack | None) -> Federation:

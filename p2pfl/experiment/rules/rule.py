@@ -245,3 +245,8 @@ def each(*cases: tuple[When, str], keys: tuple[str, ...], base: When | None = No
         return lambda it: asked(it) and (base is None or base(it)) and when(it)
 
     return tuple(Rule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)
+
+
+def accelerated(it: Composition) -> object:
+    """Return the name of the acceleration, false if there is none."""
+    return it.experiment.gossip.acceleration != "none" and it.experiment.gossip.acceleration

@@ -50,7 +50,7 @@ class Arriving(Wrapped):
     """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
 
     Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits
-    for the rows of the first exchange before it says its own, which is their average.
+    for the rows of the first gossip step before it says its own, which is their average.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Arriving(Wrapped):
         """Release nothing of one's own."""
         if masses is not None:
             return await self._net.release(rows, since=since, masses=torch.zeros_like(masses))
-        heard = None if self._live.step else await self._live.overheard(rows)
-        if heard is not None:
-            rows, since = heard, Released(heard).public
+        received = None if self._live.step else await self._live.receive_first(rows)
+        if received is not None:
+            rows, since = received, Released(received).public
         return await self._net.release(rows, since=since)

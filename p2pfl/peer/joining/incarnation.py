@@ -152,10 +152,10 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
             await channel.publish(codec.topic(inbox), codec.seal(inbox, Claim(0, key)))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(AGAIN):
-                    async for heard in _announcements(channel, codec):
-                        if heard is None:
+                    async for received in _announcements(channel, codec):
+                        if received is None:
                             return last
-                        last = heard
+                        last = received
     return last
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from p2pfl.identity import FirstUse, fingerprint
-from p2pfl.protocol.equivocation import Proof
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.versions import escaped
+from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.membership.versions import escaped
 from p2pfl.report.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
 
 
@@ -19,13 +19,13 @@ class Introductions:
     ----------
     membership
         Knows the neighbours.
-    tell
+    notify
         Called with each notice, once.
     """
 
-    def __init__(self, membership: Membership, tell: Callable[[Notice], None]) -> None:
+    def __init__(self, membership: Membership, notify: Callable[[Notice], None]) -> None:
         self._membership = membership
-        self._tell = tell
+        self._notify = notify
         self._reported: dict[str, str] = {}  # by neighbour, the version that it announced
 
     def __call__(self) -> None:
@@ -33,11 +33,11 @@ class Introductions:
         membership = self._membership
         me = membership.me
         for notice in strangers(membership):
-            self._tell(notice)
+            self._notify(notice)
         for peer in sorted(membership.present):
             theirs = membership.up[peer].version
             if theirs not in {me.version, self._reported.get(peer)}:
-                self._tell(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
+                self._notify(VersionDiffers(peer=me.peer, neighbour=peer, theirs=escaped(theirs), ours=me.version))
             self._reported[peer] = theirs
 
 
@@ -68,7 +68,7 @@ def exclusion(me: str, peer: str, proof: Proof, *, identity: bytes, path: Path |
     path
         File with the proof, if it is kept.
     """
-    round, step = proof.exchange
+    round, step = proof.gossip_step
     return PeerExcluded(
         peer=me,
         neighbour=peer,

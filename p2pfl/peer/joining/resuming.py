@@ -9,16 +9,16 @@ from p2pfl.experiment import Experiment
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.checkpoint import Checkpoint
 from p2pfl.peer.storage.writer import Keeper
-from p2pfl.protocol.entering import common, entrance
 from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
-from p2pfl.protocol.membership import Membership
+from p2pfl.protocol.membership.entering import common, entrance
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.events import Begin, Compare, Resume
 from p2pfl.report.notices.kinds import NeighboursMissing, Notice
 
 
 async def gathered(
-    connection: Connection, keeper: Keeper, *, experiment: Experiment, tell: Callable[[Notice], None]
+    connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
 ) -> None:
     """Wait for the neighbours; a peer that has played all rounds can do without them.
 
@@ -28,7 +28,7 @@ async def gathered(
         Of the peer.
     experiment
         Its settings: whom to wait for and how long.
-    tell
+    notify
         Called with a notice if the peer goes on without them.
 
     Raises
@@ -46,7 +46,7 @@ async def gathered(
     error = await connection.gather(quorum=settings.quorum, within=settings.gather)
     if error is not None and played:
         me = membership.me.peer
-        tell(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
+        notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
         why = stranded(membership, kept, rounds=experiment.rounds, within=settings.gather)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
@@ -100,12 +100,12 @@ async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | 
     chosen = next((each for each in kept if each.round == from_), None)
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
-        connection.tell(Resume(page, rows, first, None if journal is None else journal.masks))
+        connection.submit(Resume(page, rows, first, None if journal is None else journal.masks))
     session.books.masks.agree(attempt)
     if chosen is not None:
         connection.bytes_out += chosen.bytes_out
         connection.bytes_in += chosen.bytes_in
-    connection.tell(Begin(first))
+    connection.submit(Begin(first))
     await keeper.back(from_)
     if not progress.running and journal is not None:
         back = frozenset(hello.peer for hello in there if hello.rounds)

@@ -28,10 +28,10 @@ from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.peer.updates import Described, Done, Event, Failed
-from p2pfl.protocol.entering import common
+from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import check_accounted
-from p2pfl.report.meter import stopped
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 
@@ -86,21 +86,21 @@ class _Swarm:
 
     def events(self) -> Iterator[Event]:
         """Yield what the peers report, until all have ended."""
-        heard: dict[str, float] = {}
+        received: dict[str, float] = {}
         while self.pipes:
             for pipe in wait(list(self.pipes), timeout=GRACE):
                 assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
                 name = self.pipes[pipe]
                 try:
                     yield pipe.recv()
-                    heard[name] = time.monotonic()
+                    received[name] = time.monotonic()
                 except (EOFError, ConnectionResetError):
                     del self.pipes[pipe]
                     pipe.close()
-                    heard.pop(name, None)
+                    received.pop(name, None)
                     if reason := _end(self.processes[name]):
                         yield Failed(name, reason, RunError.status, "ProcessEnded")
-            for name, when in heard.items():
+            for name, when in received.items():
                 if time.monotonic() - when > SILENCE:
                     reason = f"its process is stuck: no sign of life for {SILENCE:g} s, and one is due every {BEAT:g} s"
                     yield Failed(name, reason, RunError.status, "ProcessStuck")
@@ -162,7 +162,7 @@ def run(
         When a new run began, in UTC, for the summary; now by default.
     unaccounted
         Whether the run may be outside of the account of its data, see
-        :func:`p2pfl.report.budget.check_accounted`.
+        :func:`p2pfl.report.spending.budget.check_accounted`.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def run(
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     early: list[Event] = []
 
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         early.append(event)
         if observe is not None:
             observe(event)
@@ -191,11 +191,11 @@ def run(
             urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
         else:
             urls = brokers(experiment)
-            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], tell=tell))
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], notify=notify))
         names = resolved.topology.peers
         for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
-            tell(warning)
-        left = {name: earlier(folder, name, tell=tell) for name in names} if resume else {}
+            notify(warning)
+        left = {name: earlier(folder, name, notify=notify) for name in names} if resume else {}
         together = (common(each.rounds for each in left.values()),) if resume else None
         begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
         opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
@@ -248,7 +248,7 @@ def _follow(
         log.observe(event)
         match event:
             case Record():
-                result.record([event])
+                log.record(event)
                 last = time.perf_counter()
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
             case Described():
@@ -264,9 +264,9 @@ def _follow(
     return done, max(began.values(), default=last), last
 
 
-async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, tell: Callable[[Event], None]) -> None:
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, notify: Callable[[Event], None]) -> None:
     """Connect to a broker once, so that a problem with it is known before anything starts."""
-    transport = connect(experiment, urls=urls, peer=peer, tell=tell)
+    transport = connect(experiment, urls=urls, peer=peer, notify=notify)
     async with transport.join(f"{experiment.name}-{secrets.token_hex(8)}"):
         pass
 

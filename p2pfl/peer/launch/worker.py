@@ -19,16 +19,19 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.algorithms.baselines import training
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
+from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
+from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
-from p2pfl.peer.updates import Alive, Described, Done, Event, Failed, Progress
+from p2pfl.peer.updates import Alive, Alone, Described, Done, Event, Failed, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
@@ -39,6 +42,9 @@ from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait
 from p2pfl.transport.login import Login, login, overheard
 
+STALL = 1.0
+"""Seconds of waiting in the same gossip step after which a peer counts as stalled."""
+
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
 
@@ -47,11 +53,11 @@ BEAT = 5.0
 
 
 def connect(
-    experiment: Experiment, *, urls: Sequence[str], peer: str, tell: Callable[[Event], None] | None = None
+    experiment: Experiment, *, urls: Sequence[str], peer: str, notify: Callable[[Event], None] | None = None
 ) -> Transport:
     """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
 
-    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``tell`` is
+    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``notify`` is
     called with a notice when the peer has to wait for the broker.
     """
     settings = experiment.transport
@@ -63,6 +69,7 @@ def connect(
         certificate=_path(settings.certificate),
         key=_path(settings.key),
         version=settings.version,
+        qos=settings.qos,
         limit=settings.chunk + HEAD,
     )
     transports = [opened(url, access) for url in urls]
@@ -70,9 +77,9 @@ def connect(
         return transports[0]
 
     def notice(wait: Wait) -> None:
-        if tell is not None:
+        if notify is not None:
             seconds = wait.seconds if math.isfinite(wait.seconds) else None
-            tell(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
+            notify(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
 
     return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
 
@@ -100,9 +107,10 @@ async def live(
     urls: Sequence[str],
     folder: Path,
     owned: Credentials,
-    tell: Callable[[Event], None],
+    notify: Callable[[Event], None],
     former: Former | None = None,
     record: bool = False,
+    compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
 ) -> None:
@@ -120,12 +128,14 @@ async def live(
         The run directory.
     owned
         Its identity and trust.
-    tell
+    notify
         Called with its records, with whatever it does next, and with its last word.
     former
-        What an earlier life left in the run directory, to go on from.
+        What an earlier incarnation left in the run directory, to go on from.
     record
         Whether to log the events of its session and its secrets in ``recordings/`` of the run directory.
+    compare
+        Whether to train a model alone when the run has ended, to see what learning together gained.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
@@ -148,19 +158,21 @@ async def live(
         describe()
         if log is not None:
             log.ended(done)
-        tell(done)
+        notify(done)
 
     def describe() -> None:
         """Tell once what the saved model takes; the features are scaled when the first round is over."""
         nonlocal introduced
         if not introduced:
             introduced = True
-            tell(Described(name, described(peer.plan)))
+            notify(Described(name, described(peer.plan)))
 
     store, source = Store(folder / "peers", name), SecretSource()
     log = SessionLog(folder / "recordings" / f"{name}.jsonl") if record else None
-    transport = transport or connect(resolved.experiment, urls=urls, peer=name, tell=tell)
-    life = await _incarnation(resolved, name, transport=transport, owned=owned, former=former, clock=clock, tell=tell)
+    transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
+    incarnation = await _incarnation(
+        resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
+    )
     peer = Peer(
         name,
         resolved,
@@ -168,17 +180,17 @@ async def live(
         source=source if log is None else LoggedSource(source, log),
         identity=owned.identity,
         trust=owned.trust,
-        incarnation=life,
+        incarnation=incarnation,
         observe=observe,
-        notice=tell,
+        notice=notify,
         store=store,
         former=former,
         remember=owned.keep,
     )
     store.about = lambda: metadata(described(peer.plan))
     if log is not None:
-        tell(SecretsRecorded(peer=name, file=str(log.path)))
-    watching = asyncio.create_task(_watch(peer, tell))
+        notify(SecretsRecorded(peer=name, file=str(log.path)))
+    watching = asyncio.create_task(_watch(peer, notify))
     try:
         state = await _rounds(peer, log=log)
         if log is not None:
@@ -192,7 +204,7 @@ async def live(
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
-    tell(
+    notify(
         Done(
             name,
             found,
@@ -207,6 +219,18 @@ async def live(
             samplings=peer.meter.samples.told(name),
         )
     )
+    if compare:
+        notify(Alone(name, await _alone(learner, name, rounds=last + 1)))
+
+
+async def _alone(learner: Learner, name: str, *, rounds: int) -> dict[str, float]:
+    """Return the scores of a model that a peer trains alone; it can be cancelled after each round."""
+    steps = training(learner, (name,), rounds=rounds)
+    rows = next(steps)
+    while (trained := await asyncio.to_thread(next, steps, None)) is not None:
+        rows = trained
+    evaluated = await asyncio.to_thread(learner.evaluate, rows, peers=(name,))
+    return {key: float(value[0]) for key, value in evaluated.items()}
 
 
 async def _incarnation(
@@ -217,13 +241,13 @@ async def _incarnation(
     owned: Credentials,
     former: Former | None,
     clock: Callable[[], int],
-    tell: Callable[[Event], None],
+    notify: Callable[[Event], None],
 ) -> int:
     """Return the number of this start."""
     if resolved.experiment.transport.broker == "embedded":
         return clock()  # the broker was started with the run: it retains nothing of an earlier start
     journal = None if former is None or former.journal is None else former.journal.incarnation
-    living = asyncio.create_task(_live_on(name, tell))
+    living = asyncio.create_task(_live_on(name, notify))
     try:
         start = await started(
             transport,
@@ -241,14 +265,14 @@ async def _incarnation(
     finally:
         living.cancel()
     if start.warning is not None:
-        tell(start.warning)
+        notify(start.warning)
     return start.incarnation
 
 
-async def _live_on(name: str, tell: Callable[[Event], None]) -> None:
+async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
     """Give signs of life while the peer waits for the broker."""
     while True:
-        tell(Alive(name))
+        notify(Alive(name))
         await asyncio.sleep(BEAT)
 
 
@@ -265,18 +289,19 @@ async def _rounds(peer: Peer, *, log: SessionLog | None) -> State:
             raise
 
 
-async def _watch(peer: Peer, tell: Callable[[Event], None]) -> None:
+async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
     """Tell what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
-    told: Progress | None = None
-    exchange = peer.mailbox.exchange
+    reported: Progress | None = None
+    gossip_step = peer.mailbox.gossip_step
     due = loop.time()
+    stall = Stall(after=STALL)
     while True:
-        progress = peer.progress
-        if progress != told or loop.time() >= due:
-            stuck = exchange == peer.mailbox.exchange
-            tell(progress if progress != told or stuck else Alive(peer.name))
-            told, exchange, due = progress, peer.mailbox.exchange, loop.time() + BEAT
+        progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
+        if progress != reported or loop.time() >= due:
+            stuck = gossip_step == peer.mailbox.gossip_step
+            notify(progress if progress != reported or stuck else Alive(peer.name))
+            reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
         await asyncio.sleep(LOOK)
 
 
@@ -303,7 +328,7 @@ def main(
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     torch.set_num_threads(threads)
 
-    def tell(event: Event) -> None:
+    def notify(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
             pipe.send(event)
 
@@ -313,23 +338,23 @@ def main(
             owned = credentials(resolved.experiment.trust, peer=name)
         else:
             owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
-        left = None if resume is None else earlier(Path(folder), name, tell=tell).at(*resume)
+        left = None if resume is None else earlier(Path(folder), name, notify=notify).at(*resume)
         to = Path(folder)
-        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, tell=tell, former=left, record=record))
+        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, notify=notify, former=left, record=record))
     except P2PFLError as error:
-        tell(Failed(name, str(error), error.status, type(error).__name__))
+        notify(Failed(name, str(error), error.status, type(error).__name__))
         raise SystemExit(error.status) from None
     except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
-        tell(Failed(name, f"{type(error).__name__}: {error}", RunError.status, type(error).__name__))
+        notify(Failed(name, f"{type(error).__name__}: {error}", RunError.status, type(error).__name__))
         raise
 
 
-def earlier(folder: Path, name: str, *, tell: Callable[[Notice], None]) -> Former:
+def earlier(folder: Path, name: str, *, notify: Callable[[Notice], None]) -> Former:
     """Return what an earlier incarnation of a peer left in a run directory; report what cannot be used."""
     store = Store(folder / "peers", name)
     former = store.former()
     for notice in store.doubts:
-        tell(notice)
+        notify(notice)
     return former
 
 

@@ -20,12 +20,12 @@ class Alarms:
     ----------
     peer
         Whose alarms.
-    tell
+    notify
         Called with each alarm, and with a notice when its masks have cancelled; nothing is looked at without it.
     """
 
     peer: str
-    tell: Callable[[Notice], None] | None
+    notify: Callable[[Notice], None] | None
     _open: dict[tuple[str, Slot], int] = field(default_factory=dict)  # the round of an alarm, by partner and release
     _scores: Mapping[str, float] | None = None  # after the last round
 
@@ -55,12 +55,12 @@ class Alarms:
             Computes what the masks of one of them leave in a parameter of the average.
         """
         before, self._scores = self._scores, scores
-        if self.tell is None:
+        if self.notify is None:
             return
         noise = deviation() if lost else 0.0
         alarm = spoiled(self.peer, lost, round=round, deviation=noise, before=before, now=scores, best=best)
         if alarm is not None:
-            self.tell(alarm)
+            self.notify(alarm)
         if slot is not None:
             self._open |= {(partner, slot): round for partner in lost}
 
@@ -72,9 +72,9 @@ class Alarms:
         uncancelled
             Of :meth:`p2pfl.protocol.ledgers.masks.MaskLedger.uncancelled`.
         """
-        if self.tell is None or not self._open:
+        if self.notify is None or not self._open:
             return
         left = {(end, mask.slot) for mask in uncancelled for end in mask.edge if end != self.peer}
         for partner, slot in sorted(self._open.keys() - left):
             round = self._open.pop((partner, slot))
-            self.tell(MasksCancelled(peer=self.peer, round=round, partners=(partner,)))
+            self.notify(MasksCancelled(peer=self.peer, round=round, partners=(partner,)))

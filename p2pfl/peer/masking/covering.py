@@ -7,7 +7,7 @@ from p2pfl.report.notices.kinds import Notice, PartnersAwaited
 
 
 async def covered(
-    connection: Connection, lacking: Callable[[], frozenset[str]], *, tell: Callable[[Notice], None]
+    connection: Connection, lacking: Callable[[], frozenset[str]], *, notify: Callable[[Notice], None]
 ) -> None:
     """Wait for missing mask partners, at most for the timeout of the session.
 
@@ -19,7 +19,7 @@ async def covered(
         Looks again whenever somebody comes or goes.
     lacking
         Returns the partners to wait for; none once enough are present.
-    tell
+    notify
         Called with a notice of the partners that the release waits for.
     """
     missing = lacking()
@@ -27,5 +27,5 @@ async def covered(
         return
     patience = connection.session.shared.patience
     me = connection.session.shared.me.peer
-    tell(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
+    notify(PartnersAwaited(peer=me, partners=tuple(sorted(missing)), seconds=patience))
     await connection.until(lambda: not lacking(), by=connection.clock() + patience)

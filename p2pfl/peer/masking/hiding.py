@@ -27,8 +27,8 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.spending.meter import Meter
 
 
 def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
@@ -59,7 +59,7 @@ class Hiding:
         Is charged.
     source
         Of private noise.
-    tell
+    notify
         Called with a notice of the partners that a release waits for.
 
     Attributes
@@ -79,14 +79,14 @@ class Hiding:
         agreed: str,
         meter: Meter,
         source: Source,
-        tell: Callable[[Notice], None],
+        notify: Callable[[Notice], None],
     ) -> None:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
         self._total_masks = masks_of(plan, {})
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
-        self.agreed, self.meter, self.source, self.tell = agreed, meter, source, tell
+        self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
         self.membership = self.session.membership
         self.name = self.membership.me.peer
         self.least = plan.protection.partners
@@ -169,7 +169,7 @@ class Hiding:
 
         async def prepare() -> None:
             if cover is not None:
-                await covered(self.connection, lambda: self._lacking(cover, round), tell=self.tell)
+                await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present = self._here(round)
                 whole = cover.covers(round, present=present)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back

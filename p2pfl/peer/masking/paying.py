@@ -1,4 +1,4 @@
-"""The exchange after the last round, in which masks that only one end of an edge applied are paid."""
+"""The gossip step after the last round, in which masks that only one end of an edge applied are paid."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def paid(
     source: Source,
     round: int,
     neighbourhood: Callable[[int], LiveNeighbourhood],
-    tell: Callable[[Notice], None],
+    notify: Callable[[Notice], None],
 ) -> State:
     """Release what is public once more with the masks that are owed, if anybody owes any, and mix it.
 
@@ -45,7 +45,7 @@ async def paid(
         The first after the last.
     neighbourhood
         Makes that of a round.
-    tell
+    notify
         Called with a notice where models of this gossip step are missing for good, which no record contains.
 
     Returns
@@ -71,7 +71,7 @@ async def paid(
         participation=plan.protection.settings.participation,
     )
     if live.missed and not live.session.books.conserving:
-        tell(SettlementIncomplete(peer=live.peers[0], neighbours=tuple(sorted({*live.missed}))))
+        notify(SettlementIncomplete(peer=live.peers[0], neighbours=tuple(sorted({*live.missed}))))
     return after
 
 

@@ -11,8 +11,9 @@ from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.protocol.ledgers.books import heaviest
 from p2pfl.protocol.session.effects import SLOW
-from p2pfl.protocol.wire.messages import Agreement, Agreements, ForOne, RollCall, Term, Unmasking
-from p2pfl.report.meter import Meter
+from p2pfl.protocol.wire.messages import ForOne
+from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
@@ -72,7 +73,7 @@ class Adding:
         self.turn = asyncio.Lock()
         self.missed: Counter[str] = Counter()
 
-    async def hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+    async def receive(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
         """Take a neighbour's word; what is to be said to whom.
 
         Raises
@@ -81,11 +82,11 @@ class Adding:
             It is not to be listened to.
         """
         try:
-            return await self._hear(sender, message)
+            return await self._receive(sender, message)
         except (PrivacyError, BudgetError) as error:
             raise DecodeError(str(error)) from None
 
-    async def _hear(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
+    async def _receive(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
         match message:
             case Term():
                 self.getting.take(sender, message)

@@ -6,23 +6,23 @@ from dataclasses import replace
 
 from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Contribution, Heard, Released, unmixed, untotalled
+from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood, values
-from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Collected
 from p2pfl.protocol.session.events import Collect, Offer
+from p2pfl.protocol.wire.rows import Delivery
 
 
 class AsynchronousNeighbourhood(LiveNeighbourhood):
-    """One cycle of one peer, whose mailbox is :class:`~p2pfl.protocol.mailbox.Newest`."""
+    """One cycle of one peer, whose mailbox is :class:`~p2pfl.protocol.incoming.mailbox.Newest`."""
 
     async def mix(self, released: Released) -> Released:
         """Refuse: what has come is merged by its age."""
         del released
         raise unmixed()
 
-    async def hear(self, released: Released) -> Heard:
-        """Send the own row, and take the newest of each neighbour that came since; all that one hears weigh alike."""
+    async def receive(self, released: Released) -> ReceivedModels:
+        """Send the own model, and return the newest of each neighbour that arrived since; all have the same weight."""
         await self._publish(released, self._row_weights())
         rows, peers = [released.values], [self.name]
         for sender, delivery in self._collect().items():
@@ -31,7 +31,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
                 rows.append(values(checked, released).to(rows[0]).unsqueeze(0))
                 peers.append(sender)
         self._close()
-        return self._heard(rows, peers, [1 / len(rows)] * len(rows))
+        return self._received(rows, peers, [1 / len(rows)] * len(rows))
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -45,7 +45,7 @@ class AsynchronousNeighbourhood(LiveNeighbourhood):
         await super()._send(replace(offer, newest=True))
 
     def _collect(self) -> dict[str, Delivery]:
-        answer = self.connection.tell(Collect())
+        answer = self.connection.submit(Collect())
         if not isinstance(answer, Collected):
             raise RunError("peers that wait for nobody need a mailbox of the newest models, and this one is another")
         return answer.models

@@ -11,15 +11,14 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
-from p2pfl.neighbourhood import Contribution, Heard, Public, Released, bare, checked, moved
+from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.deciding import Deciding, Half
 from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.ledgers.books import Books, heaviest, vector
-from p2pfl.protocol.mailbox import Delivery
 from p2pfl.protocol.session.effects import Deliver
 from p2pfl.protocol.session.events import Close, Expect, Offer, Open, Reject
-from p2pfl.protocol.wire.rows import Encoded, encode_row
+from p2pfl.protocol.wire.rows import Delivery, Encoded, encode_row
 from p2pfl.rows import Rows, scaled
 
 
@@ -31,7 +30,7 @@ class LiveNeighbourhood:
     connection
         To the neighbours.
     round
-        Exchange ``k`` of round ``t`` uses the topology at ``t + k``.
+        Gossip step ``k`` of round ``t`` uses the topology at ``t + k``.
     zstd
         What squeezes the bytes of a row.
     conserving
@@ -60,7 +59,7 @@ class LiveNeighbourhood:
         """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
-        self.heard = torch.zeros(1, dtype=torch.int64)
+        self.received = torch.zeros(1, dtype=torch.int64)
         self.missed: list[str] = []
         self.distance = torch.zeros(1, dtype=torch.float64)
 
@@ -121,15 +120,15 @@ class LiveNeighbourhood:
         if not self.conserving:
             return Weighted(released, share)
         chain = released.chain
-        if chain is None:  # the first exchange after a release
+        if chain is None:  # the first gossip step after a release
             chain = self._releases
             self._releases += 1
         peers = self.session.edges.peers
-        total = Conserved(released, books, exchange=(self.round, self.step), chain=chain, peers=peers)
+        total = Conserved(released, books, gossip_step=(self.round, self.step), chain=chain, peers=peers)
         books.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return the models that arrived; the weight of a missing one falls to the peer's own."""
         weights = self._row_weights()
         order = await self._publish(released, weights)
@@ -144,7 +143,7 @@ class LiveNeighbourhood:
                 peers.append(sender)
                 used.append(weights[sender])
         self._close()
-        return self._heard(rows, peers, used)
+        return self._received(rows, peers, used)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -165,10 +164,10 @@ class LiveNeighbourhood:
         finally:
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
-    def _heard(self, rows: list[Rows], peers: list[str], used: list[float]) -> Heard:
+    def _received(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
         """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
         count = len(rows)
-        return Heard(
+        return ReceivedModels(
             torch.cat(rows),  # [S, P]
             torch.zeros(count, dtype=torch.int64),
             torch.arange(count),
@@ -176,14 +175,14 @@ class LiveNeighbourhood:
             tuple(peers),
         )
 
-    async def overheard(self, like: Rows) -> Rows | None:
+    async def receive_first(self, like: Rows) -> Rows | None:
         """Return the average of the neighbours' next models before sending one's own; ``None`` if it is not of models.
 
         Only of those that were here before: two that come late do not wait for each other.
         """
         weights = self._row_weights()
         others = tuple(sorted(peer for peer in weights if peer != self.name))
-        self.connection.tell(Open((self.round, self.step), others, since=self.round - 1))
+        self.connection.submit(Open((self.round, self.step), others, since=self.round - 1))
         total, share = torch.zeros_like(like, dtype=torch.float64), 0.0  # [1, P]
         for sender in others:
             delivery = await self._expect(sender, keep=True)
@@ -199,7 +198,7 @@ class LiveNeighbourhood:
         phase = self._phase
         turns = self.session.edges.turns[phase]
         senders = sorted((peer for peer in weights if peer != self.name), key=lambda peer: (turns[peer], peer))
-        self.connection.tell(Open((self.round, self.step), tuple(senders), since=self.round))
+        self.connection.submit(Open((self.round, self.step), tuple(senders), since=self.round))
         mass = None if released.masses is None else float(released.masses[0, 0])
         parts = encode_row(
             released.row(0),
@@ -219,7 +218,7 @@ class LiveNeighbourhood:
         await self.connection.ask(offer)
 
     def _close(self) -> None:
-        self.connection.tell(Close())
+        self.connection.submit(Close())
         self.step += 1
 
     async def _model(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
@@ -247,10 +246,10 @@ class LiveNeighbourhood:
             except DecodeError:
                 fault = "codes"
         if fault:
-            self.connection.tell(Reject(sender, fault))
+            self.connection.submit(Reject(sender, fault))
             self.missed.append(sender)
             return None
-        self.heard += 1
+        self.received += 1
         return delivery
 
     def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
@@ -305,15 +304,17 @@ class Conserved:
         Our own.
     books
         Say which flows count.
-    exchange, chain
+    gossip_step, chain
         Which gossip step, and of which release.
     peers
         Number of peers in the graph.
     """
 
-    def __init__(self, released: Released, books: Books, *, exchange: tuple[int, int], chain: int, peers: int) -> None:
+    def __init__(
+        self, released: Released, books: Books, *, gossip_step: tuple[int, int], chain: int, peers: int
+    ) -> None:
         self.released, self.books, self.peers = released, books, peers
-        self.exchange, self.chain = exchange, chain
+        self.gossip_step, self.chain = gossip_step, chain
         self.own = vector(released)  # [P] or [P + 1]
         self.total = self.own.copy()
 
@@ -322,14 +323,14 @@ class Conserved:
         del weight  # the books know it
         if delivery is None:
             return
-        moved = self.books.apply(sender, self.exchange, vector(delivery).astype(self.own.dtype, copy=False))
+        moved = self.books.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
             self.total += moved
 
     @property
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
-        return self.books.flows.applied(self.exchange)
+        return self.books.flows.applied(self.gossip_step)
 
     def gather(self) -> None:
         """Add the flows of models that came late, so that they are weighed like the others."""
@@ -339,7 +340,7 @@ class Conserved:
 
     def drop(self, peer: str) -> None:
         """Take back the model of a neighbour, and never apply it in this gossip step."""
-        back = self.books.flows.refuse(peer, self.exchange) if peer in self.books.flows.partners else None
+        back = self.books.flows.refuse(peer, self.gossip_step) if peer in self.books.flows.partners else None
         if back is not None:
             self.total += back
 
@@ -356,7 +357,7 @@ class Conserved:
 
     def final(self) -> None:
         """Never take back a model of this gossip step."""
-        self.books.flows.final(self.exchange)
+        self.books.flows.final(self.gossip_step)
 
     def average(self) -> None:
         """Weigh all models of the sum alike, so that their masks cancel although the models of some peers are missing.

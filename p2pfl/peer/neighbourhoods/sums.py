@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl.errors import BudgetError, PrivacyError
-from p2pfl.neighbourhood import Heard, Released
+from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
@@ -50,30 +50,30 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         PrivacyError
             A number leaves the range in which sums are exact.
         """
-        exchange, edges = (self.round, self.step), self.session.edges
+        gossip_step, edges = (self.round, self.step), self.session.edges
         weights = self._row_weights()
         points = self._points(released)  # [P]
         mass = None if released.masses is None else float(released.masses[0, 0])
         senders = [peer for peer in weights if peer != self.name]
         await self.connection.durable()
-        self.connection.tell(Open(exchange, tuple(senders), since=self.round))
-        self.adding.getting.open(exchange, weighted=mass is not None)
+        self.connection.submit(Open(gossip_step, tuple(senders), since=self.round))
+        self.adding.getting.open(gossip_step, weighted=mass is not None)
         self.connection.look()
         async with asyncio.TaskGroup() as tasks:
-            for receiver in edges.heard_by(self._phase):
+            for receiver in edges.receivers_in(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
-                slot = Slot(receiver, *exchange)
+                slot = Slot(receiver, *gossip_step)
                 if weight and self.adding.giving.acquainted(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
         here = self.adding.getting.here if total is not None else set[str]()
         self._note(here, senders, given=total is not None)
-        mixed = self._mixed(released, points, total, _heard(weights, here, own=self.name, given=total is not None))
+        mixed = self._mixed(released, points, total, _received(weights, here, own=self.name, given=total is not None))
         self._close()
         self.record_step(released, mixed)
         return mixed
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Public numbers, one a peer, as they are.
 
         Raises
@@ -82,7 +82,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             Rows are asked for.
         """
         refuse_rows(released)
-        return await super().hear(released)
+        return await super().receive(released)
 
     def _points(self, released: Released) -> Floats:
         """Return the peer's own model in steps of the grid, ``[P]``."""
@@ -112,7 +112,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
     def _note(self, here: Collection[str], senders: Sequence[str], *, given: bool) -> None:
         """Record whose rows are missing from the sum, and that what follows shows more than was looked at."""
         missed = [peer for peer in senders if peer not in here]
-        self.heard += len(here)
+        self.received += len(here)
         self.missed += missed
         self.adding.missed.update(missed)
         if missed:
@@ -120,11 +120,11 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
-        connection, giving, exchange = self.connection, self.adding.giving, (slot.round, slot.step)
-        if not await self._until([slot.receiver], lambda peer: giving.ready(peer) or giving.over(peer, exchange)):
+        connection, giving, gossip_step = self.connection, self.adding.giving, (slot.round, slot.step)
+        if not await self._until([slot.receiver], lambda peer: giving.ready(peer) or giving.over(peer, gossip_step)):
             return
         async with self.adding.turn:
-            if giving.over(slot.receiver, exchange):
+            if giving.over(slot.receiver, gossip_step):
                 return  # it went on without us
             part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
             for term in giving.give(part, share, mass=mass, piece=self.session.streams.chunk):
@@ -140,7 +140,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         try:
             await self._until(senders, lambda peer: peer in getting.here or getting.passed(peer), each=True)
             call = getting.close()
-            self._tell(senders, call)
+            self._publish_to(senders, call)
             if len(call.here) < len(senders):
                 self.adding.lacking()
             if not await self._until(call.here, lambda peer: peer in getting.consents, again=lambda: call):
@@ -155,7 +155,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             session.summing = False
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
 
-    def _tell(self, peers: Collection[str], word: ForOne) -> None:
+    def _publish_to(self, peers: Collection[str], word: ForOne) -> None:
         for peer in sorted({*peers} & self.session.membership.present):
             self.connection.post(f"in/{peer}", word)
 
@@ -192,7 +192,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
             if now >= said + PULSE:
                 said = now
                 if again is not None and (word := again()) is not None:
-                    self._tell([peer for peer in peers if not done(peer)], word)
+                    self._publish_to([peer for peer in peers if not done(peer)], word)
             await connection.until(lambda: not hoped(), by=min(*until, said + PULSE))
         return until is None and bool(peers)
 
@@ -207,7 +207,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         return hoped if each or len(hoped) == len(waiting) else []
 
 
-def _heard(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
+def _received(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
     """Return the weights of the peers in the sum, in peer order; the rest is the weight of the peer's own model."""
     if not given and len(weights) > 1:
         return {own: 1.0}

@@ -23,7 +23,7 @@ class Journal(msgspec.Struct, frozen=True):
     Attributes
     ----------
     incarnation
-        Of the last life.
+        Of the last incarnation.
     key
         The private X25519 key of all incarnations in this run; erased when the run has ended.
     released
@@ -107,24 +107,24 @@ class _Masks(msgspec.Struct, frozen=True):
     """:class:`p2pfl.protocol.ledgers.masks.Notes` as they are written."""
 
     own: tuple[Run, ...]
-    heard: tuple[Run, ...]
+    received: tuple[Run, ...]
     until: tuple[int, int]
     paid: tuple[int, int]
     known: tuple[int, int]
     confirmed: tuple[int, int]
     key: bytes = b""
     own_epochs: Epochs = ()
-    heard_epochs: Epochs = ()
+    received_epochs: Epochs = ()
 
     @staticmethod
     def of(note: ledger.Notes) -> _Masks:
         points = note.until, note.paid, note.known, note.confirmed
-        return _Masks(note.own.runs, note.heard.runs, *points, note.key, note.own.epochs, note.heard.epochs)
+        return _Masks(note.own.runs, note.received.runs, *points, note.key, note.own.epochs, note.received.epochs)
 
     def read(self) -> ledger.Notes:
-        own, heard = Drawn.read(self.own, self.own_epochs), Drawn.read(self.heard, self.heard_epochs)
+        own, received = Drawn.read(self.own, self.own_epochs), Drawn.read(self.received, self.received_epochs)
         until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
-        return ledger.Notes(own, heard, until, paid, known, confirmed, self.key)
+        return ledger.Notes(own, received, until, paid, known, confirmed, self.key)
 
 
 def sealed(journal: Journal) -> bytes:

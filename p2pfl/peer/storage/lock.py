@@ -93,6 +93,23 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
         os.close(descriptor)
 
 
+def alive(path: Path) -> bool:
+    """Return whether a process that has owned a run directory lives, as far as this machine can tell.
+
+    It does not touch the lock, so that whoever takes it at this moment is not refused.
+
+    Parameters
+    ----------
+    path
+        Of the lock.
+    """
+    try:
+        signed = path.read_bytes()[:_LONGEST].split()
+    except OSError:
+        return False
+    return any(_runs(int(each)) for each in signed if each.isdigit())
+
+
 def _locked(descriptor: int, folder: Path) -> bool:
     """Try to take the lock; return whether this process holds it now."""
     try:
@@ -109,11 +126,11 @@ def _locked(descriptor: int, folder: Path) -> bool:
 def _who(descriptor: int) -> str:
     """Return the first owner that is alive, as far as this machine can tell."""
     signed = [int(each) for each in os.pread(descriptor, _LONGEST, 0).split() if each.isdigit()]
-    first = next((pid for pid in signed if _lives(pid)), signed[0] if signed else None)
+    first = next((pid for pid in signed if _runs(pid)), signed[0] if signed else None)
     return "another process" if first is None else f"process {first}"
 
 
-def _lives(pid: int) -> bool:
+def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,4 +1,4 @@
-"""Keeps on disk what a later life of a peer goes on from, before anything is said that it must not forget."""
+"""Keeps on disk what a later incarnation of a peer goes on from, before anything is said that it must not forget."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.agreement.translation import VerdictRecord
-from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.ledgers.masks import Journal as Masks
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.rows import Rows
 
 
 class Spending(Protocol):
-    """What hides a peer's rows, as far as a later life must know it."""
+    """What hides a peer's rows, as far as a later incarnation must know it."""
 
     released: int
     """The last round of which something hidden may have left; -1 before."""
@@ -83,11 +83,11 @@ class Keeper:
     store
         Where to; nowhere if there is none.
     former
-        What an earlier life left.
-    life
+        What an earlier incarnation left.
+    incarnation
         The number of this one, unless the one before was as great.
     peer, source
-        Whose key to draw if there was no life before.
+        Whose key to draw if there was no incarnation before.
     remember
         Called before anything is said, to write the keys that were trusted on first use.
 
@@ -104,7 +104,7 @@ class Keeper:
         store: Store | None,
         former: Former | None,
         *,
-        life: int,
+        incarnation: int,
         peer: str,
         source: Source,
         remember: Callable[[], None] | None = None,
@@ -114,9 +114,9 @@ class Keeper:
         self.former = former or Former()
         old = self.former.journal
         if old is None:
-            self.journal = Journal(life, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
+            self.journal = Journal(incarnation, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
         else:
-            self.journal = replace(old, incarnation=max(life, old.incarnation + 1))
+            self.journal = replace(old, incarnation=max(incarnation, old.incarnation + 1))
         self._erased = not self.journal.key
         if self.former.bare or self._erased:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
@@ -156,7 +156,7 @@ class Keeper:
         self.journal = replace(self.journal, ended=rounds)
 
     async def durable(self, spending: Spending) -> None:
-        """Wait until a later life could go on from here: nothing is said before."""
+        """Wait until a later incarnation could go on from here: nothing is said before."""
         spending.correct()
         if self.remember is not None:
             await asyncio.to_thread(self.remember)
@@ -193,6 +193,6 @@ class Keeper:
         return None if self.store is None else self.store.accuse(peer, proof)
 
     async def end(self) -> None:
-        """Wait for what is being written: a next life is to find it ended."""
+        """Wait for what is being written: a next incarnation is to find it ended."""
         writing = [task for task in (self._saving, self._noting) if task is not None]
         await asyncio.gather(*writing, return_exceptions=True)

@@ -36,7 +36,7 @@ import torch
 
 from p2pfl.encodings import Ints
 from p2pfl.errors import InputError, PrivacyError
-from p2pfl.neighbourhood import Contribution, Heard, Public, Released, settled
+from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, settled
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, whiten
@@ -267,12 +267,12 @@ class Watched:
         self.seen.append(mixed)
         return Released(mixed, None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy()))
 
-    async def hear(self, released: Released) -> Heard:
+    async def receive(self, released: Released) -> ReceivedModels:
         """Return public numbers, which are not sums."""
         matrix = self.weights.matrix
         listener = np.repeat(np.arange(len(self.peers)), np.diff(matrix.indptr))  # [E]
         sender = torch.from_numpy(matrix.indices).long()  # [E]
-        return Heard(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
+        return ReceivedModels(released.values, torch.from_numpy(listener), sender, torch.from_numpy(matrix.data))
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

@@ -1,45 +1,45 @@
-r"""Mass that survives churn: what an edge moves, both of its ends apply or none.
+r"""Ledger of flows: both ends of an edge apply what it moves, or neither does, so that the average survives churn.
 
-In exchange k the edge (i, j) moves :math:`F_{ij} = W_{ij} (y_j - y_i)` to i and its negative to j, with the rows that
-both released. If only one end hears the other, the sum of all rows drifts by a masked difference. So each end
-decides, for each exchange, by what it holds and what it is told:
+In gossip step k the edge (i, j) moves :math:`F_{ij} = W_{ij} (y_j - y_i)` to i and its negative to j, with the rows
+that both released. If only one end receives the other's row, the sum of all rows drifts by a masked difference. So each
+end decides, for each gossip step, by what it holds and what the other end has stated:
 
 - An end that has the other's row applies the flow, at once or late, and **holds** it until the other confirms.
-- An end that let the exchange fall out of its **window** of own released rows without applying it will **never** do so.
-- An end that applied, and hears *never*, takes the flow back: the one that can pay is the one that holds it.
+- An end whose **window** of own released rows has moved past a gossip step without applying it **never** applies it.
+- An end that applied, and receives *never*, takes the flow back: the end that can pay is the one that holds it.
 
 There is no leader: *applied* gives way to *never*, and *never* is final. Every message carries a statement for each
-partner: of the exchanges before ``closed``, which are applied, which are pending, and by silence which are never.
+partner: of the gossip steps before ``closed``, which are applied, which are pending, and by omission which are never.
 
 *Crash.* A row goes back to its checkpoint, with what was applied in it. So only what the last checkpoint holds is
-stated as applied; the rest is pending and confirms nothing. After a restart every exchange that the journal knows as
-opened (durable before anything is sent) and that the checkpoint does not hold is never: who was away heard nothing.
-A peer that cannot be restarted calls :meth:`FlowLedger.saved` after each exchange and writes nothing.
+stated as applied; the rest is pending and confirms nothing. After a restart every gossip step that the journal knows as
+opened (durable before anything is sent) and that the checkpoint does not hold is never: a peer that was away received
+nothing. A peer that cannot be restarted calls :meth:`FlowLedger.saved` after each gossip step and writes nothing.
 
-**Sum of the rows conserved.** Let an exchange be in the row of i and not in that of j. Then i holds the flow, and i
+**Sum of the rows conserved.** Let a gossip step be in the row of i and not in that of j. Then i holds the flow, and i
 will take it back or j will apply it:
 
-1. i drops a held flow only on *applied* from j, which was in j's checkpoint then. It stays in j's row unless j hears
-   *never* from i. i did not say so before (never is final, and i applied), and says so later only if it crashed back
-   behind applying it. Then it is i that lacks the flow, had never stated it as applied, and j still holds it.
-2. j applies it within its window, or closes it, or crashes and closes it. Once closed it is never; j's statements say
-   so until i has settled it in a checkpoint, and i takes it back on the first that arrives.
+1. i drops a held flow only on *applied* from j, which was in j's checkpoint then. It stays in j's row unless j receives
+   *never* from i. i did not state that before (never is final, and i applied), and states it later only if it crashed
+   back behind applying it. Then i lacks the flow, had never stated it as applied, and j still holds it.
+2. j applies it within its window, or closes it, or crashes and closes it. Once closed it is never; j's statements
+   repeat that until i has settled it in a checkpoint, and i takes it back on the first that arrives.
 
 Hence at any time the sum of the rows is the sum of what was released into them plus flows that are held; and between
-peers that live, have finished and heard each other's statements, it is that sum, to the last bit where :func:`flow`
-gives integers. A peer that dies takes its row with it; the flows it was given or gave stay applied, and
+peers that are alive, have finished and have received each other's statements, it is that sum, to the last bit where
+:func:`flow` gives integers. A peer that dies takes its row with it; the flows it was given or gave stay applied, and
 :meth:`FlowLedger.unsettled` reports those that may be one-sided. ∎
 
-A partner that comes back is asked which exchanges its next life says again, and what was applied of those is taken
-back, see :meth:`FlowLedger.revive`; so a flow that was confirmed is kept until its exchange leaves the window.
+A partner that returns reports from which gossip step its next incarnation sends again, and what was applied of those is
+taken back, see :meth:`FlowLedger.revive`; so a confirmed flow is kept until its gossip step leaves the window.
 
-*Memory.* K + 1 own rows for a window of K exchanges, as many flows for each edge, and those not confirmed yet: those
-since the partner's last checkpoint. ``room`` bounds these: where it is full nothing is applied, which loses weight in
-that exchange and no mass. K = 0 applies nothing late and still conserves. Only ``room=0``, for rows so large that none
-can be held, conserves nothing: what should be taken back is counted in ``lost``. Numbers of exchanges are kept until
-:meth:`FlowLedger.prune`.
+*Memory.* K + 1 own rows for a window of K gossip steps, as many flows for each edge, and those not confirmed yet: those
+since the partner's last checkpoint. ``room`` bounds these: if it is full, nothing is applied, which loses mixing weight
+in that gossip step and no sample weight. K = 0 applies nothing late and still conserves. Only ``room=0``, for rows so
+large that none can be held, conserves nothing: what should be taken back is counted in ``lost``. Numbers of gossip
+steps are kept until :meth:`FlowLedger.prune`.
 
-*Weights* must be the same at both ends of an edge. Masses, the homogeneous coordinate, flow with their rows.
+*Weights* must be the same at both ends of an edge. Sample weights, the homogeneous coordinate, flow with their rows.
 
 References
 ----------
@@ -58,14 +58,14 @@ import numpy.typing as npt
 
 from p2pfl.errors import PeerError
 
-Exchange = tuple[int, ...]
-"""Grows from each exchange of a peer to its next: attempt, round, step."""
+GossipStep = tuple[int, ...]
+"""Attempt, round and step; it grows from each gossip step of a peer to the next."""
 
 Row = npt.NDArray[Any]
 """Grid points or floats, ``[P]``."""
 
-START: Exchange = (0,)
-END: Exchange = (2**63 - 1,)
+START: GossipStep = (0,)
+END: GossipStep = (2**63 - 1,)
 
 
 def flow(own: Row, theirs: Row, *, weight: float) -> Row:
@@ -76,7 +76,7 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
     own, theirs
         The released rows of both ends, ``[P]``; grid points give grid points.
     weight
-        Of the edge in that exchange.
+        Of the edge in that gossip step.
 
     Examples
     --------
@@ -89,44 +89,44 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a peer says to one partner, in every header.
+    """Statement of a peer for one partner, in every header.
 
     Attributes
     ----------
     since, closed
-        Of the exchanges from ``since`` to before ``closed``, those in neither set will never be applied.
+        Of the gossip steps from ``since`` to before ``closed``, those in neither set will never be applied.
     applied
         From ``since`` on, in the row and in its checkpoint.
     pending
         Likewise in the row, but a crash would lose it.
     settled
-        Of exchanges before this one the sender needs to hear nothing any more.
+        First gossip step of which the sender still needs statements.
     """
 
-    since: Exchange
-    closed: Exchange
-    applied: frozenset[Exchange]
-    pending: frozenset[Exchange]
-    settled: Exchange
+    since: GossipStep
+    closed: GossipStep
+    applied: frozenset[GossipStep]
+    pending: frozenset[GossipStep]
+    settled: GossipStep
 
-    def excludes(self, exchange: Exchange) -> bool:
-        """Whether the sender will never apply it."""
-        return self.since <= exchange < self.closed and exchange not in self.applied | self.pending
+    def excludes(self, gossip_step: GossipStep) -> bool:
+        """Return whether the sender will never apply a gossip step."""
+        return self.since <= gossip_step < self.closed and gossip_step not in self.applied | self.pending
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Of one partner, in a checkpoint: what is applied, which flows are held, and what the partner said last."""
+    """State of one partner in a checkpoint: applied gossip steps, held flows, and the partner's last statement."""
 
-    applied: frozenset[Exchange] = frozenset()
-    held: Mapping[Exchange, Row | None] = field(default_factory=dict)
-    settled: Exchange = START
-    known: Exchange = START
+    applied: frozenset[GossipStep] = frozenset()
+    held: Mapping[GossipStep, Row | None] = field(default_factory=dict)
+    settled: GossipStep = START
+    known: GossipStep = START
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is saved with the row, and restored with it; numbered, so that an older one is known as such."""
+    """State that is saved and restored with the row; numbered, so that an older one is recognised."""
 
     notes: Mapping[str, Notes]
     number: int = 0
@@ -134,64 +134,64 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Journal:
-    """What must be durable before anything of an exchange is sent, and when a checkpoint is complete.
+    """State that is durable before anything of a gossip step is sent, and when a checkpoint is complete.
 
     Attributes
     ----------
     closed
-        After every exchange that was opened.
+        After every gossip step that was opened.
     stated
         By partner, what may have been stated as applied.
     number
         Of the checkpoint that holds it.
     """
 
-    closed: Exchange
-    stated: Mapping[str, frozenset[Exchange]]
+    closed: GossipStep
+    stated: Mapping[str, frozenset[GossipStep]]
     number: int
 
 
 @dataclass
 class _Ends:
-    """An edge as one end sees it."""
+    """State of an edge at one end."""
 
-    applied: set[Exchange] = field(default_factory=set)
-    held: dict[Exchange, Row | None] = field(default_factory=dict)
+    applied: set[GossipStep] = field(default_factory=set)
+    held: dict[GossipStep, Row | None] = field(default_factory=dict)
     news: Statement | None = None
-    known: Exchange = START  # to be settled at the partner
+    known: GossipStep = START  # to be settled at the partner
     saved: Notes = field(default_factory=Notes)
-    spare: dict[Exchange, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
-    refused: set[Exchange] = field(default_factory=set)  # in which the partner's row was dropped
+    spare: dict[GossipStep, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
+    refused: set[GossipStep] = field(default_factory=set)  # in which the partner's row was dropped
 
 
 @dataclass(frozen=True)
 class _Own:
-    """An exchange in the window."""
+    """Gossip step in the window."""
 
     row: Row
     weights: Mapping[str, float]
 
 
 class FlowLedger:
-    """The flows of one peer, decided without a clock: which to apply late, which to take back.
+    """Flows of one peer: which to apply late, and which to take back.
 
-    What :meth:`deliver` and :meth:`hear` return is to be added to the row at once, in the middle of training too: it is
-    a function of released rows, so it moves ``since`` alike.
+    The caller adds what :meth:`deliver` and :meth:`receive` return to the row at once, also during training: it is a
+    function of released rows, so it moves ``since`` alike.
 
     Parameters
     ----------
     partners
-        The other ends of its gossip edges, in whichever exchange.
+        Other ends of its gossip edges, in any gossip step.
     window
-        K, how many exchanges back a row is still applied.
+        K, the number of gossip steps back for which a row is still applied.
     room
         Flows held for each partner; 0 holds none and conserves nothing.
     journal, checkpoint
-        After a restart, the newest journal and the checkpoint that the row comes from.
+        After a restart, the newest journal and the checkpoint from which the row comes.
 
     Examples
     --------
-    Bob hears Ada, she does not hear him. He takes back what he applied when she says so.
+    Bob receives the row of Ada, and she does not receive his. He takes back what he applied once she states that.
 
     >>> ada, bob = FlowLedger(["bob"], window=0, room=4), FlowLedger(["ada"], window=0, room=4)
     >>> y = {"ada": np.array([8]), "bob": np.array([0])}
@@ -200,7 +200,7 @@ class FlowLedger:
     >>> bob.deliver("ada", (0, 0, 0), y["ada"])
     array([4])
     >>> ada.open((0, 1, 0), y["ada"], weights={"bob": 0.5})
-    >>> bob.hear("ada", ada.statement("bob"))
+    >>> bob.receive("ada", ada.statement("bob"))
     {(0, 0, 0): array([-4])}
     """
 
@@ -215,10 +215,10 @@ class FlowLedger:
     ) -> None:
         self.window = window
         self.room = room
-        self.lost: list[tuple[str, Exchange]] = []
+        self.lost: list[tuple[str, GossipStep]] = []
         """Flows that one end has and the other has not, beyond repair."""
-        self._own: dict[Exchange, _Own] = {}
-        self._final: set[Exchange] = set()  # of which all peers have agreed whose rows count
+        self._own: dict[GossipStep, _Own] = {}
+        self._final: set[GossipStep] = set()  # in which all peers have agreed on the models that count
         self._next = START if journal is None else journal.closed
         self._closed = self._next  # what was open before a restart is never
         self._ends = {partner: _Ends() for partner in sorted(partners)}
@@ -228,38 +228,38 @@ class FlowLedger:
         if journal is not None and journal.number > (0 if checkpoint is None else checkpoint.number):
             for partner, stated in journal.stated.items():  # the partner may have dropped its copy
                 gone = stated - self._end(partner).applied
-                self.lost += [(partner, exchange) for exchange in sorted(gone)]
+                self.lost += [(partner, gossip_step) for gossip_step in sorted(gone)]
 
-    def open(self, exchange: Exchange, row: Row, *, weights: Mapping[str, float]) -> None:
-        """Begin an exchange. Make the journal durable before the row is sent.
+    def open(self, gossip_step: GossipStep, row: Row, *, weights: Mapping[str, float]) -> None:
+        """Begin a gossip step. Make the journal durable before the row is sent.
 
         Parameters
         ----------
-        exchange
+        gossip_step
             Greater than all before.
         row
             As released, ``[P]``; kept for the window, not copied.
         weights
-            Of the edges in this exchange, by partner; the same at both ends.
+            Of the edges in this gossip step, by partner; the same at both ends.
 
         Raises
         ------
         PeerError
-            The exchange was opened before: after a restart it needs a new attempt.
+            The gossip step was opened before: after a restart it needs a new attempt.
         """
-        if exchange < self._next:
+        if gossip_step < self._next:
             raise PeerError(
-                f"Expected an exchange from {self._next} on, got {exchange}; count the attempt up after a restart."
+                f"Expected a gossip step from {self._next} on, got {gossip_step}; count the attempt up after a restart."
             )
-        self._own[exchange] = _Own(row, dict(weights))
-        self._next = (*exchange[:-1], exchange[-1] + 1)
+        self._own[gossip_step] = _Own(row, dict(weights))
+        self._next = (*gossip_step[:-1], gossip_step[-1] + 1)
         while len(self._own) > self.window + 1:
             del self._own[min(self._own)]
         self._closed = max(self._closed, min(self._own))
 
-    def own(self, exchange: Exchange) -> Row | None:
-        """Our own row of an exchange, as long as it is in the window, ``[P]``."""
-        kept = self._own.get(exchange)
+    def own(self, gossip_step: GossipStep) -> Row | None:
+        """Return the own row of a gossip step while it is in the window, ``[P]``."""
+        kept = self._own.get(gossip_step)
         return None if kept is None else kept.row
 
     def finish(self) -> None:
@@ -267,86 +267,86 @@ class FlowLedger:
         self._own.clear()
         self._next = self._closed = END
 
-    def deliver(self, partner: str, exchange: Exchange, row: Row) -> Row | None:
-        """Return the flow of a row that came, early enough or late, ``[P]``; None if it is not to be applied.
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
+        """Return the flow of a row that arrived in time or late, ``[P]``; ``None`` if it is not applied.
 
-        A row that comes twice, outside the window, or where there is no room to hold its flow, moves nothing.
+        A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing.
         """
-        ends, own = self._end(partner), self._own.get(exchange)
-        if own is None or exchange in ends.applied | ends.refused | self._final or partner not in own.weights:
+        ends, own = self._end(partner), self._own.get(gossip_step)
+        if own is None or gossip_step in ends.applied | ends.refused | self._final or partner not in own.weights:
             return None
-        refused = ends.news is not None and ends.news.excludes(exchange)
+        refused = ends.news is not None and ends.news.excludes(gossip_step)
         if refused or (self.room and len(ends.held) >= self.room):
             return None
         moved = flow(own.row, row, weight=own.weights[partner])  # [P]
-        ends.applied.add(exchange)
-        confirmed = ends.news is not None and exchange in ends.news.applied
-        (ends.spare if confirmed else ends.held)[exchange] = moved if self.room else None
+        ends.applied.add(gossip_step)
+        confirmed = ends.news is not None and gossip_step in ends.news.applied
+        (ends.spare if confirmed else ends.held)[gossip_step] = moved if self.room else None
         return moved
 
-    def hear(self, partner: str, statement: Statement) -> dict[Exchange, Row]:
-        """Learn what a partner stated; return what is taken back of which exchange, each ``[P]``.
+    def receive(self, partner: str, statement: Statement) -> dict[GossipStep, Row]:
+        """Apply a partner's statement; return the flows that are taken back, by gossip step, each ``[P]``.
 
-        Old, doubled and overtaken statements do no harm: each was true, and what it says of never stays true.
+        Old, repeated and reordered statements do no harm: each was true, and *never* stays true.
         """
-        ends, back = self._end(partner), dict[Exchange, Row]()
+        ends, back = self._end(partner), dict[GossipStep, Row]()
         ends.news = statement
         ends.known = max(ends.known, statement.settled)
-        for exchange in sorted(ends.held):
-            if exchange in statement.applied:
-                ends.spare[exchange] = ends.held.pop(exchange)
-        for exchange in sorted(ends.held.keys() | ends.spare.keys()):
-            if statement.excludes(exchange):
-                self._retract(partner, exchange, back)
+        for gossip_step in sorted(ends.held):
+            if gossip_step in statement.applied:
+                ends.spare[gossip_step] = ends.held.pop(gossip_step)
+        for gossip_step in sorted(ends.held.keys() | ends.spare.keys()):
+            if statement.excludes(gossip_step):
+                self._retract(partner, gossip_step, back)
         return back
 
-    def revive(self, partner: str, since: Exchange) -> dict[Exchange, Row]:
-        """Listen to the next life of a partner, whose row went back behind ``since``; return what is taken back.
+    def revive(self, partner: str, since: GossipStep) -> dict[GossipStep, Row]:
+        """Accept the next incarnation of a partner, whose row went back behind ``since``; return the flows taken back.
 
-        The new life says its rows from there again, and they need not be those of the old one: it may hear more or
-        fewer of the others than that did. What cannot be taken back any more is counted in ``lost``.
+        The new incarnation sends its rows from there again, and they may differ from those of the old one, because it
+        may receive more or fewer rows of others. Flows that cannot be taken back any more are counted in ``lost``.
         """
-        ends, back = self._end(partner), dict[Exchange, Row]()
-        ends.news = None  # what the old life said of itself
-        for exchange in sorted(each for each in ends.applied if each >= since):
-            self._retract(partner, exchange, back)
+        ends, back = self._end(partner), dict[GossipStep, Row]()
+        ends.news = None  # a statement of the old incarnation
+        for gossip_step in sorted(each for each in ends.applied if each >= since):
+            self._retract(partner, gossip_step, back)
         return back
 
-    def refuse(self, partner: str, exchange: Exchange) -> Row | None:
-        """Never apply the row of a partner in an exchange; return what is taken back, ``[P]``, if it was applied."""
-        ends, back = self._end(partner), dict[Exchange, Row]()
-        ends.refused.add(exchange)
-        if exchange in ends.applied:
-            self._retract(partner, exchange, back)
-        return back.get(exchange)
+    def refuse(self, partner: str, gossip_step: GossipStep) -> Row | None:
+        """Never apply the row of a partner in a gossip step; return what is taken back, ``[P]``, if it was applied."""
+        ends, back = self._end(partner), dict[GossipStep, Row]()
+        ends.refused.add(gossip_step)
+        if gossip_step in ends.applied:
+            self._retract(partner, gossip_step, back)
+        return back.get(gossip_step)
 
-    def final(self, exchange: Exchange) -> None:
-        """Never take back what is applied in an exchange, and apply nothing more: all peers have agreed on it."""
-        self._final.add(exchange)
+    def final(self, gossip_step: GossipStep) -> None:
+        """Never take back what is applied in a gossip step, and apply nothing more: all peers have agreed on it."""
+        self._final.add(gossip_step)
         for ends in self._ends.values():
-            ends.held.pop(exchange, None)
-            ends.spare.pop(exchange, None)
+            ends.held.pop(gossip_step, None)
+            ends.spare.pop(gossip_step, None)
 
-    def applied(self, exchange: Exchange) -> dict[str, float]:
-        """Return the weights of an exchange, by partner whose row is applied in it."""
-        own = self._own.get(exchange)
+    def applied(self, gossip_step: GossipStep) -> dict[str, float]:
+        """Return the weights of a gossip step, by partner whose row is applied in it."""
+        own = self._own.get(gossip_step)
         weights = {} if own is None else own.weights
-        return {partner: weights[partner] for partner, ends in self._ends.items() if exchange in ends.applied}
+        return {partner: weights[partner] for partner, ends in self._ends.items() if gossip_step in ends.applied}
 
-    def _retract(self, partner: str, exchange: Exchange, back: dict[Exchange, Row]) -> None:
+    def _retract(self, partner: str, gossip_step: GossipStep, back: dict[GossipStep, Row]) -> None:
         ends = self._end(partner)
-        moved = ends.held.pop(exchange, None)
-        moved = ends.spare.pop(exchange, None) if moved is None else moved
+        moved = ends.held.pop(gossip_step, None)
+        moved = ends.spare.pop(gossip_step, None) if moved is None else moved
         if moved is None:
-            self.lost.append((partner, exchange))
+            self.lost.append((partner, gossip_step))
             return
-        ends.applied.discard(exchange)
-        back[exchange] = -moved
+        ends.applied.discard(gossip_step)
+        back[gossip_step] = -moved
 
     def statement(self, partner: str) -> Statement:
         """Return the statement for a partner's next message, once the journal is durable."""
         ends = self._end(partner)
-        kept = {exchange for exchange in ends.applied if exchange >= ends.known}
+        kept = {gossip_step for gossip_step in ends.applied if gossip_step >= ends.known}
         safe = kept & ends.saved.applied
         return Statement(ends.known, self._closed, frozenset(safe), frozenset(kept - safe), ends.saved.settled)
 
@@ -361,20 +361,20 @@ class FlowLedger:
         self._number = checkpoint.number
 
     def prune(self) -> None:
-        """Forget the numbers of exchanges that no partner needs to hear of and no row can come of any more."""
+        """Discard the numbers of gossip steps that no partner needs, and of which no row can arrive any more."""
         self._final &= self._own.keys()
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
-            ends.spare = {exchange: row for exchange, row in ends.spare.items() if exchange in self._own}
-            ends.applied = {exchange for exchange in ends.applied if exchange >= oldest}
-            ends.refused = {exchange for exchange in ends.refused if exchange >= oldest}
+            ends.spare = {gossip_step: row for gossip_step, row in ends.spare.items() if gossip_step in self._own}
+            ends.applied = {gossip_step for gossip_step in ends.applied if gossip_step >= oldest}
+            ends.refused = {gossip_step for gossip_step in ends.refused if gossip_step >= oldest}
 
     def journal(self) -> Journal:
         """Return what to make durable."""
         return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
 
     def meet(self, partner: str) -> None:
-        """Have another end, of whose edges nothing has been applied yet."""
+        """Add a partner, of which nothing has been applied yet."""
         self._ends.setdefault(partner, _Ends())
 
     @property
@@ -383,18 +383,18 @@ class FlowLedger:
         return frozenset(self._ends)
 
     @property
-    def oldest(self) -> Exchange:
-        """The first exchange in the window or of a flow that is held."""
-        return min([END, *self._own, *(exchange for ends in self._ends.values() for exchange in ends.held)])
+    def oldest(self) -> GossipStep:
+        """The first gossip step in the window or of a flow that is held."""
+        return min([END, *self._own, *(gossip_step for ends in self._ends.values() for gossip_step in ends.held)])
 
     @property
     def finished(self) -> frozenset[str]:
-        """The partners that said that they will apply nothing more."""
+        """Partners that have stated that they will apply nothing more."""
         return frozenset(partner for partner, ends in self._ends.items() if ends.news and ends.news.closed == END)
 
-    def unsettled(self) -> list[tuple[str, Exchange]]:
+    def unsettled(self) -> list[tuple[str, GossipStep]]:
         """Return the gossip steps that are applied here and not known to be applied there."""
-        return [(partner, exchange) for partner, ends in self._ends.items() for exchange in sorted(ends.held)]
+        return [(partner, gossip_step) for partner, ends in self._ends.items() for gossip_step in sorted(ends.held)]
 
     def _notes(self, ends: _Ends) -> Notes:
         settled = min([self._closed, *ends.held])

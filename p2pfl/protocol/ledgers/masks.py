@@ -1,11 +1,11 @@
-r"""Masks that survive churn: what each end of an edge has applied, made equal without revealing anything.
+r"""Ledger of masks: both ends of an edge apply the same masks, and nothing is revealed to repair a round.
 
 The masks of a release are named by its **slot** (attempt, round) and, for each of its edges, by the **epoch** of that
 edge: the incarnations of both ends and the nonces that both announced. Each edge gets the mask of that slot and epoch,
 for the first and only time. What goes wrong (a partner that was away, skipped a round, died after sending, came back
 from an old checkpoint) leaves the ends of an edge with different sets of masks. Both ends state in every message
 which slots they masked freshly, and in which epoch. The end with the smaller name **leads**: its set L is the truth.
-The other **follows**: with u the first slot it has not heard of and F its own set, it wants
+The other **follows**: with u the first slot of which it knows nothing and F its own set, it wants
 
 .. math:: T = \{s \in L : s < u\} \cup \{s \in F : s \ge u\},
 
@@ -14,14 +14,14 @@ difference between what it wants (a leader: L) and what its row **carries**, for
 
 L, F and T are sets of masks; where they are cut at a slot, the slot of a mask counts. An end takes a slot once, so L
 and F have one epoch for each slot. The ends know each other's announcement before they mask together, so that they
-draw the same mask; where one has not heard yet that the other restarted, their masks of the slot are two, of two
+draw the same mask; where one does not know yet that the other restarted, their masks of the slot are two, of two
 epochs, and each is paid as a mask that one end skipped.
 
-Three things differ in what a crash does to them. The **journal** (slots used, what was heard and paid) is durable
+Three things differ in what a crash does to them. The **journal** (slots used, what was received and paid) is durable
 before a message leaves. The **carried** sets belong to the row, and go back with it to a checkpoint, however old.
 The rest is forgotten. All three name the partner's public **key**: a slot under another one is another mask, and a
-partner that has lost its keys is begun anew with (:meth:`MaskLedger.meet`), also where that is noticed by a later life,
-or by one whose row goes back behind it.
+partner that has lost its keys starts again (:meth:`MaskLedger.meet`), also if a later incarnation notices that, or one
+whose row goes back behind it.
 
 *Slots grow.* A release takes a slot after all slots in the journal; where a round is run again, the attempt goes up.
 So no key masks freshly twice, and two releases of one round differ by their attempt. A journal that is resumed twice,
@@ -35,13 +35,13 @@ and the sender itself pays them again into its next release. (It could retract t
 would contradict a new one.)
 
 *Sum of masks zero.* Let the leader have released at or after slot s since its last restart: it carries L up to s. Let
-the follower have heard of all slots before u, and since then and its last restart have settled, or released at u or
+the follower know of all slots before u, and since then and its last restart have settled, or released at u or
 later: it carries L before u. Hence every slot before min(s, u) is carried by both ends or by none, with opposite
 signs, and its sum over both rows is zero to the last bit. Only one end pays a difference, the follower after news
 or the one that restarted, and paying again pays nothing: there is no oscillation. After the last round both say that
-no slot will follow (u is infinite) and settle: the sum over all pairs that live is zero. ∎
+no slot will follow (u is infinite) and settle: the sum over all pairs that are alive is zero. ∎
 
-*What rows say of sums.* Mixing moves masks between rows and makes none, where the mixing ledger of the peer room
+*Relation to the sum of rows.* Mixing moves masks between rows and makes none, where the ledger of flows
 conserves the sum of the rows. A row that goes back to a checkpoint takes its own releases back, and with it go the
 carried sets: they are what this line of rows was given, whatever others saw.
 
@@ -100,13 +100,13 @@ class MaskLedger:
 
     Examples
     --------
-    Ada masks round 0 with Bob, who was away; he pays when he hears of it.
+    Ada masks round 0 with Bob, who was away; he pays once he knows of it.
 
     >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
     >>> mask = Mask(("ada", "bob"), Slot(0, 0))
     >>> ada.release(0).terms == {mask: 1}
     True
-    >>> bob.hear("ada", ada.journal().statement("bob"))
+    >>> bob.receive("ada", ada.journal().statement("bob"))
     >>> payment = bob.release(1)
     >>> payment.slot, payment.terms[mask], len(payment.terms)
     (Slot(attempt=0, round=1), -1, 2)
@@ -141,8 +141,8 @@ class MaskLedger:
     @property
     def attempt(self) -> int:
         """The largest attempt in use, here or at a partner: who restarts alone is followed, so that keys meet again."""
-        heard = [note.until.attempt for note in self._notes.values() if note.until != END]
-        return max([self._least, self.until.attempt, *heard])
+        received = [note.until.attempt for note in self._notes.values() if note.until != END]
+        return max([self._least, self.until.attempt, *received])
 
     def agree(self, attempt: int) -> None:
         """Use this attempt, or a later one, from now on: what all choose who go back to a round together.
@@ -154,7 +154,7 @@ class MaskLedger:
 
     @property
     def keys(self) -> dict[str, bytes]:
-        """Under which the masks are, by partner that was met, in this life or before."""
+        """Under which the masks are, by partner that was met, in this incarnation or before."""
         return {partner: note.key for partner, note in self._notes.items() if note.key}
 
     def meet(self, partner: str, key: bytes, *, epoch: bytes = b"") -> None:
@@ -203,8 +203,8 @@ class MaskLedger:
         partners
             With whom to mask; by default all.
         shared
-            With whom there is a secret, so that what is owed can be paid; by default all. A partner that this life has
-            never met is owed still.
+            Partners with a shared secret, so that debts can be paid; by default all. Debts to a partner that this
+            incarnation has never met remain.
         payable
             Whether this release can pay the masks of an earlier slot; those of others are owed still.
 
@@ -259,7 +259,7 @@ class MaskLedger:
         return mask
 
     def finish(self) -> None:
-        """Promise that no fresh mask will follow; partners need to hear it, then everybody settles."""
+        """Promise that no fresh mask will follow; once all partners have received the promise, all peers settle."""
         self.until = END
 
     def settle(self, *, shared: Collection[str] | None = None) -> Payment:
@@ -281,7 +281,7 @@ class MaskLedger:
             )
         return self._pay(None, (), shared, lambda _: True)
 
-    def hear(self, partner: str, statement: Statement) -> None:
+    def receive(self, partner: str, statement: Statement) -> None:
         """Learn what a partner stated; old, doubled and overtaken statements change nothing.
 
         Raises
@@ -291,25 +291,25 @@ class MaskLedger:
             Or the statement is not one.
         """
         note = self._note(partner)
-        if statement.heard > self.until or statement.since > note.until:
+        if statement.received > self.until or statement.since > note.until:
             raise PrivacyError(
-                f'Expected a journal of "{self.peer}" that knows all it told "{partner}", got one that ends before '
-                f"slot {tuple(max(statement.heard, statement.since))}; restore the newest or start as a new peer."
+                f'Expected a journal of "{self.peer}" with all its statements to "{partner}", got one that ends before '
+                f"slot {tuple(max(statement.received, statement.since))}; restore the newest or start as a new peer."
             )
-        told = statement.told
-        if len(told.slots) < len(told):
+        reported = statement.reported
+        if len(reported.slots) < len(reported):
             raise PrivacyError(f'"{partner}" states two masks of one slot; exclude the peer that sent it')
-        heard = note.heard | told.since(note.until).before(statement.until)
-        named = [statement.until.attempt if statement.until != END else 0, *(run[0] for run in heard.runs)]
-        if len(heard - note.own) > MOST or max(named) > self.attempt + LEAP:
+        received = note.received | reported.since(note.until).before(statement.until)
+        named = [statement.until.attempt if statement.until != END else 0, *(run[0] for run in received.runs)]
+        if len(received - note.own) > MOST or max(named) > self.attempt + LEAP:
             raise PrivacyError(
                 f'Expected a statement of "{partner}" on masks that can be shared, got another; ask its owner why.'
             )
         self._notes[partner] = replace(
             note,
-            heard=heard,
+            received=received,
             until=max(note.until, statement.until),
-            known=max(note.known, statement.heard),
+            known=max(note.known, statement.received),
             confirmed=max(note.confirmed, statement.paid),
         )
 
@@ -326,12 +326,12 @@ class MaskLedger:
     def alone(self, partner: str) -> frozenset[Slot]:
         """Slots of ours whose mask the partner has said it does not apply: it hides our release no longer."""
         note = self._note(partner)
-        return frozenset(slot for slot, _ in (note.own - note.heard).before(note.until))
+        return frozenset(slot for slot, _ in (note.own - note.received).before(note.until))
 
     def unmatched(self, slot: Slot) -> frozenset[str]:
         """Return the partners that share a mask of this release and have not said that they applied their half."""
         withdrawn = {each for each, masks in self._withdrawn.items() if slot in masks}
-        lacking = {each for each, note in self._notes.items() if slot in note.own - note.heard}
+        lacking = {each for each, note in self._notes.items() if slot in note.own - note.received}
         return frozenset(lacking - withdrawn)
 
     def uncancelled(self) -> list[Mask]:
@@ -340,7 +340,7 @@ class MaskLedger:
         for partner, note in self._notes.items():
             doubtful = self._wanted(partner) ^ self._carried[partner]
             if self._leads(partner):
-                doubtful |= (note.own ^ note.heard).since(note.confirmed)
+                doubtful |= (note.own ^ note.received).since(note.confirmed)
             else:
                 doubtful |= note.own.since(note.until)
             doubtful -= self._withdrawn.get(partner, NOTHING)
@@ -389,7 +389,7 @@ class MaskLedger:
         note = self._notes[partner]
         if self._leads(partner):
             return note.own
-        return note.heard | note.own.since(note.until)
+        return note.received | note.own.since(note.until)
 
     def _leads(self, partner: str) -> bool:
         return self.peer < partner

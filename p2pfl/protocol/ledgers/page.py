@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from p2pfl.protocol.ledgers.drawn import Drawn, Epochs
-from p2pfl.protocol.ledgers.flows import Exchange, Row
+from p2pfl.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.protocol.ledgers.slots import Run
 
 
@@ -17,11 +17,11 @@ class Partner(msgspec.Struct, frozen=True):
     The flows that are held are rows of the page.
     """
 
-    applied: tuple[Exchange, ...]
-    settled: Exchange
-    known: Exchange
-    held: dict[str, Exchange]
-    life: int
+    applied: tuple[GossipStep, ...]
+    settled: GossipStep
+    known: GossipStep
+    held: dict[str, GossipStep]
+    incarnation: int
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class Page(msgspec.Struct, frozen=True):
     ----------
     flows
         The flows, by partner.
-    owed, exchanges
+    owed, gossip_steps
         What was found late, by release, as names of rows; and the release that each gossip step mixes.
     masks
         By partner, the masks in the row as :class:`p2pfl.protocol.ledgers.drawn.Drawn`.
@@ -45,7 +45,7 @@ class Page(msgspec.Struct, frozen=True):
 
     flows: dict[str, Partner] = {}
     owed: dict[int, str] = {}
-    exchanges: tuple[tuple[Exchange, int], ...] = ()
+    gossip_steps: tuple[tuple[GossipStep, int], ...] = ()
     masks: dict[str, tuple[Run, ...]] = {}
     mass: float | None = None
     keys: dict[str, bytes] = {}

@@ -138,7 +138,7 @@ def noise_matrix(payments: Sequence[Payment]) -> tuple[list[Mask], Ints]:
     >>> from p2pfl.protocol.ledgers.masks import MaskLedger
     >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
     >>> first = ada.release(0)
-    >>> bob.hear("ada", ada.journal().statement("bob"))
+    >>> bob.receive("ada", ada.journal().statement("bob"))
     >>> noise_matrix([first, bob.release(1)])[1]
     array([[ 1,  0],
            [-1, -1]])

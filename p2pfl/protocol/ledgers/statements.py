@@ -16,11 +16,11 @@ class Statement:
     Attributes
     ----------
     since, until
-        All fresh masks from slot ``since`` to before ``until`` are in ``told``, and no other will join them.
-    told
+        All fresh masks from slot ``since`` to before ``until`` are in ``reported``, and no other will join them.
+    reported
         Those masks.
-    heard
-        The partner's ``until``, as far as the sender has heard.
+    received
+        The partner's ``until``, as far as the sender has received it.
     paid
         Before this slot, the sender's releases agree with all that the partner leads.
     key
@@ -29,8 +29,8 @@ class Statement:
 
     since: Slot
     until: Slot
-    told: Drawn
-    heard: Slot
+    reported: Drawn
+    received: Slot
     paid: Slot
     key: bytes = b""
 
@@ -40,7 +40,7 @@ class Notes:
     """Of one partner, in the journal: the fresh masks of both ends and how far which end knows and has paid."""
 
     own: Drawn = NOTHING
-    heard: Drawn = NOTHING
+    received: Drawn = NOTHING
     until: Slot = START  # of the partner
     paid: Slot = START  # by this end
     known: Slot = START  # to the partner, of this end
@@ -50,7 +50,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Journal:
-    """What must be durable before a message leaves: whose slots are used, what was heard and paid."""
+    """What must be durable before a message leaves: whose slots are used, what was received and paid."""
 
     until: Slot
     notes: Mapping[str, Notes]
@@ -63,9 +63,9 @@ class Journal:
         >>> from p2pfl.protocol.ledgers.masks import MaskLedger
         >>> ledger = MaskLedger("ada", partners=["bob"])
         >>> payment = ledger.release(0)
-        >>> ledger.journal().statement("bob").told.runs
+        >>> ledger.journal().statement("bob").reported.runs
         ((0, 0, 1),)
         """
         note = self.notes[partner]
-        told = note.own.since(note.known)
-        return Statement(note.known, self.until, told, note.until, note.paid, note.key)
+        reported = note.own.since(note.known)
+        return Statement(note.known, self.until, reported, note.until, note.paid, note.key)

@@ -9,12 +9,12 @@ from typing import Literal
 from p2pfl.privacy.ring import Ring
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.page import Page, Rows
-from p2pfl.protocol.wire.messages import ForOne, Message
+from p2pfl.protocol.wire.messages import ForOne
 from p2pfl.protocol.wire.rows import Encoded, Head
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.rows import Rows as Row
 
-Exchange = tuple[int, int]
+GossipStep = tuple[int, int]
 """Round, and gossip step within it."""
 
 Parsed = tuple[Head, Row, Said]
@@ -30,15 +30,6 @@ class Received:
 
     topic: str
     data: bytes | memoryview
-
-
-@dataclass(frozen=True)
-class Heard:
-    """Arrival of a message, authenticated and decoded; ``state`` marks the sender's retained announcement."""
-
-    sender: str
-    message: Message
-    state: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,7 +193,7 @@ class Open:
         Round in which a neighbour must already have taken part for this peer to wait for it.
     """
 
-    exchange: Exchange
+    gossip_step: GossipStep
     senders: tuple[str, ...]
     since: int
 
@@ -423,7 +414,7 @@ Request = (
 )
 """Request of the peer."""
 
-Arrival = Received | Heard | Read | Summed
+Arrival = Received | Read | Summed
 """Arrival from the network, as received or as processed by the shell."""
 
 Outcome = Tick | Connected | Subscribed | Published | Flushed | Stored

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from p2pfl.protocol.membership import missing
+from p2pfl.protocol.membership.membership import missing
 from p2pfl.protocol.session.effects import Gathered
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
@@ -49,7 +49,7 @@ class Gathering:
         now, membership = self.shared.now, self.shared.membership
         complete = membership.complete(quorum=self._quorum)
         if not self._gathered():
-            if now < self.deadline or (self._untold() and complete and now < self.deadline + self._within):
+            if now < self.deadline or (self._unreported() and complete and now < self.deadline + self._within):
                 return
             if not (self.shared.progress.running or complete):
                 self._answer(Gathered(missing(membership, within=self._within)))
@@ -70,9 +70,9 @@ class Gathering:
         if progress.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
-        return not (membership.absent or membership.silent or self._untold())
+        return not (membership.absent or membership.silent or self._unreported())
 
-    def _untold(self) -> set[str]:
+    def _unreported(self) -> set[str]:
         """Return the neighbours that resumed from a checkpoint and have not reported their round yet.
 
         They may be ahead of a peer that has no checkpoint.

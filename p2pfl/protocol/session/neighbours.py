@@ -33,7 +33,7 @@ class Neighbours:
         shared, streams, membership = self.shared, self.streams, self.shared.membership
         hello = membership.up[peer]
         shared.mailbox.know(peer)
-        shared.books.begin(peer, life=hello.incarnation, key=hello.key, epoch=membership.epoch(peer))
+        shared.books.begin(peer, incarnation=hello.incarnation, key=hello.key, epoch=membership.epoch(peer))
         streams.open(hello)
         if not membership.begun or peer not in streams.senders:
             shared.progress.suppose(peer)

@@ -99,7 +99,7 @@ class Presence:
 
     # ------------------------------------------------------------------ neighbours
 
-    def heard(self, hello: Hello) -> None:
+    def announced(self, hello: Hello) -> None:
         """Handle an announcement of any status.
 
         Raises
@@ -121,7 +121,7 @@ class Presence:
             return
         known = membership.up.get(hello.peer)
         try:
-            news = membership.hear(hello)
+            news = membership.receive(hello)
         except PeerError as error:
             if naming.inside or hello.peer == me.peer:
                 raise
@@ -143,7 +143,7 @@ class Presence:
         envelope, membership = self.shared.codec.envelope, self.shared.membership
         if envelope is not None and not (envelope.meets(sender) or envelope.settled([sender])):
             envelope.meet(membership.up[sender])  # it knows of an edge that this peer does not know yet
-        if envelope is not None and envelope.hear(sender, key):
+        if envelope is not None and envelope.receive(sender, key):
             self.shared.publish(f"in/{sender}", envelope.handover(sender))
         if sender not in membership.proven:
             try:
@@ -153,10 +153,10 @@ class Presence:
                     raise
                 self.shared.refuse(sender, "another experiment")  # too late to stop the run for this
 
-    def lives(self, peer: str) -> None:
+    def alive(self, peer: str) -> None:
         """Note that a neighbour is alive: only its current incarnation can have sent the message that arrived."""
         self._wills.pop(peer, None)
-        if self.shared.membership.lives(peer):  # the announcement of its return, sent only once, may be lost
+        if self.shared.membership.alive(peer):  # the announcement of its return, sent only once, may be lost
             self.neighbours.back(peer)
 
     def bury(self) -> None:
@@ -164,7 +164,7 @@ class Presence:
         for peer, (since, will) in tuple(self._wills.items()):
             if self.shared.now - since >= self.shared.grace:
                 del self._wills[peer]
-                if self.shared.membership.hear(will):
+                if self.shared.membership.receive(will):
                     self._follow(will, again=True)
 
     def introduce(self) -> None:

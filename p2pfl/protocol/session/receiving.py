@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from p2pfl.errors import AuthenticityError, DecodeError, VersionError
-from p2pfl.protocol import plausible
-from p2pfl.protocol.mailbox import Delivery
-from p2pfl.protocol.refusals import NotReadable, OtherWireFormat
+from p2pfl.protocol.incoming import plausible
+from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.effects import Parse, Sum
 from p2pfl.protocol.session.events import Parsed, Read, Received, Summed
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -14,19 +13,9 @@ from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
-from p2pfl.protocol.wire.messages import (
-    Account,
-    Ack,
-    Chunk,
-    Claim,
-    ForOne,
-    Hello,
-    Key,
-    Message,
-    OfTotals,
-    Plain,
-    Pulse,
-)
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.wire.rows import Delivery
+from p2pfl.protocol.wire.totals import OfTotals
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
 
@@ -74,9 +63,9 @@ class Receiving:
             self._refuse(sender, error, state=state)
             return
         if not sealed or self.shared.admit(sender, authentic=True):
-            self.hear(sender, message, state=state)
+            self._handle(sender, message, state=state)
 
-    def hear(self, sender: str, message: Message, *, state: bool) -> None:
+    def _handle(self, sender: str, message: Message, *, state: bool) -> None:
         """Handle an authentic message."""
         try:
             self._dispatch(sender, message, state=state)
@@ -102,10 +91,10 @@ class Receiving:
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
         shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
         if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
-            self._lives(sender, beat=isinstance(message, Pulse))
+            self._alive(sender, beat=isinstance(message, Pulse))
         match message:
             case Hello() if state and message.peer == sender:
-                self.presence.heard(message)
+                self.presence.announced(message)
             case Claim() if sender == shared.me.peer:
                 self.presence.claimed(message)
             case Key() if shared.codec.envelope is not None and sender in shared.membership.greeted:
@@ -130,29 +119,29 @@ class Receiving:
     def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
         if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
-            self.verdicts.hear(sender, message)
+            self.verdicts.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):
-            self.totals.hear(sender, message)
+            self.totals.receive(sender, message)
         elif self.sums:
             self.streams.progress[sender] = self.shared.now
             self.shared.do(Sum(sender, message))
         else:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
 
-    def _lives(self, sender: str, *, beat: bool) -> None:
+    def _alive(self, sender: str, *, beat: bool) -> None:
         """Note a message of a neighbour's current incarnation; only senders publish heartbeats to this peer."""
-        self.totals.lives(sender)
+        self.totals.alive(sender)
         if sender in self.streams.senders:
-            self.shared.timeouts.hear(sender, now=self.shared.now, beat=beat)
+            self.shared.timeouts.receive(sender, now=self.shared.now, beat=beat)
 
     def _chunk(self, sender: str, chunk: Chunk) -> None:
         if self.shared.books.behind(sender):  # its models would pass for those of its earlier incarnation
             return  # it sends them again once a heartbeat reports its first round
         new, messages = self.streams.take(sender, chunk)
         if new:  # the broker can replay older chunks
-            self._lives(sender, beat=False)
+            self._alive(sender, beat=False)
         if messages:
             self._parse(sender, chunk.phase, messages, head=None)
         else:
@@ -163,13 +152,13 @@ class Receiving:
         if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
             return
         plausible.heartbeat(pulse, last=shared.last)
-        self.presence.lives(sender)
-        shared.progress.hear(sender, pulse)
+        self.presence.alive(sender)
+        shared.progress.receive(sender, pulse)
         self.totals.compare(sender, pulse.total)
         if pulse.first is not None:
             shared.books.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)
-        if pulse.waiting and (pulse.round, pulse.step) < shared.mailbox.exchange:
+        if pulse.waiting and (pulse.round, pulse.step) < shared.mailbox.gossip_step:
             shared.timeouts.waits(sender, now=shared.now)
         messages = self.streams.reach(sender, pulse)
         if messages:
@@ -178,9 +167,9 @@ class Receiving:
     def _account(self, sender: str, account: Account) -> None:
         shared = self.shared
         if account.incarnation != shared.membership.up[sender].incarnation:
-            raise DecodeError("expected an account of the sender's present life, got one of another")
+            raise DecodeError("expected an account of the sender's current incarnation, got one of another")
         plausible.account(account, last=shared.last)
-        shared.books.hear(sender, account, life=shared.me.incarnation, key=shared.me.key)
+        shared.books.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
 
     # ------------------------------------------------------------------ models
 

@@ -46,7 +46,7 @@ class Sending:
         self.shared.timeouts.pace.ready(now=self.shared.now)
         self._store(account, model=True)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Send an account of the partners' models and masks that this peer has applied."""
         account = self._account()
         if account is not None:

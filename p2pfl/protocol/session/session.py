@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 
 from p2pfl.errors import PeerError
-from p2pfl.protocol import plausible
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.incoming import plausible
+from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.protocol.ledgers.books import Books
-from p2pfl.protocol.mailbox import Mailbox, Newest
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.pace import Pace
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session import events
 from p2pfl.protocol.session.effects import Collected, Effect, Fail, Play, Sent, WakeAt
 from p2pfl.protocol.session.events import Event
@@ -26,6 +25,7 @@ from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
+from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.protocol.wire.sealing import Codec
 
@@ -171,10 +171,6 @@ class Session:
         """Ledgers of what was sent to and received from each neighbour."""
         return self.shared.books
 
-    @books.setter
-    def books(self, books: Books) -> None:
-        self.shared.books = books
-
     # ------------------------------------------------------------------ events
 
     def _take(self, event: Event) -> None:
@@ -182,8 +178,6 @@ class Session:
         match event:
             case events.Received():
                 self.receiving.receive(event)
-            case events.Heard():
-                self.receiving.hear(event.sender, event.message, state=event.state)
             case events.Read():
                 self.receiving.read(event)
             case events.Summed():
@@ -215,9 +209,9 @@ class Session:
         """Handle a request that the peer makes in each round; pass others on."""
         match event:
             case events.Open():
-                self.waiting.open(event.exchange, event.senders, since=event.since)
+                self.waiting.open(event.gossip_step, event.senders, since=event.since)
             case events.Offer():
-                if event.decided and not self.verdicts.release(self.mailbox.exchange[0]):
+                if event.decided and not self.verdicts.release(self.mailbox.gossip_step[0]):
                     self.shared.do(Sent())  # not at all: the others have begun to decide without it
                 else:
                     self.sending.offer(event)
@@ -301,7 +295,7 @@ class Session:
     def _continue(self, event: events.Continue) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
         places = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
-        here, _ = self.shared.mailbox.exchange
+        here, _ = self.shared.mailbox.gossip_step
         due = min(event.last, self.shared.timeouts.pace.next(places=places, apart=event.apart))
         if due > here + 1:
             self._begin(due)

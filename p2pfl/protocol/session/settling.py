@@ -31,7 +31,7 @@ class Settling:
     about: Literal["masks", "flows", "accounts"] | None = None
     _partners: frozenset[str] = frozenset()  # partners whose accounts this peer needs
     _since: float = 0.0
-    _told: float = 0.0
+    _reported: float = 0.0
 
     def begin(self, asked: Finish | Compare | Stop) -> None:
         """Make the requested promise, and send the first account."""
@@ -46,8 +46,8 @@ class Settling:
                 books.masks.finish()
                 books.flows.finish()
                 self.about, self._partners = "accounts", frozenset()
-        self._since = self._told = self.shared.now
-        self.sending.tell()
+        self._since = self._reported = self.shared.now
+        self.sending.report()
 
     @property
     def active(self) -> bool:
@@ -57,7 +57,7 @@ class Settling:
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return self._told + PULSE
+        return self._reported + PULSE
 
     def decide(self) -> None:
         """Answer if there is no partner left to wait for; otherwise send the account every ``PULSE`` seconds."""
@@ -66,9 +66,9 @@ class Settling:
         if not any(now < self.waiting.deadline(partner, since=self._since) for partner in silent):
             self.about = None
             self.shared.do(Settled())
-        elif now >= self._told + PULSE:  # a partner may have missed it
-            self._told = now
-            self.sending.tell()
+        elif now >= self._reported + PULSE:  # a partner may have missed it
+            self._reported = now
+            self.sending.report()
 
     def _silent(self) -> frozenset[str]:
         books = self.shared.books
@@ -76,7 +76,7 @@ class Settling:
             return books.masks.partners - books.masks.finished
         if self.about == "flows":
             return books.flows.partners - books.flows.finished
-        return self._partners - books.told
+        return self._partners - books.reported
 
 
 @dataclass

@@ -6,15 +6,15 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from p2pfl.protocol import plausible
-from p2pfl.protocol.edges import Edges
+from p2pfl.protocol.incoming import plausible
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.incoming.rate_limit import Allowance
 from p2pfl.protocol.ledgers.books import Books
-from p2pfl.protocol.mailbox import Mailbox
-from p2pfl.protocol.membership import Membership
-from p2pfl.protocol.progress import Whereabouts
-from p2pfl.protocol.rate_limit import Allowance
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.membership.progress import Whereabouts
 from p2pfl.protocol.session.effects import Effect, Publish, Store
-from p2pfl.protocol.timeouts import Doubts
+from p2pfl.protocol.timing.timeouts import Doubts
 from p2pfl.protocol.wire.messages import Digest, Hello, Message
 from p2pfl.protocol.wire.sealing import Codec
 

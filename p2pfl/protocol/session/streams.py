@@ -5,14 +5,41 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.entering import REACH
-from p2pfl.protocol.mailbox import AHEAD
+from p2pfl.protocol.incoming.mailbox import AHEAD
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.membership.entering import REACH
 from p2pfl.protocol.session.effects import Publish
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.wire.messages import Ack, Chunk, Hello, Pulse
 from p2pfl.protocol.wire.rows import HEAD, Encoded
 from p2pfl.protocol.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.protocol.wire.trailer import Trailer
+
+
+def arrive_singly(row_bytes: int, edges: Edges, *, chunk: int) -> bool:
+    """Return whether models are so large that they arrive one at a time.
+
+    Parameters
+    ----------
+    row_bytes
+        Upper bound on the size of a model's message in bytes.
+    edges
+        Schedule of senders and receivers.
+    chunk
+        Size of a published payload in bytes.
+    """
+    size = _data(chunk)
+    return row_bytes > size * _window(edges, size=size)
+
+
+def _data(chunk: int) -> int:
+    """Return the size of the data in a payload."""
+    return max(256, chunk - HEAD)
+
+
+def _window(edges: Edges, *, size: int) -> int:
+    """Return the number of chunks in transit on each incoming stream."""
+    return largest_window(len(edges.topology.senders(edges.me)) * edges.period, chunk=size)
 
 
 class Streams:
@@ -46,15 +73,15 @@ class Streams:
     def __init__(self, shared: Shared, *, chunk: int) -> None:
         self.shared, edges, mailbox = shared, shared.edges, shared.mailbox
         me = shared.me
-        self.chunk = size = max(256, chunk - HEAD)
+        self.chunk = size = _data(chunk)
         end = shared.codec.trailer(me)
         self.outboxes = [Outbox(me.incarnation, phase=phase, chunk=size, trailer=end) for phase in range(edges.period)]
-        self.window = largest_window(len(edges.topology.hears(me.peer)) * edges.period, chunk=size)
+        self.window = _window(edges, size=size)
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.trailers: dict[str, Trailer] = {}
         self.progress: dict[str, float] = {}
         self.most_held = 0
-        mailbox.large = shared.row_bytes > self.window * size
+        mailbox.large = arrive_singly(shared.row_bytes, edges, chunk=chunk)
         mailbox.period = edges.period
         mailbox.most = AHEAD + edges.period * self.window
         self._recent: list[tuple[tuple[int, int], int, Encoded]] = []  # of the current round
@@ -66,7 +93,7 @@ class Streams:
     def places(self) -> list[str]:
         """Places where neighbours publish models for this peer."""
         edges = self.shared.edges
-        return [f"{sender}/pub/{phase}" for phase in range(edges.period) for sender in edges.hears(phase)]
+        return [f"{sender}/pub/{phase}" for phase in range(edges.period) for sender in edges.senders_in(phase)]
 
     @property
     def senders(self) -> set[str]:
@@ -81,7 +108,7 @@ class Streams:
         self.trailers[peer] = self.shared.codec.trailer(hello)
         self.resume(peer)
         for outbox in self.outboxes:
-            if peer in self.shared.edges.hears(outbox.phase):
+            if peer in self.shared.edges.senders_in(outbox.phase):
                 inbox = Inbox(
                     hello.incarnation, self.window, self.shared.row_bytes, phase=outbox.phase, widest=self.chunk
                 )
@@ -89,17 +116,17 @@ class Streams:
 
     def narrow(self) -> None:
         """Close the streams of edges that no longer exist."""
-        hears = [self.shared.edges.hears(outbox.phase) for outbox in self.outboxes]
-        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in hears[place[1]]}
+        senders = [self.shared.edges.senders_in(outbox.phase) for outbox in self.outboxes]
+        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in senders[place[1]]}
         for outbox in self.outboxes:
-            for listener in sorted(outbox.listeners - {*self.shared.edges.heard_by(outbox.phase)}):
+            for listener in sorted(outbox.listeners - {*self.shared.edges.receivers_in(outbox.phase)}):
                 self.give_up(outbox.phase, listener)
 
     def resume(self, peer: str) -> None:
         """Continue with a neighbour that was lost and has kept its state."""
         self.progress[peer] = self.shared.now
         for outbox in self.outboxes:
-            if peer in self.shared.edges.heard_by(outbox.phase):
+            if peer in self.shared.edges.receivers_in(outbox.phase):
                 outbox.listen(peer)
 
     def drop(self, peer: str) -> None:
@@ -123,9 +150,9 @@ class Streams:
         """Keep a model of the current round, if models are few and small, to resend it to peers that join late."""
         if self.shared.mailbox.large:
             return
-        exchange = self.shared.mailbox.exchange
-        self._recent = [each for each in self._recent if each[0][0] == exchange[0]]
-        self._recent.append((exchange, phase, model))
+        gossip_step = self.shared.mailbox.gossip_step
+        self._recent = [each for each in self._recent if each[0][0] == gossip_step[0]]
+        self._recent.append((gossip_step, phase, model))
         if len(self._recent) > REACH + 1:  # too many to send all of the round again
             self._recent.clear()
 
@@ -175,7 +202,7 @@ class Streams:
         if ack.incarnation != self.shared.me.incarnation:
             return  # belongs to another stream, and was redirected here
         self.progress[listener] = self.shared.now
-        if present and listener in self.shared.edges.heard_by(ack.phase):
+        if present and listener in self.shared.edges.receivers_in(ack.phase):
             outbox.listen(listener)  # again, if it was given up: it is alive
         for chunk in outbox.acknowledged(listener, ack):
             self.shared.publish(f"in/{listener}", chunk)
@@ -189,14 +216,14 @@ class Streams:
 
     def _pulses(self) -> Iterator[Pulse]:
         shared = self.shared
-        round, step = shared.mailbox.exchange
+        round, step = shared.mailbox.gossip_step
         current, reached = (round + step) % len(self.outboxes), set[str]()
         for outbox in sorted(self.outboxes, key=lambda each: each.idle and each.phase != current):
-            listeners = shared.edges.heard_by(outbox.phase)
+            listeners = shared.edges.receivers_in(outbox.phase)
             if not outbox.idle or outbox.phase == current or not reached.issuperset(listeners):
                 reached.update(listeners)
-                tail, head, life = outbox.tail, outbox.head, shared.me.incarnation
-                stream = life, outbox.phase, tail, head, round, step
+                tail, head, incarnation = outbox.tail, outbox.head, shared.me.incarnation
+                stream = incarnation, outbox.phase, tail, head, round, step
                 yield Pulse(*stream, waiting=shared.waiting, first=shared.first, total=shared.total)
 
     def _pump(self, outbox: Outbox) -> None:

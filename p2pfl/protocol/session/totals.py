@@ -15,26 +15,15 @@ from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
 from p2pfl.protocol.totals.early import Early
 from p2pfl.protocol.totals.participants import Known, Participation
-from p2pfl.protocol.wire.messages import (
-    Abort,
-    Again,
-    Digest,
-    Here,
-    OfTotals,
-    Participants,
-    Subtotal,
-    Total,
-    mark_of,
-)
+from p2pfl.protocol.totals.waits import Waits
+from p2pfl.protocol.wire.messages import Digest, mark_of
+from p2pfl.protocol.wire.totals import Abort, Again, Here, OfTotals, Participants, Subtotal, Total
 
 PLACE = "pub/total"
 """Place where a peer publishes messages for all of its children."""
 
 RECEIPT = "totals"
 """Receipt of the subscription to the parent's place."""
-
-AGAIN = 2.0
-"""Seconds without progress after which a peer requests missing messages again."""
 
 Attempt = tuple[int, int]
 """Round and attempt, see :class:`~p2pfl.privacy.totals.Slot`."""
@@ -76,11 +65,7 @@ class Totals:
         self._current: Convergecast | None = None
         self._last: Convergecast | None = None  # the previous one, whose end children may still lack
         self._sought: Sought | None = None  # the total at which an attempt failed, while another peer may have it
-        self._since = 0.0
-        self._moved: dict[str, float] = {}  # by neighbour: last time that it sent a missing message
-        self._heard: dict[str, float] = {}  # by neighbour: time of its last message of any kind
-        self._asked = 0.0
-        self._repeated: dict[str, float] = {}  # by neighbour: time of the last repeated pieces
+        self._times = Waits(shared.patience, shared.edges.peers)
         self._early = Early()
         self._here: dict[str, Here] = {}  # by neighbour, for an attempt that has not begun at this peer
         self._aborts: dict[str, Abort] = {}  # by neighbour, for such an attempt as well
@@ -158,7 +143,7 @@ class Totals:
         self._last, self._current = self._current or self._last, None
         reports, self._reports = self._reports, {}
         for sender, report in reports.items():
-            self._hear_abort(sender, report)
+            self._receive_abort(sender, report)
         self._check_incarnations()
         if self._over(self._at):
             self._wait("total")
@@ -176,12 +161,12 @@ class Totals:
 
     # ------------------------------------------------------------------ incoming messages
 
-    def lives(self, sender: str) -> None:
+    def alive(self, sender: str) -> None:
         """Record the arrival of a message from a neighbour."""
         if sender in self.shared.membership.up:
-            self._heard[sender] = self.shared.now
+            self._times.received(sender, now=self.shared.now)
 
-    def hear(self, sender: str, message: OfTotals) -> None:
+    def receive(self, sender: str, message: OfTotals) -> None:
         """Handle a neighbour's message.
 
         Raises
@@ -191,15 +176,15 @@ class Totals:
         """
         at = message.round, message.attempt
         if isinstance(message, Abort):
-            self._hear_abort(sender, message)
+            self._receive_abort(sender, message)
         elif isinstance(message, Total) and self._seeks(sender, message):
             self._adopt(message)
         elif self._over(at):
-            self._tell_failure((sender,))
+            self._report_failure((sender,))
         elif isinstance(message, Here | Participants):
-            self._hear_participants(sender, at, message)
+            self._receive_participants(sender, at, message)
         else:
-            self._hear_piece(sender, message)
+            self._receive_piece(sender, message)
 
     def compare(self, sender: str, digest: Digest | None) -> None:
         """Compare the last total of a neighbour with that of this peer.
@@ -218,7 +203,7 @@ class Totals:
                 "because a peer has changed one; find out which, and start the run again without it"
             )
 
-    def _hear_participants(self, sender: str, at: Attempt, message: Here | Participants) -> None:
+    def _receive_participants(self, sender: str, at: Attempt, message: Here | Participants) -> None:
         participation = self._participation
         if at > self._at and isinstance(message, Here):
             self._here[sender] = message
@@ -227,10 +212,10 @@ class Totals:
         elif participation.agreed is not None and isinstance(message, Here):
             self._send(participation.again(), to=sender)
         else:
-            self._moved[sender] = self.shared.now
-            self._send(participation.hear(sender, message))
+            self._times.moved(sender, now=self.shared.now)
+            self._send(participation.receive(sender, message))
 
-    def _hear_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
+    def _receive_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
         slot, current = Slot(message.round, message.attempt, message.number), self._current
         among = [each for each in (current, self._last) if each is not None and each.slot == slot]
         if isinstance(message, Again):
@@ -242,7 +227,7 @@ class Totals:
         elif isinstance(message, Subtotal):
             self._add(current, sender, message)
         elif sender == current.parent:
-            self._moved[sender] = self.shared.now
+            self._times.moved(sender, now=self.shared.now)
             self._send(current.learn(message))
 
     def _seeks(self, sender: str, message: Total) -> bool:
@@ -279,15 +264,13 @@ class Totals:
         self._early.hold(sender, message)
 
     def _repeat(self, sender: str, message: Again, among: list[Convergecast]) -> None:
-        """Send pieces again, at most once in ``AGAIN / 2`` seconds to each neighbour, because they are many."""
-        if self.shared.now < self._repeated.get(sender, -math.inf) + AGAIN / 2:
-            return
-        self._repeated[sender] = self.shared.now
-        for each in among:
-            self._send(each.again(sender, offset=message.offset), to=sender)
+        """Send pieces again."""
+        if self._times.may_repeat(sender, now=self.shared.now):
+            for each in among:
+                self._send(each.again(sender, offset=message.offset), to=sender)
 
     def _add(self, current: Convergecast, sender: str, message: Subtotal) -> None:
-        self._moved[sender] = self.shared.now
+        self._times.moved(sender, now=self.shared.now)
         self._send(current.add(sender, message))
 
     # ------------------------------------------------------------------ failure
@@ -296,7 +279,7 @@ class Totals:
         """Return whether an attempt is known to have failed."""
         return at[0] == self._failed[0] and at[1] <= self._failed[1]
 
-    def _hear_abort(self, sender: str, message: Abort) -> None:
+    def _receive_abort(self, sender: str, message: Abort) -> None:
         """Accept that an attempt has failed; keep the report if the attempt has not begun at this peer.
 
         Only an attempt that this peer has begun ends, and only once, so no report causes more messages than that.
@@ -339,9 +322,9 @@ class Totals:
         """Record that the attempt has failed, and notify all neighbours that are present."""
         self._failed = self._at
         self.lost |= lost
-        self._tell_failure(sorted(self.shared.edges.neighbours & self.shared.membership.present))
+        self._report_failure(sorted(self.shared.edges.neighbours & self.shared.membership.present))
 
-    def _tell_failure(self, peers: tuple[str, ...] | list[str]) -> None:
+    def _report_failure(self, peers: tuple[str, ...] | list[str]) -> None:
         for peer in peers:
             self.shared.publish(f"in/{peer}", Abort(*self._failed, sorted(self.lost)))
 
@@ -362,7 +345,7 @@ class Totals:
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return min([self._again_at, *map(self._deadline, self.lacking)])
+        return min([self._times.again_at, *map(self._deadline, self.lacking)])
 
     def decide(self) -> None:
         """Answer if the result is complete or the attempt has failed; otherwise request messages that may be lost."""
@@ -391,8 +374,8 @@ class Totals:
         if doomed:
             self._fail(doomed)
             self._answer(Unfinished(frozenset(self.lost), self._reporter))
-        elif now >= self._again_at:
-            self._asked = now
+        elif now >= self._times.again_at:
+            self._times.asked(now=now)
             self._ask()
 
     def _ask(self) -> None:
@@ -403,7 +386,7 @@ class Totals:
             self._ask_for_sought()
         elif current is not None:
             for peer, offset in sorted(current.lacking.items()):
-                if self.shared.now >= self._moved.get(peer, self._since) + AGAIN:
+                if self._times.stalled(peer, now=self.shared.now):
                     self.shared.publish(f"in/{peer}", Again(*current.slot, offset))
 
     def _ask_for_sought(self) -> None:
@@ -413,10 +396,6 @@ class Totals:
             for peer in sorted((self.shared.edges.neighbours & self.shared.membership.present) - self.lost):
                 self.shared.publish(f"in/{peer}", Again(*current.slot, current.known))
 
-    @property
-    def _again_at(self) -> float:
-        return max(self._asked, self._since) + AGAIN
-
     def _deadline(self, peer: str) -> float:
         """Return the deadline of a neighbour, which is past if it has left or has begun a new incarnation."""
         shared, agreed = self.shared, None if self._participation is None else self._participation.agreed
@@ -425,8 +404,7 @@ class Totals:
         left = peer in membership.excluded or peer in membership.gone - membership.lost
         if left or (agreed is not None and hello is not None and mark_of(hello) != agreed.members[peer]):
             return -math.inf
-        heard = max(self._since, self._heard.get(peer, self._since))
-        return min(heard + shared.patience, self._since + shared.patience * shared.edges.peers)
+        return self._times.deadline(peer)
 
     # ------------------------------------------------------------------ outgoing messages
 
@@ -440,16 +418,17 @@ class Totals:
         for sender, message in early.items():
             at = message.round, message.attempt
             if at == self._at:
-                self._replay(sender, partial(self._hear_participants, sender, at, message))
+                self._replay(sender, partial(self._receive_participants, sender, at, message))
             elif at > self._at:
                 self._here[sender] = message
         aborts, self._aborts = self._aborts, {}
         for sender, abort in aborts.items():
             if (abort.round, abort.attempt) >= self._at:
-                self._replay(sender, partial(self._hear_abort, sender, abort))
+                self._replay(sender, partial(self._receive_abort, sender, abort))
 
     def _wait(self, what: Literal["participants", "total"]) -> None:
-        self.waits, self._since, self._asked = what, self.shared.now, self.shared.now
+        self.waits = what
+        self._times.begin(now=self.shared.now)
 
     def _answer(self, answer: Convened | Totalled | Unfinished) -> None:
         self.waits = None

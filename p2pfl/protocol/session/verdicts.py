@@ -22,7 +22,7 @@ from p2pfl.protocol.agreement.messages import (
 )
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
-from p2pfl.protocol.equivocation import Proof
+from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -70,7 +70,7 @@ class Verdicts:
     _halves: dict[tuple[int, str, int], dict[str, bytes]] = field(default_factory=dict)  # by round and incarnation
     _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
-    _told: float = 0.0
+    _reported: float = 0.0
 
     # ------------------------------------------------------------------ records
 
@@ -113,7 +113,7 @@ class Verdicts:
         self._masked[asked.round] = frozenset(asked.masked)
         held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
-        self._needed = tuple(self._release(peer, life, asked.round) for peer, life in sorted(pairs))
+        self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
         for release in self._needed:
             if held.get(release.peer) == release.incarnation:
@@ -128,7 +128,7 @@ class Verdicts:
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
-        self._disclosing, self._since, self._told = asked, self.shared.now, self.shared.now
+        self._disclosing, self._since, self._reported = asked, self.shared.now, self.shared.now
         self._own[asked.round] = dict(asked.keys)
         self.shared.publish(PLACE, self._keys(asked.round, asked.keys))
 
@@ -155,7 +155,7 @@ class Verdicts:
 
     # ------------------------------------------------------------------ incoming messages
 
-    def hear(self, sender: str, message: OfVerdicts) -> None:
+    def receive(self, sender: str, message: OfVerdicts) -> None:
         """Handle a message of another member.
 
         Raises
@@ -165,7 +165,7 @@ class Verdicts:
             part in.
         """
         if isinstance(message, Halves):
-            self._hear_halves(sender, message)
+            self._receive_halves(sender, message)
             return
         for each in read(message, sender=sender):
             release = release_of(each)
@@ -183,7 +183,7 @@ class Verdicts:
             return True
         return release.round == self._decided and release not in self._needed
 
-    def _hear_halves(self, sender: str, message: Halves) -> None:
+    def _receive_halves(self, sender: str, message: Halves) -> None:
         around = {*self.shared.edges.topology.union.neighbours(sender)}
         if not {*message.keys} <= around or any(len(key) not in (0, 32) for key in message.keys.values()):
             raise DecodeError(f'expected keys of masks of "{sender}", got others')
@@ -268,7 +268,7 @@ class Verdicts:
         if self._asked is not None:
             slow = self._since + SLOW
             return min(self._wake, deadline, slow if self.shared.now < slow else math.inf)
-        return min(self._told + PULSE, deadline)
+        return min(self._reported + PULSE, deadline)
 
     def decide(self) -> None:
         """Answer if all verdicts or keys are there, or the timeout has passed."""
@@ -343,8 +343,8 @@ class Verdicts:
         elif gone or now >= self._since + self.shared.patience:
             self._disclosing = None
             self.shared.do(Undecided(frozenset(gone or {sender for sender, _ in lacking})))
-        elif now >= self._told + PULSE:
-            self._told = now
+        elif now >= self._reported + PULSE:
+            self._reported = now
             for sender in sorted({sender for sender, _ in lacking}):
                 wanting = tuple(peer for each, peer in lacking if each == sender)
                 self.shared.publish(f"in/{sender}", self._keys(asked.round, asked.keys, wanting))
@@ -371,9 +371,9 @@ class Verdicts:
                 self._release(*release[:3])
         return self._rounds[round]
 
-    def _release(self, peer: str, life: int, round: int) -> Release:
+    def _release(self, peer: str, incarnation: int, round: int) -> Release:
         """Return a release, whose agreement is open from now on."""
-        release = Release(peer, life, round, 0)
+        release = Release(peer, incarnation, round, 0)
         settlement = self._settlement(round)
         if release not in settlement.admitted:
             members = tuple(sorted({peer, *self.shared.edges.topology.union.neighbours(peer)}))

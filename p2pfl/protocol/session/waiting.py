@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.session.effects import Deliver, Missing, Reason
-from p2pfl.protocol.session.events import Exchange
+from p2pfl.protocol.session.events import GossipStep
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 
@@ -46,9 +46,9 @@ class Waiting:
     opened: float = 0.0
     _expected: set[str] = field(default_factory=set)  # senders whose models of this step were expected when it began
 
-    def open(self, exchange: Exchange, senders: tuple[str, ...], *, since: int) -> None:
+    def open(self, gossip_step: GossipStep, senders: tuple[str, ...], *, since: int) -> None:
         """Begin a gossip step, and wait only for neighbours that took part in the round ``since``."""
-        self.shared.mailbox.open(exchange, senders)
+        self.shared.mailbox.open(gossip_step, senders)
         self.streams.grant()
         self._expected = {peer for peer in senders if self.expects(peer, since)}
 
@@ -111,12 +111,12 @@ class Waiting:
     def _missing(self, awaited: Awaited) -> Reason | None:
         """Return the reason why a model is missing; ``None`` while the peer waits for it."""
         shared, sender = self.shared, awaited.sender
-        round, step = shared.mailbox.exchange
+        round, step = shared.mailbox.gossip_step
         if sender not in self._expected:
             return "not expected"
         if not self.expects(sender, round):
             return "gone"
-        if sender not in shared.edges.hears((round + step) % shared.edges.period):
+        if sender not in shared.edges.senders_in((round + step) % shared.edges.period):
             return "no edge"
         if shared.mailbox.overtaken(sender):
             return "overtaken"

@@ -14,7 +14,7 @@ import numpy as np
 from p2pfl.errors import DecodeError
 from p2pfl.privacy.ring import WIDTHS, Ring
 from p2pfl.privacy.totals import Slot
-from p2pfl.protocol.wire.messages import Subtotal, Total
+from p2pfl.protocol.wire.totals import Subtotal, Total
 from p2pfl.topology import Tree
 
 PIECE = 64 * 2**10

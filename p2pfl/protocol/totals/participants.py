@@ -9,7 +9,7 @@ import msgspec
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
-from p2pfl.protocol.wire.messages import Here, Participants, participants_statement
+from p2pfl.protocol.wire.totals import Here, Participants, participants_statement
 from p2pfl.topology import Topology, Tree, spanning
 
 
@@ -101,7 +101,7 @@ class Participation:
         self._begun = True
         return self._go_on()
 
-    def hear(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
+    def receive(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
         """Handle a message of a neighbour in the tree; return the messages to send. Other neighbours use other parents.
 
         Raises

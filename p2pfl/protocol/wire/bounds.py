@@ -3,7 +3,7 @@
 Each field of a message names one of these types, so msgspec refuses a value outside of its bound before anything is
 stored. ``tests/protocol/wire/test_bounds.py`` walks through all messages and holds that no field lacks a finite bound.
 What is possible at a given moment is narrower, and depends on what is authenticated already:
-:mod:`p2pfl.protocol.plausible` for heartbeats and rows, :mod:`p2pfl.protocol.wire.stream` for credit,
+:mod:`p2pfl.protocol.incoming.plausible` for heartbeats and rows, :mod:`p2pfl.protocol.wire.stream` for credit,
 :mod:`p2pfl.protocol.ledgers.masks` for statements on masks.
 
 ====================  ============================  ===============================================================

@@ -12,28 +12,9 @@ import msgspec
 
 from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire import bounds
-from p2pfl.protocol.wire.messages import (
-    Abort,
-    Account,
-    Ack,
-    Again,
-    Agreement,
-    Agreements,
-    Chunk,
-    Claim,
-    Hello,
-    Here,
-    Key,
-    Message,
-    Participants,
-    Plain,
-    Pulse,
-    RollCall,
-    Subtotal,
-    Term,
-    Total,
-    Unmasking,
-)
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.protocol.wire.totals import Abort, Again, Here, Participants, Subtotal, Total
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
 VERSION = 10

@@ -68,8 +68,8 @@ class Envelope:
     ----------
     me, incarnation
         Whose.
-    exchange, sender
-        Its X25519 key pair and its sender key of this life.
+    gossip_step, sender
+        Its X25519 key pair and its sender key of this incarnation.
     run
         As in :func:`p2pfl.identity.edge_secret`.
     nonce
@@ -78,7 +78,7 @@ class Envelope:
 
     me: str
     incarnation: int
-    exchange: ExchangeKey
+    gossip_step: ExchangeKey
     sender: SenderKey
     run: str
     nonce: bytes = b""
@@ -88,7 +88,7 @@ class Envelope:
     _known: set[str] = field(default_factory=set)  # who has our key
     _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
     _next: int = 0
-    _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this life
+    _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this incarnation
 
     def meet(self, hello: Hello) -> None:
         """Learn a neighbour's public key from its authenticated hello, and forget its earlier lives.
@@ -100,14 +100,14 @@ class Envelope:
         """
         try:
             epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), hello.announced)
-            secret = epoch_secret(edge_secret(self.exchange, hello.key, run=self.run), epoch)
+            secret = epoch_secret(edge_secret(self.gossip_step, hello.key, run=self.run), epoch)
         except (InputError, PrivacyError) as error:
             raise DecodeError(str(error)) from None
         self._secrets[hello.peer] = hello.incarnation, secret
         mine, theirs = f"{self.me}@{self.incarnation:x}", f"{hello.peer}@{hello.incarnation:x}"
         self._tags[hello.peer] = (
-            self._direction(secret, hello.peer, purpose="auth", life=self.incarnation, receiver=theirs),
-            self._direction(secret, hello.peer, purpose="auth", life=hello.incarnation, receiver=mine),
+            self._direction(secret, hello.peer, purpose="auth", incarnation=self.incarnation, receiver=theirs),
+            self._direction(secret, hello.peer, purpose="auth", incarnation=hello.incarnation, receiver=mine),
         )
         self._keys.pop(hello.peer, None)
         self._known.discard(hello.peer)
@@ -122,27 +122,34 @@ class Envelope:
         """Our sender key, for one neighbour alone."""
         theirs, secret = self._secrets[peer]
         have, known = peer in self._keys, peer in self._known
-        key = self._edge(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, known=known)
+        key = self._edge(
+            secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}", have=have, known=known
+        )
         return Key(self.incarnation, wrap(self.sender, key), have, known)
 
-    def _edge(self, secret: bytes, peer: str, *, life: int, receiver: str, have: bool, known: bool) -> bytes:
+    def _edge(self, secret: bytes, peer: str, *, incarnation: int, receiver: str, have: bool, known: bool) -> bytes:
         """Return the key of one handover between incarnations; it depends on the message, so nobody can change that."""
         said = have + 2 * known
-        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=life, attempt=said, receiver=receiver)
+        return edge_key(secret, purpose="aead", a=self.me, b=peer, round=incarnation, attempt=said, receiver=receiver)
 
-    def hear(self, peer: str, message: Key) -> bool:
+    def receive(self, peer: str, message: Key) -> bool:
         """Take a neighbour's key; return whether it still waits for a word of ours.
 
         Raises
         ------
         DecodeError
-            It is not for us, of another life of the neighbour, or says something else than was wrapped.
+            It is not for us, of another incarnation of the neighbour, or says something else than was wrapped.
         """
-        life, secret = self._secrets.get(peer, (-1, b""))
-        if life != message.incarnation:
-            raise DecodeError(f"expected a key of incarnation {life}, got one of {message.incarnation}")
+        incarnation, secret = self._secrets.get(peer, (-1, b""))
+        if incarnation != message.incarnation:
+            raise DecodeError(f"expected a key of incarnation {incarnation}, got one of {message.incarnation}")
         key = self._edge(
-            secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}", have=message.have, known=message.known
+            secret,
+            peer,
+            incarnation=incarnation,
+            receiver=f"{self.me}@{self.incarnation:x}",
+            have=message.have,
+            known=message.known,
         )
         self._keys[peer] = unwrap(message.wrapped, key)
         if message.have:
@@ -223,7 +230,7 @@ class Envelope:
         theirs, secret = self._secrets[peer]
         number = self._sent[peer] = self._sent.get(peer, -1) + 1
         prefix = _PRIVATE.pack(PRIVATE, number)
-        key = self._private(secret, peer, life=self.incarnation, receiver=f"{peer}@{theirs:x}")
+        key = self._private(secret, peer, incarnation=self.incarnation, receiver=f"{peer}@{theirs:x}")
         return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
 
     def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
@@ -237,12 +244,12 @@ class Envelope:
             It is for others, too, or was heard before.
         """
         view = memoryview(payload)
-        life, secret = self._secrets.get(peer, (-1, b""))
-        if life < 0 or len(view) < _PRIVATE.size:
+        incarnation, secret = self._secrets.get(peer, (-1, b""))
+        if incarnation < 0 or len(view) < _PRIVATE.size:
             raise AuthenticityError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
         prefix = bytes(view[: _PRIVATE.size])
         _, number = _PRIVATE.unpack(prefix)
-        key = self._private(secret, peer, life=life, receiver=f"{self.me}@{self.incarnation:x}")
+        key = self._private(secret, peer, incarnation=incarnation, receiver=f"{self.me}@{self.incarnation:x}")
         try:
             data = key.open(view[_PRIVATE.size :], stream=0, sequence=number, header=prefix)
         except DecodeError as error:
@@ -253,10 +260,10 @@ class Envelope:
         self._count(f"{peer} alone {type(message).__name__}", number)
         return message
 
-    def _private(self, secret: bytes, peer: str, *, life: int, receiver: str) -> SenderKey:
+    def _private(self, secret: bytes, peer: str, *, incarnation: int, receiver: str) -> SenderKey:
         """Return the key of one direction of an edge in one incarnation of each end; it seals nothing else."""
-        return SenderKey(self._direction(secret, peer, purpose="private", life=life, receiver=receiver))
+        return SenderKey(self._direction(secret, peer, purpose="private", incarnation=incarnation, receiver=receiver))
 
-    def _direction(self, secret: bytes, peer: str, *, purpose: str, life: int, receiver: str) -> bytes:
+    def _direction(self, secret: bytes, peer: str, *, purpose: str, incarnation: int, receiver: str) -> bytes:
         """Return a key of one direction of an edge, which names the incarnations of both ends."""
-        return edge_key(secret, purpose=purpose, a=self.me, b=peer, round=life, receiver=receiver)
+        return edge_key(secret, purpose=purpose, a=self.me, b=peer, round=incarnation, receiver=receiver)

@@ -1,4 +1,4 @@
-"""What peers say to each other; :mod:`p2pfl.protocol.wire.codec` makes bytes of it.
+"""Messages of peers; :mod:`p2pfl.protocol.wire.codec` encodes them.
 
 Rules for change: fields are only ever appended, with a default; a field is never retyped. Each has a finite bound, see
 :mod:`p2pfl.protocol.wire.bounds`.
@@ -11,28 +11,29 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from p2pfl.errors import DecodeError
 from p2pfl.identity import Announced, Identity, verify
 from p2pfl.protocol.wire import bounds
-from p2pfl.protocol.wire.bounds import FACTS, MANY, PARTICIPANTS, Key32, Mark, Name, Signature64
+from p2pfl.protocol.wire.bounds import FACTS, MANY, Key32, Name
+from p2pfl.protocol.wire.sums import OfSums
+from p2pfl.protocol.wire.totals import Abort, Again, Here, OfTotals, Subtotal
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
 Status = Literal["up", "left", "dead"]
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True):
-    """Who a peer is and whether it lives; retained, and planted as the Last Will.
+    """Name, keys and status of a peer; retained, and planted as the Last Will.
 
     Attributes
     ----------
     peer, incarnation
-        Its name, and a number that grows with each life of a peer of that name.
+        Its name, and a number that grows with each incarnation of a peer of that name.
     status
         ``up``; ``left`` after a goodbye; ``dead`` when the broker lost it.
     facts
         What neighbours must agree on, each as text.
     key
-        The public X25519 key of this life, 32 bytes.
+        The public X25519 key of this incarnation, 32 bytes.
     identity, signature
         The public Ed25519 key of the peer, and what it signs: everything else here, in this swarm. Of an announcement
         that came, the bytes are verified as they came, with fields that only a later version knows.
@@ -43,7 +44,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
     attempt
         Of its masks, if it goes back to a round with others.
     turn
-        How often it has come back in this life after the broker had taken it for dead.
+        How often it has come back in this incarnation after the broker had taken it for dead.
     done
         Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
     version
@@ -158,11 +159,11 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     tail, head
         Chunks ``tail <= sequence < head`` have been sent and are still held.
     round, step
-        The exchange the sender is in.
+        The gossip step the sender is in.
     waiting
         Whether it waits for neighbours, rather than learns.
     first
-        The first round that it takes part in, in this life; ``None`` until it knows.
+        The first round that it takes part in, in this incarnation; ``None`` until it knows.
     total
         The last total that it was given; ``None`` before the first.
     """
@@ -226,7 +227,7 @@ class Masked(msgspec.Struct, frozen=True, array_like=True):
     since: Point
     until: Point
     runs: Annotated[tuple[Run, ...], msgspec.Meta(max_length=MANY)]
-    heard: Point
+    received: Point
     paid: Point
     key: bounds.Key = b""
     epochs: Annotated[tuple[tuple[Epoch, bounds.Number], ...], msgspec.Meta(max_length=MANY)] = ()
@@ -241,198 +242,20 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     Attributes
     ----------
     incarnation, number
-        Of the sender's life, and of the account in it.
+        Of the sender's incarnation, and of the account in it.
     flows
         Statements and whom each is for; the last, for nobody by name, is for all others.
     masks
         Statements by partner.
-    lives
-        Of which life of each partner the flows are: another than the present one does not believe them.
+    incarnations
+        Of which incarnation of each partner the flows are: another than the present one does not believe them.
     """
 
     incarnation: bounds.Incarnation
     number: bounds.Number
     flows: Annotated[list[tuple[Moved, Names]], msgspec.Meta(max_length=MANY)] = []
     masks: Annotated[dict[Name, Masked], msgspec.Meta(max_length=MANY)] = {}
-    lives: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
-
-
-class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
-    """From the receiver of a sum: whose terms are in it; see :mod:`p2pfl.secagg.protocol` for this and what follows.
-
-    Attributes
-    ----------
-    round, step
-        The exchange.
-    here
-        Sorted; nobody where the sum is given up.
-    signature
-        Of the receiver, over :func:`sum_statement`.
-    """
-
-    round: bounds.Round
-    step: bounds.Step
-    here: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)]
-    signature: Signature64
-
-
-class Agreement(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
-    """From a sender: it was told the roll, and no other; signed by it over :func:`sum_statement`."""
-
-    round: bounds.Round
-    step: bounds.Step
-    signature: Signature64
-
-
-class Agreements(msgspec.Struct, frozen=True, array_like=True, tag="agreements"):
-    """From the receiver: the signatures of all who are on the roll, in its order."""
-
-    round: bounds.Round
-    step: bounds.Step
-    signatures: Annotated[tuple[Signature64, ...], msgspec.Meta(max_length=MANY)]
-
-
-class Unmasking(msgspec.Struct, frozen=True, array_like=True, tag="unmasking"):
-    """From a sender: the keys of its own mask, and of those that it shares with who is not on the roll."""
-
-    round: bounds.Round
-    step: bounds.Step
-    own: Key32
-    pairs: Annotated[dict[Name, Key32], msgspec.Meta(max_length=MANY)] = {}
-
-
-class Term(msgspec.Struct, frozen=True):
-    """A piece of a masked term of a sum.
-
-    Attributes
-    ----------
-    round, step
-        The exchange.
-    offset, total
-        Where the piece lies in the term, and the term's length, in bytes.
-    mass
-        Of the row, in public; ``None`` where all rows count alike.
-    data
-        Numbers of the ring, little-endian.
-    """
-
-    round: int
-    step: int
-    offset: int
-    total: int
-    mass: float | None
-    data: memoryview
-
-
-Members = Annotated[dict[Name, Mark], msgspec.Meta(max_length=PARTICIPANTS)]
-"""By participant of a total, the incarnation that it takes part with (:func:`mark_of`)."""
-
-
-class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
-    """From a peer to its parent in the spanning tree: who takes part in the totals of a round, of its subtree.
-
-    Attributes
-    ----------
-    round, attempt
-        As of :class:`Subtotal`.
-    members
-        The sender and all below it.
-    """
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    members: Members
-
-
-class Participants(msgspec.Struct, frozen=True, array_like=True, tag="participants"):
-    """From the root, and from every peer to its children: who takes part in the totals of a round.
-
-    Attributes
-    ----------
-    round, attempt
-        As of :class:`Subtotal`.
-    members
-        All of them.
-    root, key, signature
-        Who signs this, with which public key, over :func:`participants_statement`.
-    """
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    members: Members
-    root: Name
-    key: bounds.Key = b""
-    signature: bounds.Signature = b""
-
-
-class Subtotal(msgspec.Struct, frozen=True):
-    """From a peer to its parent: a piece of the sum of the masked contributions of its subtree.
-
-    Attributes
-    ----------
-    round, attempt, number
-        The slot of the total, see :class:`p2pfl.privacy.totals.Slot`.
-    offset, total
-        Where the piece lies, and the length of the whole, in bytes.
-    data
-        Integers of the ring, little-endian.
-    """
-
-    round: int
-    attempt: int
-    number: int
-    offset: int
-    total: int
-    data: memoryview
-
-    def __deepcopy__(self, memo: object) -> Subtotal:
-        return self
-
-
-class Total(msgspec.Struct, frozen=True):
-    """From the root, and from every peer to its children: a piece of the total.
-
-    Attributes
-    ----------
-    round, attempt, number, offset, total, data
-        As of :class:`Subtotal`.
-    digest
-        Of the last piece, the SHA-256 of slot and total; empty before.
-    """
-
-    round: int
-    attempt: int
-    number: int
-    offset: int
-    total: int
-    digest: bytes
-    data: memoryview
-
-    def __deepcopy__(self, memo: object) -> Total:
-        return self
-
-
-class Again(msgspec.Struct, frozen=True, array_like=True, tag="again"):
-    """To the parent or a child: the pieces from ``offset`` on, in bytes, of its total or subtotal did not arrive.
-
-    Attributes
-    ----------
-    round, attempt, number
-        As of :class:`Subtotal`.
-    """
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    number: bounds.Number
-    offset: bounds.Size
-
-
-class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
-    """To all neighbours: an attempt at a round's totals has failed, because of these peers."""
-
-    round: bounds.Round
-    attempt: bounds.Attempt
-    lost: Annotated[list[Name], msgspec.Meta(max_length=PARTICIPANTS)] = []
+    incarnations: Annotated[dict[Name, bounds.Incarnation], msgspec.Meta(max_length=MANY)] = {}
 
 
 class Chunk(msgspec.Struct, frozen=True):
@@ -462,23 +285,17 @@ class Chunk(msgspec.Struct, frozen=True):
         return self
 
 
-ForOne = Term | RollCall | Agreement | Agreements | Unmasking | Here | Subtotal | Again | Abort
-"""What is sealed for one neighbour alone."""
-
-OfTotals = Here | Participants | Subtotal | Total | Again | Abort
-"""What is sent for totals."""
+ForOne = OfSums | Here | Subtotal | Again | Abort
+"""Message that is sealed for one neighbour alone."""
 
 Plain = Hello | Key | Claim
-"""What nobody seals: it is signed, wrapped, or one's own."""
+"""Message that is not sealed, because it is signed, wrapped, or sent to the own inbox."""
 
-Message = Plain | Pulse | Ack | Account | Chunk | ForOne | Participants | Total | OfVerdicts
+Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts
 
 _encoder = msgspec.msgpack.Encoder()
 _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _UNSIGNED = msgspec.Raw(_encoder.encode(b""))
-_spoken = msgspec.msgpack.Decoder(
-    tuple[tuple[str, int, str, int], int, int, tuple[str, ...], tuple[bytes, ...]]
-)  # of :func:`sum_statement`
 
 
 def mark_of(hello: Hello) -> bytes:
@@ -492,50 +309,3 @@ def mark_of(hello: Hello) -> bytes:
     end = hello.announced
     named = f"p2pfl/v1/participant/{end.peer}/{end.incarnation}/{end.nonce.hex()}"
     return hashlib.sha256(named.encode()).digest()[:16]
-
-
-def participants_statement(message: Participants, *, swarm: str) -> bytes:
-    """Return what the root signs of a participant set: swarm, slot, itself and all members."""
-    said = message.round, message.attempt, message.root, sorted(message.members.items())
-    return swarm.encode() + b"/" + _encoder.encode(said)
-
-
-def sum_statement(
-    by: Hello,
-    receiver: Hello,
-    *,
-    swarm: str,
-    round: int,
-    step: int,
-    here: tuple[str, ...],
-    keys: tuple[bytes, ...] = (),
-) -> bytes:
-    """Return the signed bytes of a participant set, or of a consent to it, for these incarnations only.
-
-    A sender signs under which ``keys`` of those on the roll it has masked, too, and in which incarnations: where two
-    mean different incarnations of a third, masks would not cancel.
-    """
-    who = by.peer, by.incarnation, receiver.peer, receiver.incarnation
-    return swarm.encode() + b"/" + _encoder.encode((who, round, step, here, keys))
-
-
-def about_sum(statement: bytes) -> tuple[str | int, ...]:
-    """On which sum a statement is: swarm, who says it and to whom, in which lives, round and step.
-
-    Raises
-    ------
-    DecodeError
-        It is none of :func:`sum_statement`.
-
-    Examples
-    --------
-    >>> ada, bob = (Hello(name, 1, "up") for name in ("ada", "bob"))
-    >>> about_sum(sum_statement(ada, bob, swarm="clinic", round=3, step=0, here=("ada",)))
-    ('clinic', 'ada', 1, 'bob', 1, 3, 0)
-    """
-    swarm, _, rest = statement.partition(b"/")
-    try:
-        who, round, step, _here, _keys = _spoken.decode(rest)
-    except (msgspec.DecodeError, RecursionError):
-        raise DecodeError(f"expected a statement on a sum, got {len(statement)} other bytes") from None
-    return swarm.decode(errors="replace"), *who, round, step

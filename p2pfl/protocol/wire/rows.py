@@ -12,6 +12,7 @@ import copy
 import math
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 import msgspec
@@ -48,7 +49,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     Attributes
     ----------
     round, step
-        The exchange it belongs to.
+        The gossip step it belongs to.
     dtype, length
         Of the numbers.
     grid
@@ -69,6 +70,27 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Received model that waits to be used.
+
+    Attributes
+    ----------
+    head
+        Head of its message.
+    row
+        Parameters, ``[P]``.
+    """
+
+    head: Head
+    row: Rows
+
+    @property
+    def gossip_step(self) -> tuple[int, int]:
+        """Round, and step within it, to which the model belongs."""
+        return self.head.round, self.head.step
 
 
 _heads = msgspec.msgpack.Decoder(Head)

@@ -45,7 +45,7 @@ class Outbox:
     Parameters
     ----------
     incarnation
-        Names this life of the stream.
+        Names this incarnation of the stream.
     phase
         Which of a peer's streams this is; a schedule of topologies has one for each.
     chunk
@@ -194,7 +194,7 @@ class Inbox:
     _later: set[int] = field(default_factory=set)
     _partial: dict[int, _Partial] = field(default_factory=dict)
     _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after its last
-    _told: int = INITIAL
+    _reported: int = INITIAL
 
     @property
     def reserved(self) -> int:
@@ -220,7 +220,7 @@ class Inbox:
             If the chunk lies outside its message, or the message is too large.
         """
         if not self.awaits(chunk):
-            return []  # of another life, a duplicate, sent to others before we listened, or without credit
+            return []  # of another incarnation, a duplicate, sent to others before we listened, or without credit
         if chunk.total > self.largest or chunk.offset + len(chunk.data) > chunk.total or not len(chunk.data):
             raise DecodeError(
                 f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
@@ -286,11 +286,11 @@ class Inbox:
     @property
     def due(self) -> bool:
         """Whether the sender should hear of half a window of new credit."""
-        return self.granted - self._told >= max(1, self.window // 2)
+        return self.granted - self._reported >= max(1, self.window // 2)
 
     def ack(self, *, head: int | None = None) -> Ack:
         """Return the acknowledgement for the sender; with its ``head``, also the chunks that are missing below it."""
-        self._told = self.granted
+        self._reported = self.granted
         missing: list[int] = []
         upto = head if head is not None else max(self._later, default=self.next)
         if self._later or head is not None:

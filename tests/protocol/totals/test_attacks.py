@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from p2pfl.protocol.session.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene, Heard
-from p2pfl.protocol.wire.messages import Abort, Hello, Here, Subtotal, Total
+from p2pfl.protocol.session.events import Contribute, Convene
+from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.totals import Abort, Here, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
+from sessions import arrived
 from totalling import PATIENCE, Swarm, contributions, convened, total_of
 
 
@@ -18,7 +20,7 @@ def root_and_child(graph):
 def test_a_false_piece_that_came_early_is_refused_when_it_is_used_and_ends_nobody():
     graph = complete(4)
     swarm, (root, child) = convened(graph), root_and_child(graph)
-    swarm.tell(root, Heard(child, Subtotal(1, 0, 0, 4, 32, memoryview(b"12345678"))))
+    swarm.tell(root, arrived(child, Subtotal(1, 0, 0, 4, 32, memoryview(b"12345678"))))
     for peer, values in contributions(graph).items():
         swarm.tell(peer, Contribute(values))
     swarm.carry()
@@ -29,7 +31,7 @@ def test_a_false_piece_that_came_early_is_refused_when_it_is_used_and_ends_nobod
 def test_a_false_list_of_participants_that_came_early_is_refused_when_it_is_used_and_ends_nobody():
     graph = complete(4)
     swarm, (root, child) = Swarm(graph), root_and_child(graph)
-    swarm.tell(root, Heard(child, Here(1, 0, {})))
+    swarm.tell(root, arrived(child, Here(1, 0, {})))
     for peer in graph.peers:
         swarm.tell(peer, Convene(1))
     swarm.carry()
@@ -43,7 +45,7 @@ def test_reports_of_failures_in_two_rounds_come_to_rest(peers):
     insider = swarm.graph.peers[-1]
     for peer in swarm.graph.peers[:-1]:
         for abort in (Abort(1, 0, []), Abort(2, 0, []), Abort(1, 0, [])):
-            swarm.tell(peer, Heard(insider, abort))
+            swarm.tell(peer, arrived(insider, abort))
     swarm.kill(insider)
     before = sum(swarm.sent.values())
 
@@ -58,7 +60,7 @@ def test_a_report_about_a_later_round_neither_spreads_nor_ends_the_present_one()
     graph = complete(4)
     swarm = convened(graph)
     before = sum(swarm.sent.values())
-    swarm.tell("peer1", Heard("peer3", Abort(2, 0, ["peer2"])))
+    swarm.tell("peer1", arrived("peer3", Abort(2, 0, ["peer2"])))
     assert sum(swarm.sent.values()) == before
     assert swarm.sessions["peer1"].totals.lost == set()
     for peer, values in contributions(graph).items():
@@ -71,9 +73,9 @@ def test_a_report_about_a_later_round_neither_spreads_nor_ends_the_present_one()
 
 def test_a_report_about_an_attempt_far_ahead_is_refused():
     swarm = convened(ring(5))
-    swarm.tell("peer0", Heard("peer4", Abort(1, 10, [])))
+    swarm.tell("peer0", arrived("peer4", Abort(1, 10, [])))
     assert swarm.sessions["peer0"].shared.refused["peer4: not a message"] == 1
-    swarm.tell("peer0", Heard("peer4", Abort(1, 0, [])))
+    swarm.tell("peer0", arrived("peer4", Abort(1, 0, [])))
     swarm.tell("peer0", Convene(1))
     assert swarm.sessions["peer0"].totals._at == (1, 1)
 
@@ -81,7 +83,7 @@ def test_a_report_about_an_attempt_far_ahead_is_refused():
 def test_a_report_before_the_first_total_excludes_nobody_elsewhere():
     graph = complete(5)
     swarm = Swarm(graph)
-    swarm.tell("peer0", Heard("peer4", Abort(0, 0, ["peer1"])))
+    swarm.tell("peer0", arrived("peer4", Abort(0, 0, ["peer1"])))
     swarm.carry()
     assert all(session.totals.lost == set() for session in swarm.sessions.values())
 
@@ -93,7 +95,7 @@ def test_a_participant_that_names_a_false_incarnation_of_itself_is_refused_by_wh
     swarm = Swarm(graph)
     parent = tree.parent(insider)
     swarm.tell(parent, Convene(1))
-    swarm.tell(parent, Heard(insider, Here(1, 0, {insider: bytes(16)})))
+    swarm.tell(parent, arrived(insider, Here(1, 0, {insider: bytes(16)})))
     assert swarm.sessions[parent].shared.refused[f"{insider}: not a message"] == 1
     assert insider in swarm.sessions[parent].totals.lacking
 
@@ -112,16 +114,16 @@ def test_a_participant_that_was_restarted_before_the_set_arrives_ends_the_attemp
         if to == late:
             held.append((sender, message))
         else:
-            swarm.tell(to, Heard(sender, message))
-    swarm.tell(late, Heard(restarted, Hello(restarted, 2, "up"), state=True))
+            swarm.tell(to, arrived(sender, message))
+    swarm.tell(late, arrived(restarted, Hello(restarted, 2, "up"), state=True))
     for sender, message in held:
-        swarm.tell(late, Heard(sender, message))
+        swarm.tell(late, arrived(sender, message))
     assert swarm.last()[late] == Unfinished(frozenset({restarted}))
 
 
 def test_a_participant_that_was_restarted_between_two_totals_ends_the_attempt_before_anything_leaves():
     swarm = convened(complete(4))
-    swarm.tell("peer0", Heard("peer1", Hello("peer1", 2, "up"), state=True))
+    swarm.tell("peer0", arrived("peer1", Hello("peer1", 2, "up"), state=True))
     before = swarm.sent["peer0", "Subtotal"]
     swarm.tell("peer0", Contribute(contributions(complete(4))["peer0"]))
     assert swarm.last()["peer0"] == Unfinished(frozenset({"peer1"}))
@@ -134,7 +136,7 @@ def test_a_total_that_does_not_match_its_digest_is_requested_again_and_never_del
     for peer, values in contributions(graph).items():
         swarm.tell(peer, Contribute(values))
     false = memoryview(np.full(4, 666, np.uint64).tobytes())
-    swarm.tell("peer0", Heard("peer1", Total(1, 0, 0, 0, 32, bytes(32), false)))
+    swarm.tell("peer0", arrived("peer1", Total(1, 0, 0, 0, 32, bytes(32), false)))
     assert isinstance(swarm.last()["peer0"], Convened)
     assert swarm.sessions["peer0"].shared.refused["peer1: not a message"] == 1
     swarm.carry()
@@ -146,6 +148,6 @@ def test_a_total_that_does_not_match_its_digest_is_requested_again_and_never_del
 def test_nothing_that_a_neighbour_sends_fails_a_session():
     swarm = convened(complete(4))
     for message in (Abort(1, 0, []), Abort(2, 0, []), Abort(1, 1, []), Here(2, 0, {}), Here(1, 0, {})):
-        swarm.tell("peer0", Heard("peer1", message))
+        swarm.tell("peer0", arrived("peer1", message))
     swarm.tell("peer0", Convene(1))
     assert not any(isinstance(answer, Fail) for answer in swarm.answers["peer0"])

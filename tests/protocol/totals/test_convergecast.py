@@ -16,7 +16,7 @@ from p2pfl.privacy.ring import signed, unsigned
 from p2pfl.privacy.totals import Slot, TotalMasks
 from p2pfl.protocol.totals.convergecast import Convergecast, digest_of
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Subtotal, Total
+from p2pfl.protocol.wire.totals import Subtotal, Total
 from p2pfl.topology import Tree, complete, path, spanning, star
 
 SLOT = Slot(1, 0, 0)

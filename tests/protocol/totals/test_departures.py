@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.privacy.totals import Slot
 from p2pfl.protocol.session.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene, Heard
+from p2pfl.protocol.session.events import Contribute, Convene
 from p2pfl.protocol.totals.convergecast import digest_of
-from p2pfl.protocol.wire.messages import Abort, Total
+from p2pfl.protocol.wire.totals import Abort, Total
 from p2pfl.topology import complete, spanning
+from sessions import arrived
 from totalling import Swarm, contributions, total_of
 
 ROUNDS, TOTALS = 3, 2
@@ -119,7 +120,7 @@ def test_a_peer_that_lacks_a_total_obtains_it_from_a_neighbour_that_has_complete
     while swarm.queue:
         sender, to, message = swarm.queue.popleft()
         if sender != root or to == first:  # everything else of the root is lost with it
-            swarm.tell(to, Heard(sender, message))
+            swarm.tell(to, arrived(sender, message))
     lives[first].go_on()
     assert lives[first].round == 2
     swarm.kill(root, noticed=True)
@@ -143,12 +144,12 @@ def test_a_total_that_a_lost_peer_offers_is_not_taken():
     for life in lives.values():
         life.go_on()
     swarm.queue.clear()
-    swarm.tell(first, Heard(second, Abort(1, 0, [root])))
+    swarm.tell(first, arrived(second, Abort(1, 0, [root])))
     lives[first].go_on()
     values = memoryview(np.full(4, 7, np.uint64).tobytes())
     slot = Slot(1, 0, 0)
     offered = Total(*slot, 0, 32, digest_of(slot, values), values)
-    swarm.tell(first, Heard(root, offered))
+    swarm.tell(first, arrived(root, offered))
     assert swarm.sessions[first].totals.waits == "participants"
-    swarm.tell(first, Heard(second, offered))
+    swarm.tell(first, arrived(second, offered))
     assert swarm.last()[first].values.tolist() == [7, 7, 7, 7]

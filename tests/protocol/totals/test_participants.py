@@ -12,7 +12,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, SeededSource
 from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Here, Participants
+from p2pfl.protocol.wire.totals import Here, Participants
 from p2pfl.topology import path
 
 IDENTITIES = {f"peer{number}": Identity.generate(SeededSource(5), peer=f"peer{number}") for number in range(12)}
@@ -44,7 +44,7 @@ def carried(parts, *, choose):
             waiting.remove(way)
             send(way, parts[way].begin())
         else:
-            send(way[1], parts[way[1]].hear(way[0], queues[way].popleft()))
+            send(way[1], parts[way[1]].receive(way[0], queues[way].popleft()))
     return sent
 
 
@@ -68,7 +68,7 @@ def test_without_anybody_nobody_agrees(graph, data):
         peer, message = queues.popleft()
         parent = parts[peer].tree.parent(peer)
         if parent in parts:
-            queues.extend((parent, each) for each in parts[parent].hear(peer, message))
+            queues.extend((parent, each) for each in parts[parent].receive(peer, message))
     assert all(part.agreed is None and part.lacking for part in parts.values())
 
 
@@ -78,17 +78,17 @@ def agreed(**given):
     parts = {peer: taking_part(graph, peer, **(given if peer == "peer1" else {})) for peer in graph.peers}
     root, here = parts["peer2"], parts["peer1"]
     parts["peer0"].begin()
-    (up,) = [*here.begin(), *here.hear("peer0", Here(1, 0, {"peer0": mark("peer0")}))]
-    (up2,) = [*parts["peer3"].begin(), *parts["peer3"].hear("peer4", Here(1, 0, {"peer4": mark("peer4")}))]
-    (said,) = [*root.begin(), *root.hear("peer1", up), *root.hear("peer3", up2)]
+    (up,) = [*here.begin(), *here.receive("peer0", Here(1, 0, {"peer0": mark("peer0")}))]
+    (up2,) = [*parts["peer3"].begin(), *parts["peer3"].receive("peer4", Here(1, 0, {"peer4": mark("peer4")}))]
+    (said,) = [*root.begin(), *root.receive("peer1", up), *root.receive("peer3", up2)]
     return here, said
 
 
 def test_the_set_of_the_root_is_taken_and_handed_on():
     here, said = agreed()
-    assert here.hear("peer2", said) == [said]
+    assert here.receive("peer2", said) == [said]
     assert here.agreed.tree.root == "peer2"
-    assert here.hear("peer2", said) == []
+    assert here.receive("peer2", said) == []
     assert here.again() == [said]
 
 
@@ -113,33 +113,33 @@ def changed(said, **fields):
 def test_a_set_that_is_not_the_roots_is_refused(change, why):
     here, said = agreed()
     with pytest.raises(DecodeError, match=why):
-        here.hear("peer2", change(said))
+        here.receive("peer2", change(said))
     assert here.agreed is None
 
 
 def test_a_set_of_incarnations_other_than_those_known_here_or_under_another_key_is_refused():
     here, said = agreed(known=Known({"peer3": bytes(16)}, {}))
     with pytest.raises(DecodeError, match="another incarnation of peer3"):
-        here.hear("peer2", said)
+        here.receive("peer2", said)
     here, said = agreed(known=Known({}, {"peer2": IDENTITIES["peer3"].public}))
     with pytest.raises(DecodeError, match="another key than that of"):
-        here.hear("peer2", said)
+        here.receive("peer2", said)
 
 
 def test_a_second_set_of_one_attempt_is_refused():
     here, said = agreed()
-    here.hear("peer2", said)
+    here.receive("peer2", said)
     with pytest.raises(DecodeError, match="two participant sets of one attempt"):
-        here.hear("peer2", changed(said, signature=bytes(64)))
+        here.receive("peer2", changed(said, signature=bytes(64)))
 
 
 def test_a_child_names_all_below_it_and_strangers_are_not_listened_to():
     here, _ = agreed()
     fresh = taking_part(path(5), "peer1")
     with pytest.raises(DecodeError, match="does not name the participants below it"):
-        fresh.hear("peer0", Here(1, 0, {"peer0": mark("peer0"), "peer4": mark("peer4")}))
-    assert fresh.hear("peer2", Here(1, 0, {"peer2": mark("peer2")})) == []
+        fresh.receive("peer0", Here(1, 0, {"peer0": mark("peer0"), "peer4": mark("peer4")}))
+    assert fresh.receive("peer2", Here(1, 0, {"peer2": mark("peer2")})) == []
     assert fresh.lacking == {"peer0", "peer2"}
     with pytest.raises(DecodeError, match="before this peer took part"):
-        fresh.hear("peer2", Participants(1, 0, {}, "peer2"))
+        fresh.receive("peer2", Participants(1, 0, {}, "peer2"))
     del here

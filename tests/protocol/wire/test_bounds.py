@@ -23,8 +23,10 @@ from p2pfl.protocol.wire.codec import (
     decode,
     encode,
 )
-from p2pfl.protocol.wire.messages import Chunk, Message, Subtotal, Term, Total
+from p2pfl.protocol.wire.messages import Chunk, Message
 from p2pfl.protocol.wire.rows import Head, _head, encode_row
+from p2pfl.protocol.wire.sums import Term
+from p2pfl.protocol.wire.totals import Subtotal, Total
 
 HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead}
 """What travels as msgpack of messages that carry data."""

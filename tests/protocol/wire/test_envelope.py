@@ -9,19 +9,8 @@ from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
-from p2pfl.protocol.wire.messages import (
-    Account,
-    Ack,
-    Agreement,
-    Agreements,
-    Chunk,
-    Hello,
-    Key,
-    Pulse,
-    RollCall,
-    Term,
-    Unmasking,
-)
+from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Hello, Key, Pulse
+from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.protocol.wire.tags import parts, tagged
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
@@ -36,7 +25,7 @@ def envelope(name, *, seed=1, life=None, run="run", nonce=b""):
 
 
 def hello(end):
-    return Hello(end.me, end.incarnation, "up", key=end.exchange.public, nonce=end.nonce)
+    return Hello(end.me, end.incarnation, "up", key=end.gossip_step.public, nonce=end.nonce)
 
 
 def acquainted(*names, **options):
@@ -50,7 +39,7 @@ def acquainted(*names, **options):
         for one in ends:
             for other in ends:
                 if one is not other:
-                    other.hear(one.me, one.handover(other.me))
+                    other.receive(one.me, one.handover(other.me))
     return ends
 
 
@@ -70,11 +59,11 @@ def test_keys_are_settled_once_each_knows_that_the_other_has_them():
     ada, bob = envelope("ada"), envelope("bob")
     ada.meet(hello(bob))
     bob.meet(hello(ada))
-    assert bob.hear("ada", ada.handover("bob"))  # bob is to answer
+    assert bob.receive("ada", ada.handover("bob"))  # bob is to answer
     assert not bob.settled(["ada"])
-    assert ada.hear("bob", bob.handover("ada"))
+    assert ada.receive("bob", bob.handover("ada"))
     assert ada.settled(["bob"])
-    assert not bob.hear("ada", ada.handover("bob"))  # both know: nobody answers any more
+    assert not bob.receive("ada", ada.handover("bob"))  # both know: nobody answers any more
     assert bob.settled(["ada"])
 
 
@@ -161,9 +150,9 @@ def test_a_key_for_another_life_is_refused():
     later = envelope("ada", seed=2, life=17)
     bob.meet(hello(later))
     with pytest.raises(DecodeError, match="incarnation 17"):
-        bob.hear("ada", old)
+        bob.receive("ada", old)
     with pytest.raises(DecodeError):  # nor under the number of this life
-        bob.hear("ada", Key(17, old.wrapped, old.have, old.known))
+        bob.receive("ada", Key(17, old.wrapped, old.have, old.known))
 
 
 def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
@@ -172,7 +161,7 @@ def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
     again = envelope("bob", seed=2, life=18)
     again.meet(hello(ada))
     with pytest.raises(DecodeError):
-        again.hear("ada", old)
+        again.receive("ada", old)
 
 
 def test_what_was_sealed_for_our_own_earlier_life_is_refused_by_the_next_that_has_its_key():
@@ -203,10 +192,10 @@ def test_two_copies_of_an_incarnation_seal_for_a_neighbour_under_two_keys():
 def test_a_key_for_another_neighbour_or_reflected_is_refused():
     ada, bob, eve = acquainted("ada", "bob", "eve")
     with pytest.raises(DecodeError):
-        eve.hear("ada", ada.handover("bob"))
+        eve.receive("ada", ada.handover("bob"))
     told = ada.handover("bob")
     with pytest.raises(DecodeError):
-        ada.hear("bob", Key(bob.incarnation, told.wrapped, told.have, told.known))
+        ada.receive("bob", Key(bob.incarnation, told.wrapped, told.have, told.known))
 
 
 @pytest.mark.parametrize("have", [False, True])
@@ -218,7 +207,7 @@ def test_what_a_key_says_of_the_other_cannot_be_changed(have, known):
     told = ada.handover("bob")
     if (have, known) != (told.have, told.known):
         with pytest.raises(DecodeError):
-            bob.hear("ada", Key(told.incarnation, told.wrapped, have, known))
+            bob.receive("ada", Key(told.incarnation, told.wrapped, have, known))
         assert not bob.settled(["ada"])
 
 
@@ -235,7 +224,7 @@ def test_peers_of_two_runs_or_rosters_hand_nothing_over():
     ada.meet(hello(bob))
     bob.meet(hello(ada))
     with pytest.raises(DecodeError):
-        bob.hear("ada", ada.handover("bob"))
+        bob.receive("ada", ada.handover("bob"))
 
 
 @pytest.mark.parametrize("key", [b"", bytes(32), bytes(31)], ids=["none", "a weak point", "short"])
@@ -258,7 +247,7 @@ def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(mes
 
 def forged(ada, eve, bob):
     """Return everything that eve can make of ada's sender key, her own keys and what ada has said."""
-    pretender = Envelope("ada", ada.incarnation, eve.exchange, eve._keys["ada"], eve.run)
+    pretender = Envelope("ada", ada.incarnation, eve.gossip_step, eve._keys["ada"], eve.run)
     pretender.meet(hello(bob))  # the edge of eve and bob, under ada's name
     pretender._next = 2**47
     other = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"other bytes"))  # in the place of a genuine one

@@ -1,0 +1,1 @@
+"""Incoming messages: limits, plausibility, evidence of equivocation, and the mailbox of models."""

@@ -1,0 +1,82 @@
+"""Senders and receivers of one peer in each phase of a schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cached_property
+
+from p2pfl.topology import Healing, Schedule, Topology, Weights, turns
+
+
+class Edges:
+    """The edges of one peer in each phase of a schedule.
+
+    Parameters
+    ----------
+    me
+        Name of the peer.
+    topology, weights
+        As planned, with all peers present.
+    healing
+        Same graph over any subset of the peers; without it, the planned graph stays.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import healing
+    >>> ring = healing("ring", peers=5, seed=0)
+    >>> edges = Edges("peer0", ring.whole, ring.weights(ring.whole), healing=ring)
+    >>> edges.see({"peer0", "peer2", "peer3", "peer4"}), sorted(edges.neighbours)
+    (True, ['peer2', 'peer4'])
+    """
+
+    def __init__(
+        self,
+        me: str,
+        topology: Topology | Schedule,
+        weights: Sequence[Weights] = (),
+        *,
+        healing: Healing | None = None,
+    ) -> None:
+        self.me, self.topology, self.weights, self.healing = me, topology, tuple(weights), healing
+        self.peers = len(topology.peers)
+
+    @property
+    def period(self) -> int:
+        """Number of phases of the schedule, which does not depend on the peers that are present."""
+        return self.topology.period
+
+    def see(self, there: Collection[str]) -> bool:
+        """Switch to the graph of the peers that are present; return whether it has changed."""
+        if self.healing is None or self.topology.peers == tuple(sorted(there)):
+            return False
+        self.topology = self.healing.over(there)
+        self.weights = self.healing.weights(self.topology)
+        self.__dict__.pop("turns", None)
+        return True
+
+    def senders_in(self, phase: int) -> tuple[str, ...]:
+        """Return the neighbours whose models this peer receives in a phase."""
+        return self.topology.at(phase).senders(self.me)
+
+    def receivers_in(self, phase: int) -> tuple[str, ...]:
+        """Return the neighbours to which this peer sends its model in a phase."""
+        return self.topology.at(phase).receivers(self.me)
+
+    @property
+    def neighbours(self) -> frozenset[str]:
+        """Peers that share an edge with this one in any phase."""
+        return frozenset(self.topology.neighbours(self.me))
+
+    @property
+    def senders(self) -> frozenset[str]:
+        """Neighbours whose models this peer receives in any phase."""
+        return frozenset(self.topology.senders(self.me))
+
+    def row(self, phase: int) -> dict[str, float]:
+        """Return the weights that this peer applies in a phase, including its own."""
+        return self.weights[phase].row(self.me)
+
+    @cached_property
+    def turns(self) -> tuple[dict[str, int], ...]:
+        """By phase, the order in which large models are sent."""
+        return tuple(turns(self.topology.at(phase)) for phase in range(self.period))

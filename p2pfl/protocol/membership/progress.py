@@ -1,0 +1,94 @@
+"""Where neighbours are in the run, as their heartbeats say; without a clock or an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from p2pfl.protocol.timing.pace import ALONE
+from p2pfl.protocol.wire.messages import Pulse
+
+
+class Whereabouts:
+    """Which part of the run the neighbours' present lives play.
+
+    Attributes
+    ----------
+    entered
+        By neighbour: the first round that it takes part in.
+    places
+        By neighbour: the furthest gossip step, a round and a step, that it said it is in.
+    gathering
+        Neighbours that said last that they have not begun.
+
+    Examples
+    --------
+    >>> where = Whereabouts()
+    >>> where.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
+    >>> where.expects("b", 2), where.expects("b", 3), where.running
+    (False, True, True)
+    """
+
+    def __init__(self) -> None:
+        self.entered: dict[str, int] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self.gathering: set[str] = set()
+        self._fresh: set[str] = set()  # neighbours by edges that are new in this run
+        self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
+
+    @property
+    def running(self) -> bool:
+        """Whether a neighbour goes on without us, or did."""
+        return bool(self.moved(self.places))
+
+    def moved(self, peers: Collection[str]) -> list[int]:
+        """Return the rounds of the peers that have left the gossip step in which they began."""
+        there = [peer for peer in peers if peer in self.places]
+        return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
+
+    def reached(self, peers: Collection[str]) -> list[int]:
+        """Return the rounds that neighbours are in; of one that has not moved since it began, 0.
+
+        Who has not moved says nothing of where the run is, but counts: so nobody is the only one that does.
+        """
+        here = {peer for peer in peers if self.moved([peer])}
+        return [self.places[peer][0] if peer in here else 0 for peer in peers]
+
+    def supported(self) -> list[tuple[int, int]]:
+        """Return where neighbours are, without those that are further than a few rounds ahead of half of them.
+
+        A neighbour that lies about itself moves a peer that comes late by no more, unless it is the only one.
+        """
+        places = sorted(self.places.values())
+        half = places[(len(places) - 1) // 2][0] if places else 0
+        return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
+
+    def expects(self, peer: str, round: int) -> bool:
+        """Whether a neighbour that is there plays a round."""
+        return self.entered.get(peer, round + 1) <= round
+
+    def receive(self, peer: str, pulse: Pulse) -> None:
+        """Note what a heartbeat says."""
+        if pulse.first is None:
+            self.gathering.add(peer)
+            return
+        self.gathering.discard(peer)
+        if peer in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
+            self._fresh.discard(peer)
+            self._since[peer] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
+        self.entered[peer] = max(pulse.first, self._since.get(peer, 0))
+        self.places[peer] = max((pulse.round, pulse.step), self.places.get(peer, (0, 0)))
+
+    def suppose(self, peer: str) -> None:
+        """Take it that a neighbour takes part from the beginning: as far as is known, or no pulse of it will tell."""
+        self.entered[peer] = 0
+
+    def rewire(self, before: Collection[str], now: Collection[str]) -> None:
+        """Take it that neighbours by new edges are waited for when both ends know of them."""
+        self._fresh = self._fresh & {*now} | ({*now} - {*before})
+
+    def forget(self, peer: str) -> None:
+        """Know nothing any more of where a neighbour is."""
+        self.entered.pop(peer, None)
+        self.places.pop(peer, None)
+        self.gathering.discard(peer)
+        self._since.pop(peer, None)

@@ -1,0 +1,1 @@
+"""Time limits: failure detection, timeouts, and the pace of slow neighbours."""

@@ -1,0 +1,358 @@
+"""Verdicts of sessions: events in, effects out, without a network."""
+
+from collections import deque
+
+import msgspec
+import pytest
+
+from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
+from p2pfl.errors import DecodeError
+from p2pfl.protocol.agreement.messages import Release
+from p2pfl.protocol.agreement.translation import read_vote
+from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
+from p2pfl.protocol.session.events import Decide, Disclose, Offer, Open, Stored, Tick
+from p2pfl.protocol.wire.verdicts import (
+    Decision,
+    Halves,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+)
+from sessions import NAMES, announced, arrived, arrives, met, model, published
+
+KEY = bytes([7]) * 32
+
+
+class Triangle:
+    """Three sessions that have begun, and the messages about verdicts between them."""
+
+    def __init__(self, *dead, given=None):
+        others = {name: [each for each in NAMES if each != name] for name in NAMES}
+        self.sessions = {name: met(name, others=others[name], keeps=True, **(given or {})) for name in NAMES}
+        self.dead, self.now, self.answers, self.sent = {*dead}, 0.0, {name: [] for name in NAMES}, []
+        self.queue = deque()
+
+    def ask(self, name, event):
+        """Pass an event to a session; store what it stores, and keep its answers."""
+        if name in self.dead:
+            return
+        for effect in self.sessions[name].handle(event, now=self.now):
+            match effect:
+                case Store():
+                    self.queue.append((name, Stored()))
+                case Publish(place, message) if isinstance(message, OfVerdicts):
+                    self.sent.append((name, message))
+                    to = [place[3:]] if place.startswith("in/") else [each for each in NAMES if each != name]
+                    self.queue.extend((each, arrived(name, message)) for each in to)
+                case Decided() | Disclosed() | Undecided():
+                    self.answers[name].append(effect)
+
+    def flush(self):
+        while self.queue:
+            self.ask(*self.queue.popleft())
+
+    def release(self, *names, round=0):
+        for name in names:
+            senders = tuple(each for each in NAMES if each != name)
+            self.ask(name, Open((round, 0), senders, since=round))
+            self.ask(name, Offer(model(round), phase=0, decided=True))
+        self.flush()
+
+    def decide(self, name, *held, round=0, masked=NAMES):
+        masked = {each: 7 for each in masked if each != name}
+        self.ask(name, Decide(round, frozenset(held), masked))
+        self.flush()
+
+    def wait(self, seconds):
+        self.now += seconds
+        for name in NAMES:
+            self.ask(name, Tick())
+        self.flush()
+
+
+def kinds(sent):
+    return {type(message) for _, message in sent}
+
+
+def test_a_vote_leaves_once_it_is_durable_and_before_the_model_is_sent():
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    effects = ada.handle(Offer(model(), phase=0, decided=True), now=0.0)
+    assert not published(effects)
+    assert effects[:2] == [Store(), Store()]
+    first = ada.handle(Stored(), now=0.0)
+    assert [(place, type(said)) for place, said in published(first)] == [("account", Votes)]
+    second = ada.handle(Stored(), now=0.0)
+    assert [place for place, _ in published(second)] == ["pub/0"]
+
+
+def test_where_all_models_arrive_votes_are_all_that_is_sent():
+    three = Triangle()
+    three.release(*NAMES)
+    for name in NAMES:
+        three.decide(name, *(each for each in NAMES if each != name))
+    assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
+    assert kinds(three.sent) == {Votes}
+    assert len(three.sent) == 2 * len(NAMES)  # for their own models, and for those that they hold
+
+
+def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    for name in ("ada", "bob"):
+        assert three.answers[name] == [Decided(frozenset({"eve"}))]
+        assert "eve" not in three.sessions[name].membership.present
+
+
+def test_a_model_that_its_owner_and_one_neighbour_hold_counts_and_the_third_that_lacks_it_does_not_go_on():
+    three = Triangle()
+    three.release(*NAMES)
+    three.dead.add("eve")
+    three.decide("ada", "bob", "eve")
+    three.decide("bob", "ada")
+    assert three.answers["ada"] == [Decided(frozenset())]
+    three.wait(5.0)
+    three.wait(5.0)
+    assert three.answers["bob"] == [Undecided(frozenset({"eve"}))]
+
+
+def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
+    three = Triangle()
+    three.release("ada", "bob")
+    three.dead.add("eve")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    three.dead.clear()  # it was cut off, and sends its model too late
+    three.release("eve")
+    three.decide("eve", "ada", "bob")
+    for _ in range(6):
+        three.wait(1.0)
+    assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
+    assert any(name != "eve" and isinstance(message, Decision) for name, message in three.sent)
+
+
+def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves():
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)  # eve is slow, and hears the ballot that drops its model
+    eve = three.sessions["eve"]
+    eve.handle(Open((0, 0), ("ada", "bob"), since=0), now=three.now)
+    effects = eve.handle(Offer(model(), phase=0, decided=True), now=three.now)
+    assert Sent() in effects
+    for effect in effects:  # grows
+        effects += eve.handle(Stored(), now=three.now) if isinstance(effect, Store) else []
+    assert "pub/0" not in [place for place, _ in published(effects)]
+    three.decide("eve", "ada", "bob")
+    three.wait(1.0)
+    assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
+
+
+def test_without_a_majority_nobody_decides():
+    three = Triangle("bob", "eve")
+    three.release("ada")
+    three.decide("ada")
+    for _ in range(10):
+        three.wait(1.0)
+    assert three.answers["ada"] == [Undecided(frozenset(NAMES))]
+
+
+def test_a_restart_forgets_no_vote():
+    three = Triangle()
+    three.release(*NAMES)
+    three.decide("bob", "ada", "eve")
+    kept = three.sessions["bob"].verdicts.records()
+    again = met("bob", others=("ada", "eve"), keeps=True)
+    again.verdicts.restore(kept)
+    answer = published(again.handle(arrived("eve", Prepare("ada", 7, 0, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
+    assert again.verdicts.records() == kept
+
+
+@pytest.mark.parametrize(("incarnation", "excluded"), [(7, {"eve"}), (8, set())])
+def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_is_not_taken(incarnation, excluded):
+    """Who comes back with an old backup signs as another incarnation; its promise is refused all the same."""
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada")
+    three.dead.add("ada")
+    knows = three.sessions["ada"]
+    knows.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    hides = Promised("bob", 7, 0, "eve", 1, "ada", bytes(64), incarnation)
+    three.now = 1.0
+    for event in (Tick(), Stored(), Stored(), arrived("eve", Promise(hides)), Stored()):
+        effects = knows.handle(event, now=three.now) if knows.shared.stores or not isinstance(event, Stored) else []
+        assert not [each for _, each in published(effects) if isinstance(each, Proposal)]
+    assert knows.membership.excluded == excluded
+
+
+def answers(made, peer="eve", *, incarnation=7, round=0):
+    """What a session sends after bob has requested a promise on a release of a peer."""
+    effects = made.handle(arrived("bob", Prepare(peer, incarnation, round, 1)), now=0.0)
+    while made.shared.stores:
+        effects += made.handle(Stored(), now=0.0)
+    return [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_takes_part_in_a_round_promises_nothing_before_it_has_waited_for_the_models_itself():
+    ada = met("ada", keeps=True)
+    assert answers(ada) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
+    assert answers(met("ada", keeps=True, first=1)) == [Promise]
+
+
+def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it():
+    """It has met another incarnation of the owner than they have."""
+    ada = met("ada", keeps=True)
+    ada.handle(announced("eve", life=8), now=0.0)
+    assert answers(ada, incarnation=8) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    three.dead.add("bob")  # for now: what ada publishes is lost
+    three.ask("ada", Disclose(0, {"eve": KEY}, frozenset({("bob", "eve")})))
+    three.flush()
+    three.dead.discard("bob")
+    three.ask("bob", Disclose(0, {"eve": b""}, frozenset({("ada", "eve")})))
+    three.flush()
+    assert three.answers["ada"][1:] == [Disclosed({("bob", "eve"): b""})]
+    assert three.answers["bob"][1:] == []
+    three.wait(1.0)
+    assert three.answers["bob"][1:] == [Disclosed({("ada", "eve"): KEY})]
+
+
+def test_a_peer_that_has_not_masked_with_a_dropped_one_says_so_when_it_is_asked():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob", masked=("bob",))
+    three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]
+    three.ask("bob", arrived("ada", Halves(0, {"eve": KEY}, ("eve",), 7)))
+    assert three.sent[-1] == ("bob", Halves(0, {"eve": b""}, (), 7))
+
+
+def test_keys_of_an_incarnation_that_has_not_released_are_refused():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    ada = three.sessions["ada"]
+    ada.handle(Disclose(0, {"eve": KEY}, frozenset({("bob", "eve")})), now=three.now)
+    with pytest.raises(DecodeError, match='the incarnation of "bob" that released'):
+        ada.verdicts.receive("bob", Halves(0, {"eve": KEY}, (), 6))
+    found = ada.handle(arrived("bob", Halves(0, {"eve": KEY}, (), 7)), now=three.now)
+    assert Disclosed({("bob", "eve"): KEY}) in found
+
+
+def test_a_model_is_of_the_incarnation_that_sent_it_even_if_its_owner_restarts_before_the_verdict():
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob"):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=8), now=0.0)
+    ada.handle(Decide(0, frozenset({"bob"}), {}), now=0.0)
+    assert Release("bob", 7, 0, 0) in ada.verdicts._needed
+    assert Release("bob", 8, 0, 0) not in ada.verdicts._needed
+
+
+def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
+    three = Triangle()
+    three.release(*NAMES)
+    for name in NAMES:
+        three.decide(name, *(each for each in NAMES if each != name))
+    before = len(three.sent)
+    three.ask("bob", arrived("ada", Halves(0, {}, ("eve",), 7)))
+    three.flush()
+    assert three.sent[before:] == []  # an insider asks in vain
+
+
+def signed(vote, by):
+    statement = SWARM.encode() + b"/" + read_vote(vote).statement
+    return Vote(*(getattr(vote, each) for each in vote.__struct_fields__[:-1]), by.sign(statement, domain="vote"))
+
+
+PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
+FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (Votes((Vote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
+        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
+        (Votes((signed(Vote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
+        (Votes((Vote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
+        (Decision(()), "expected votes for one value"),
+        (Promise(promise("cleo").promise), 'a promise of "ada"'),
+        (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
+        (Promise(promise("ada").promise, (vote("eve", "cleo"),)), 'a statement that "eve" has signed'),
+        (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
+        (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
+        (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
+        (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
+    ],
+)
+def test_what_an_insider_may_not_say_is_refused(message, why):
+    bob = totalling("bob", "bob")
+    with pytest.raises(DecodeError, match=why):
+        bob.verdicts.receive("ada", message)
+    assert bob.verdicts.records() == ()
+
+
+def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
+    bob = totalling("bob", "bob")
+    for counted in (True, False):
+        lie = Vote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
+        bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
+    assert bob.membership.excluded == {"ada"}
+    assert bob.verdicts.proofs["ada"].holds(IDENTITIES["ada"].public)
+
+
+def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
+    bob = totalling("bob", "bob")
+    for incarnation in (0, 1, 2, 50):
+        for round in (0, 1, 2, 3, 1000):
+            bob.verdicts.receive("ada", Prepare("cleo", incarnation, round, 1))
+    kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
+    assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
+
+
+def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
+    """It votes without a proposal, and proposes without promises."""
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    for name in ("ada", "bob"):
+        three.ask(name, arrived("eve", Votes((msgspec.structs.replace(acceptance, final=True), acceptance))))
+        three.ask(name, arrived("eve", Proposal(acceptance, ())))
+        own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+        three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
+    three.flush()
+    three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]
