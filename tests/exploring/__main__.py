@@ -107,12 +107,8 @@ SETTINGS = (
     Setting((0, 1, 0), (1, 1, 0)),
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
-    Setting((1, 1, 0), (0, 0, 0)),
-    Setting((0, 1, 0), (0, 0, 0), blocking=False),
-    Setting((0, 1, 0, 0), (0, 0, 0, 0)),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0]),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[3]),
-    Setting((0, 1, 0, 0), (0, 0, 0, 0), liar=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""
 

@@ -149,9 +149,10 @@ class Settlement:
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
     _held: set[Release] = field(default_factory=set)
     _doubted: set[Release] = field(default_factory=set)
+    _free: set[Release] = field(default_factory=set)  # of which this peer answers requests without a doubt of its own
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
     _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
-    _requests: dict[tuple[Release, str], tuple[int, float]] = field(default_factory=dict)  # last ballot and its time
+    _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
 
     def __post_init__(self) -> None:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
@@ -221,12 +222,10 @@ class Settlement:
 
     def _welcome(self, sender: str, message: Prepare, release: Release, *, now: float) -> bool:
         """Return whether to answer a request now: once the release is in doubt here too, and not too often."""
-        number = message.ballot.number
-        last, since = self._requests.get((release, sender), (number, -math.inf))
-        if number != last and now < since + self.pause / 2:
+        if now < self._requests.get((release, sender), -math.inf) + self.pause / 2:
             return False
-        self._requests[release, sender] = number, (since if number == last and since > -math.inf else now)
-        if release in self._doubted or self._agreements[release].record.decided is not None:
+        self._requests[release, sender] = now
+        if release in self._doubted | self._free or self._agreements[release].record.decided is not None:
             return True
         self._early.setdefault(release, {})[sender] = Received(sender, message)
         return False
@@ -238,6 +237,11 @@ class Settlement:
             self._doubted.add(release)
             effects += self._do(release, Doubt(), *self._early.pop(release, {}).values(), now=now)
         return effects
+
+    def answers(self, release: Release, *, now: float) -> list[Effect]:
+        """Answer requests on a release from now on, because this peer does not wait for the release itself."""
+        self._free.add(release)
+        return self._do(release, *self._early.pop(release, {}).values(), now=now)
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record of a release is durable."""

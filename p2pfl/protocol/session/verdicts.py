@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from p2pfl.errors import DecodeError
 from p2pfl.identity import verify
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
-from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Proposal, Release, Vote
+from p2pfl.protocol.agreement.messages import (
+    DROPPED,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
+)
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
 from p2pfl.protocol.incoming.equivocation import Proof
@@ -52,6 +62,7 @@ class Verdicts:
     _wake: float = math.inf
     _asked: Decide | None = None
     _needed: tuple[Release, ...] = ()
+    _decided: int = -1  # latest round that this peer has begun to decide
     _since: float = 0.0
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
     _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
@@ -98,7 +109,7 @@ class Verdicts:
         """Begin to wait for the verdicts of a round."""
         shared = self.shared
         self._begin(asked.round)
-        self._asked, self._since = asked, shared.now
+        self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._masked[asked.round] = frozenset(asked.masked)
         held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
@@ -111,6 +122,8 @@ class Verdicts:
                 doubted.add(release.peer)
         for peer in sorted(doubted):
             self._do(settlement.doubts(peer, now=shared.now))
+        for release in filter(self._idle, settlement.admitted):
+            self._do(settlement.answers(release, now=shared.now))
         self._write()
 
     def disclose(self, asked: Disclose) -> None:
@@ -158,8 +171,17 @@ class Verdicts:
             release = release_of(each)
             if self._welcome(release):
                 self._check(each)
+                if isinstance(each, Prepare) and self._idle(release):
+                    self._do(self._rounds[release.round].answers(release, now=self.shared.now))
                 self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
         self._write()
+
+    def _idle(self, release: Release) -> bool:
+        """Return whether this peer does not wait for a release: it has no part in the round, or decides without it."""
+        first = self.shared.first
+        if first is None or release.round < first or release.round < self._decided:
+            return True
+        return release.round == self._decided and release not in self._needed
 
     def _receive_halves(self, sender: str, message: Halves) -> None:
         around = {*self.shared.edges.topology.union.neighbours(sender)}

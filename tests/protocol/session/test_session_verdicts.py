@@ -195,6 +195,38 @@ def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_
     assert knows.membership.excluded == excluded
 
 
+def answers(made, peer="eve", *, incarnation=7, round=0):
+    """What a session sends after bob has requested a promise on a release of a peer."""
+    effects = made.handle(arrived("bob", Prepare(peer, incarnation, round, 1)), now=0.0)
+    while made.shared.stores:
+        effects += made.handle(Stored(), now=0.0)
+    return [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_takes_part_in_a_round_promises_nothing_before_it_has_waited_for_the_models_itself():
+    ada = met("ada", keeps=True)
+    assert answers(ada) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
+    assert answers(met("ada", keeps=True, first=1)) == [Promise]
+
+
+def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it():
+    """It has met another incarnation of the owner than they have."""
+    ada = met("ada", keeps=True)
+    ada.handle(announced("eve", life=8), now=0.0)
+    assert answers(ada, incarnation=8) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
 def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again():
     three = Triangle("eve")
     three.release("ada", "bob")
