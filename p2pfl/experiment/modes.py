@@ -33,7 +33,7 @@ LEFT = {
     ),
     "stop": "if the model of a peer is missing for good, the others end",
 }
-"""What follows from ``privacy.departures``."""
+"""Consequences of ``privacy.departures``."""
 
 
 class Mode(Protocol):
