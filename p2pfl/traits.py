@@ -1,4 +1,4 @@
-"""What algorithms, codecs, privacy modes, robust rules and learners declare about themselves.
+"""Traits: declarations of algorithms, codecs, privacy modes, robust rules and learners about themselves.
 
 Each class has a class attribute ``traits``. :mod:`p2pfl.experiment.rules` reads nothing else, so a class of your own
 that declares its traits is validated like a built-in one. A trait that permits something is false by default; a trait
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """What an algorithm needs and offers.
+    """Requirements and offers of an algorithm.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ UNDECLARED = Traits(nonlinear="declares no traits", weighs_neighbours=True)
 
 @dataclass(frozen=True, kw_only=True)
 class CodecTraits:
-    """What a codec needs and offers.
+    """Requirements and offers of a codec.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ class CodecTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleTraits:
-    """What a robust rule needs and offers.
+    """Requirements and offers of a robust rule.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class RuleTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class ModeTraits:
-    """What a privacy mode does to what leaves a peer.
+    """Effects of a privacy mode on what leaves a peer.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ class ModeTraits:
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerTraits:
-    """What a learner offers; one that declares nothing is asked for no more than ``fit``.
+    """Offers of a learner; one that declares nothing is asked for no more than ``fit``.
 
     Parameters
     ----------

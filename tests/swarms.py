@@ -10,6 +10,7 @@ from p2pfl.identity import FIRST, Source
 from p2pfl.peer import Notice, Peer
 from p2pfl.report import Record
 from p2pfl.transport import Transport
+from p2pfl.virtual.clock import VirtualLoop
 
 DEADLINE = 60.0
 """Seconds in which any swarm of a test must have ended."""
@@ -26,6 +27,12 @@ SMALL = {
     "transport": {"patience": 20.0, "gather": 30.0},
 }
 """An experiment that takes a moment, in double precision."""
+
+
+def timeless(coroutine):
+    """Run peers in virtual time, in which a busy machine makes no peer late; return their result."""
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        return runner.run(coroutine)
 
 
 @dataclass

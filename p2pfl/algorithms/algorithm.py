@@ -103,7 +103,7 @@ class AsyncLearner(Protocol):
 
 
 class Algorithm(Protocol):
-    """How peers learn from each other, written once for one model on a device and for all models of a simulation.
+    """Algorithm by which peers learn from each other, written once for one model on a device and all of a simulation.
 
     A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.traits.Traits`); without it,
     :data:`p2pfl.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and

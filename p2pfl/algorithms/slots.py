@@ -15,7 +15,7 @@ def width(topology: Topology) -> int:
 
 
 def slots(
-    topology: Topology, peers: tuple[str, ...], heard: ReceivedModels
+    topology: Topology, peers: tuple[str, ...], received: ReceivedModels
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Assign the received models to places.
 
@@ -25,14 +25,14 @@ def slots(
         Topology; a receiver has a place for each peer from which it receives, in peer order.
     peers
         Names of the R receivers.
-    heard
+    received
         Received models.
 
     Returns
     -------
     listener, sender, slot, back
         ``[E]`` each on the device of the models, without the peers' own ones: indices into the R receivers and into
-        ``heard.rows``; the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way
+        ``received.rows``; the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way
         edge).
 
     Examples
@@ -45,13 +45,13 @@ def slots(
     """
     place = {
         peer: {sender: number for number, sender in enumerate(topology.senders(peer))}
-        for peer in {*peers, *heard.peers}
+        for peer in {*peers, *received.peers}
     }
     edges = []
-    for listener, sender in zip(heard.listener.tolist(), heard.sender.tolist(), strict=True):
-        me, other = peers[listener], heard.peers[sender]
+    for listener, sender in zip(received.listener.tolist(), received.sender.tolist(), strict=True):
+        me, other = peers[listener], received.peers[sender]
         if me != other:
             edges.append((listener, sender, place[me][other], place[other].get(me, -1)))
-    numbers = placed(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), heard.rows.device)  # [E, 4]
+    numbers = placed(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back

@@ -1,4 +1,4 @@
-"""What follows from sums over all peers: statistics of their features, and the score of one model on all their data."""
+"""Results of sums over all peers: statistics of their features, and the score of one model on all their data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @dataclass(frozen=True)
 class Statistics:
-    r"""What the training data of all peers look like together; the rows are equal.
+    r"""Statistics of the training data of all peers; the rows are equal.
 
     Attributes
     ----------

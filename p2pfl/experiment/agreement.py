@@ -1,4 +1,4 @@
-"""What all peers of an experiment agree on before the first round and after the last one."""
+"""Agreement of all peers of an experiment before the first round and after the last one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NOTHING = torch.zeros(1, 0, dtype=torch.int64)
 
 @dataclass(frozen=True)
 class Agreement:
-    """How the peers of an experiment agree, by totals.
+    """Agreement of the peers of an experiment, by totals.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class Agreement:
 
     @property
     def scored(self) -> bool:
-        """Whether exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
+        """True if exact scores may be added up: no guarantee covers them, and noise alone does not hide them."""
         it = Composition.of(self.plan.experiment)
         hidden = it.claims or (it.mode.hides and not it.mode.masks and not it.mode.sums)
         return learner_traits(self.plan.learner).any_data and not hidden

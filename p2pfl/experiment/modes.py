@@ -37,7 +37,7 @@ LEFT = {
     ),
     "stop": "if the model of a peer is missing for good, the others end",
 }
-"""What follows from ``privacy.departures``; "bare" from "go_on" without private noise."""
+"""Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
 
 
 class Mode(Protocol):

@@ -87,7 +87,7 @@ class Protection:
 
     @property
     def claimed(self) -> bool:
-        """Whether the run claims differential privacy, which needs private noise and a clip."""
+        """True if the run claims differential privacy, which needs private noise and a clip."""
         return self.settings.noise > 0 and not math.isinf(self.settings.clip)
 
     @property

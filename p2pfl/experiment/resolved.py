@@ -172,7 +172,7 @@ class Plan:
 
     @property
     def asynchronous(self) -> bool:
-        """Whether peers run cycles of their own and do not wait for others."""
+        """True if peers run cycles of their own and do not wait for others."""
         return declared(self.algorithm).asynchronous
 
     @property
@@ -182,12 +182,12 @@ class Plan:
 
     @property
     def decided(self) -> bool:
-        """Whether live peers decide which releases of a round count."""
+        """True if live peers decide which releases of a round count."""
         return self.masked and self.protection.wanted.departures != "unsettled"
 
     @property
     def masked(self) -> bool:
-        """Whether pairwise masks are on."""
+        """True if pairwise masks are on."""
         return self.protection.settings.mask > 0
 
     @cached_property

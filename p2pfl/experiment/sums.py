@@ -113,7 +113,7 @@ def masses(algorithm: Algorithm, learner: Learner, peers: Sequence[str]) -> tupl
 
 
 def least(weights: Weights, *, colluders: int) -> Ints:
-    """How many senders each receiver must have heard to be given their sum, ``[N]``."""
+    """Minimum number of senders whose terms each receiver needs to get their sum, ``[N]``."""
     return np.array([fewest(count, colluders=colluders) for count in senders(weights).tolist()])
 
 

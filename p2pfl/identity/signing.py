@@ -16,6 +16,7 @@ import hashlib
 import os
 import re
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -179,10 +180,22 @@ def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> b
     if not usable(public) or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, framed)
+        _key(public).verify(signature, framed)
     except (InvalidSignature, ValueError):
         return False
     return True
+
+
+@lru_cache(maxsize=4096)
+def _key(public: bytes) -> Ed25519PublicKey:
+    """Return a public key, which peers verify with again in every gossip step.
+
+    Raises
+    ------
+    ValueError
+        The bytes are no public key.
+    """
+    return Ed25519PublicKey.from_public_bytes(public)
 
 
 def usable(public: bytes) -> bool:

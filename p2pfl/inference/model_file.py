@@ -52,7 +52,7 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """What becomes the input of the model."""
+    """Columns and scaling of the input of the model."""
 
     raw: str
     shape: tuple[Size, ...]
@@ -63,7 +63,7 @@ class Inputs(msgspec.Struct, frozen=True):
 
 
 class Outputs(msgspec.Struct, frozen=True):
-    """What the outputs of the model mean."""
+    """Meaning of the outputs of the model."""
 
     classes: Size | None
     class_names: tuple[str | int | float, ...] | None

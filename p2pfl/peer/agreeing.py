@@ -1,4 +1,4 @@
-"""What one live peer agrees on with all others before the first round and after the last."""
+"""Agreement of one live peer with all others before the first round and after the last."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Agreeing:
 
     @property
     def opening(self) -> int:
-        """How many totals come before the first round; 0 where nothing is agreed on then."""
+        """Number of totals before the first round; 0 if nothing is agreed on then."""
         return self.agreement.opening
 
     async def open(self, net: LiveNeighbourhood, *, first: int, earlier: Statistics | None) -> tuple[Plan, Statistics]:

@@ -193,19 +193,19 @@ class Peer:
 
     @property
     def session(self) -> Session:
-        """What decides; there is one inside ``async with``."""
+        """Session that makes the decisions; available inside ``async with``."""
         return self.connection.session
 
     @property
     def hiding(self) -> Hiding:
-        """What hides its rows; there is one inside ``async with``."""
+        """Protection of its models; available inside ``async with``."""
         if self._hiding is None:
             raise RunError('this peer has not joined; use it inside of "async with"')
         return self._hiding
 
     @property
     def progress(self) -> Progress:
-        """What it is doing right now, and whom it waits for."""
+        """Current activity of the peer, and the neighbours for which it waits."""
         waiting, connected = list[str](), True
         connection = self._connection
         if connection is not None and connection.channel.lost:
@@ -219,7 +219,7 @@ class Peer:
 
     @property
     def stopped(self) -> BudgetStop | None:
-        """How the privacy budget stopped it early; ``None`` if it did not."""
+        """Stop of the peer by its privacy budget; ``None`` if there was none."""
         return self.meter.stopped(self._done)
 
     async def __aenter__(self) -> Self:

@@ -76,7 +76,7 @@ def fewest(senders: int, *, colluders: int) -> int:
 
 
 class Slot(NamedTuple):
-    """Which sum: no key serves two of them."""
+    """Slot of a sum; no key serves two of them."""
 
     receiver: str
     round: int
@@ -85,7 +85,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class Sum:
-    """What everybody who takes part in a sum knows of it beforehand.
+    """Facts about a sum that all participants know in advance.
 
     Parameters
     ----------
@@ -129,7 +129,7 @@ class Sum:
 
     @property
     def fewest(self) -> int:
-        """How many terms the receiver must have to be given the sum."""
+        """Minimum number of terms that the receiver needs to get the sum."""
         return fewest(len(self.senders), colluders=self.colluders)
 
     @property
@@ -150,7 +150,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Roll:
-    """Whose shares the receiver has, sorted: what it may not tell differently to two senders."""
+    """Participant set: senders whose shares the receiver has, sorted; all senders must get the same one."""
 
     slot: Slot
     here: tuple[str, ...]
@@ -167,7 +167,7 @@ class Consent:
 
 @dataclass(frozen=True)
 class Keys:
-    """What unmasks a share: the sender's own key, and for each missing sender that of the pair's mask."""
+    """Keys that unmask a share: the sender's own, and for each missing sender that of the pair's mask."""
 
     slot: Slot
     sender: str
@@ -203,7 +203,7 @@ class Sender:
         self.sum = sum
         self.peer = peer
         self.missing = False
-        """Whether the receiver said that it has no share of this peer: then nothing leaves any more."""
+        """True if the receiver said that it has no share of this peer: then nothing leaves any more."""
         self._secrets = secrets
         slot = sum.slot
         purpose = f"selfmask {slot.receiver} {slot.step}"
@@ -332,7 +332,7 @@ class Receiver:
     def __init__(self, sum: Sum) -> None:
         self.sum = sum
         self.roll: Roll | None = None
-        """Who is in the sum, once that is decided."""
+        """Senders in the sum, once that is decided."""
         self._values = zeros(sum.size, sum.width)  # [P]
         self._here: set[str] = set()
         self._consents: dict[str, Consent] = {}
@@ -341,7 +341,7 @@ class Receiver:
 
     @property
     def complete(self) -> bool:
-        """Whether there is nobody left to wait for."""
+        """True if there is nobody left to wait for."""
         return self._here == {*self.sum.senders}
 
     def take(self, share: Share) -> bool:

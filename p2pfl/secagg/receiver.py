@@ -49,13 +49,13 @@ class Getting:
         self.masses: dict[str, float] = {}
         """Of the rows that have come, if they have any."""
         self.here: set[str] = set()
-        """Whose terms have come."""
+        """Senders whose terms have arrived."""
         self.unlocked: set[str] = set()
-        """Who has opened its own."""
+        """Senders that have unmasked their own terms."""
         self.consents: dict[str, bytes] = {}
         """Signatures to the roll."""
         self.call: RollCall | None = None
-        """Who is in the sum, once that is decided."""
+        """Senders in the sum, once that is decided."""
         self._ended: set[str] = set()  # whose terms have come, of incarnations that ended before they sent the keys
         self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
@@ -74,7 +74,7 @@ class Getting:
 
     @property
     def called(self) -> tuple[str, ...]:
-        """Who is on the roll."""
+        """Senders in the participant set."""
         return () if self.call is None else self.call.here
 
     def open(self, gossip_step: GossipStep, *, weighted: bool) -> None:
@@ -92,7 +92,7 @@ class Getting:
                 self._add(self._receiver, sender, each)
 
     def passed(self, sender: str) -> bool:
-        """Whether a sender has begun a later term already, so that the present one will not come."""
+        """Return whether a sender has begun a later term already, so that the present one will not come."""
         coming = self._coming.get(sender)
         return coming is not None and coming.gossip_step > self._gossip_step
 

@@ -76,11 +76,11 @@ class Giving:
         self.secrets, self._keys = secrets, self.seal.keys
 
     def over(self, receiver: str, gossip_step: GossipStep) -> bool:
-        """Whether a receiver has closed its sum of a gossip step, or a later one."""
+        """Return whether a receiver has closed its sum of a gossip step, or a later one."""
         return self._closed.get(receiver, (-1, 0)) >= gossip_step
 
     def ready(self, receiver: str) -> bool:
-        """Whether a receiver has closed the last sum that it was given a term for."""
+        """Return whether a receiver has closed the last sum that it was given a term for."""
         return all(self.over(receiver, gossip_step) for gossip_step in self._given.get(receiver, ()))
 
     @property
@@ -95,7 +95,7 @@ class Giving:
             given[max(given)].open = False
 
     def acquainted(self, slot: Slot) -> bool:
-        """Whether there is a secret with the receiver and all whose terms are added to ours: not all need have come."""
+        """Return whether this peer shares secrets with the receiver and all of its other senders."""
         known = self.sums(slot)
         others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
@@ -131,7 +131,7 @@ class Giving:
         )
 
     def whole(self, receiver: str, call: RollCall) -> bool:
-        """Whether everybody is on a roll whom one has given a term to be added to."""
+        """Return whether everybody is on a roll whom one has given a term to be added to."""
         known = self.sums(Slot(receiver, call.round, call.step))
         return known is not None and {*call.here} == {*known.senders}
 

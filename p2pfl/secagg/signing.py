@@ -1,4 +1,4 @@
-"""What is signed of a sum over a neighbourhood, and what is known of all sums."""
+"""Signatures of a sum over a neighbourhood, and the facts about all sums."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from p2pfl.secagg.protocol import Slot, Sum
 GossipStep = tuple[int, int]
 
 Sums = Callable[[Slot], Sum | None]
-"""What is known of a sum; ``None`` where nothing is added up for that receiver then."""
+"""Function that returns the facts about a sum; ``None`` if nothing is added up for that receiver."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a run depends on, as a digest: the resolved experiment, the files and code that it names, the release."""
+"""Digest of everything a run depends on: the resolved experiment, the files and code that it names, the release."""
 
 from __future__ import annotations
 

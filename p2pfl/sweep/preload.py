@@ -1,4 +1,4 @@
-"""What the fork server imports once for all processes of a sweep."""
+"""Modules that the fork server imports once for all processes of a sweep."""
 
 import p2pfl.simulation
 

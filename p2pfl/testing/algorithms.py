@@ -1,4 +1,4 @@
-"""What every algorithm promises, as checks that any implementation can run."""
+"""Contract of algorithms, as checks that any implementation can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every learner promises, as checks that any implementation can run."""
+"""Contract of learners, as checks that any implementation can run."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class Played:
 
     @property
     def answers(self) -> list[Released]:
-        """What releases and totals returned, in order: all that becomes public."""
+        """Results of releases and totals, in order: all that becomes public."""
         return [call.released for call in self.calls if call.kind in {"release", "total"}]
 
 

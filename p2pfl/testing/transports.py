@@ -1,4 +1,4 @@
-"""What every transport promises, as checks that any implementation can run.
+"""Contract of transports, as checks that any implementation can run.
 
 The promises are those of MQTT at QoS 1 with a clean session, see :mod:`p2pfl.transport.channel`.
 """

@@ -201,6 +201,7 @@ class Broker(Generic[L]):
         # Plain topics are looked up, wildcards are tried one by one; the inner dictionaries serve as ordered sets.
         self._plain: dict[str, dict[L, None]] = {}
         self._wild: dict[str, dict[L, None]] = {}
+        self._literal: dict[str, str] = {}  # levels of a pattern before its first wildcard
 
     def publish(self, topic: str, data: bytes, *, retain: bool) -> None:
         """Deliver a message to all subscribers."""
@@ -210,7 +211,7 @@ class Broker(Generic[L]):
             self.retained.pop(topic, None)
         listeners = dict(self._plain.get(topic, {}))
         for pattern, channels in self._wild.items():
-            if matches(pattern, topic):
+            if topic.startswith(self._literal[pattern]) and matches(pattern, topic):
                 listeners |= channels  # each receives it once, however many of its filters match
         for channel in listeners:
             self._deliver(channel, Message(topic, data, retained=False))
@@ -218,6 +219,8 @@ class Broker(Generic[L]):
     def subscribe(self, channel: L, pattern: str) -> None:
         """Record a subscription, and deliver the retained messages that it matches."""
         table = self._wild if "+" in pattern or "#" in pattern else self._plain
+        if table is self._wild:
+            self._literal[pattern] = pattern.partition("+")[0].partition("#")[0].rstrip("/")
         table.setdefault(pattern, {})[channel] = None
         for topic, data in self.retained.items():
             if matches(pattern, topic):
@@ -230,6 +233,7 @@ class Broker(Generic[L]):
                 table[pattern].pop(channel, None)
                 if not table[pattern]:
                     del table[pattern]
+                    self._literal.pop(pattern, None)
 
     def remove(self, channel: L) -> None:
         """Remove a channel."""

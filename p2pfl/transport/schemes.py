@@ -20,7 +20,7 @@ GROUP = "p2pfl.transports"
 
 @dataclass(frozen=True, kw_only=True)
 class Access:
-    """What a transport may use to reach a broker.
+    """Settings that a transport may use to reach a broker.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _memory(url: str, access: Access) -> Transport:
 
 
 SCHEMES: dict[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, "ws": _mqtt, "wss": _mqtt, "memory": _memory}
-"""What opens the URLs of each scheme; :func:`register` adds to it."""
+"""Functions that open the URLs of each scheme; :func:`register` adds to them."""
 
 
 def register(scheme: str, opener: Opener) -> None:

@@ -48,6 +48,7 @@ def test_without_noise_the_optimisation_finds_the_sample():
     assert each.recognised
 
 
+@pytest.mark.slow
 def test_masks_hide_the_sample_from_the_broker_and_not_from_all_others_together():
     found = quality(inverted(Settings(mask=1.0), iterations=20))
     assert not found["broker", "analytic"].recognised

@@ -49,6 +49,7 @@ def test_what_was_learned_by_heart_is_told_by_loss_and_better_by_shadows(by_hear
     assert areas(by_heart)[OPEN] > areas(by_heart, "loss")[OPEN]
 
 
+@pytest.mark.slow
 def test_what_nothing_hides_the_broker_sees_as_it_is(by_heart):
     assert areas(by_heart)["broker"] == pytest.approx(areas(by_heart)[OPEN], abs=1e-9)
     assert not any(each.broken for each in by_heart)

@@ -36,6 +36,7 @@ def test_the_page_needs_nothing_but_itself(found):
         assert text.count(f"<{tag}") == text.count(f"</{tag}>")
 
 
+@pytest.mark.slow
 def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_with_it(found):
     assert [lesson.observer for lesson in lessons(found)] == [
         "any observer of unprotected updates",

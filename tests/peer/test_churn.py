@@ -28,18 +28,11 @@ from p2pfl.report.notices.damage import MasksUnsettled, SettlementIncomplete
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
-from p2pfl.virtual.clock import VirtualLoop
-from swarms import SMALL, live
+from swarms import SMALL, live, timeless
 
 LOSSY = ["rounds=1", "gossip.steps=6", "transport.patience=0.4", "topology.kind=ring", "topology.peers=4"]
 ROUNDING = 1e-12
 MASKS = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1"]
-
-
-def timeless(coroutine):
-    """Run peers in virtual time, in which a busy machine makes nobody late."""
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        return runner.run(coroutine)
 
 
 def deaf(alive, *, listener, sender, until):

@@ -14,7 +14,7 @@ from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.transport import MemoryTransport
-from swarms import SMALL, live
+from swarms import SMALL, live, timeless
 
 
 async def killed(peer, *, when):
@@ -51,7 +51,7 @@ async def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_o
     assert torch.isfinite(ended.state.rows).all()
 
 
-async def test_an_outage_longer_than_patience_is_survived():
+def test_an_outage_longer_than_patience_is_survived():
     changes = ["topology.kind=path", "topology.peers=2", "rounds=20", "gossip.steps=1", "transport.patience=1.2"]
     experiment = read(SMALL, changes=changes)
     counts = {"chunks": 0}
@@ -64,7 +64,7 @@ async def test_an_outage_longer_than_patience_is_survived():
             counts["since"] = counts.get("since", 0) + 1
         return 0 < counts.get("since", 0) < 15 and "/state" not in message.topic
 
-    ended = await asyncio.wait_for(live(experiment, MemoryTransport(lose=deaf)), 40)
+    ended = timeless(live(experiment, MemoryTransport(lose=deaf)))
     for end in ended.values():
         assert any(record.missed for record in end.records)
         assert end.records[-1].heard == 1
@@ -88,10 +88,10 @@ async def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(wor
     assert {end.records[-1].round for end in ended.values()} == {19}
 
 
-async def test_grid_rows_wider_than_the_models_numbers_arrive():
+def test_grid_rows_wider_than_the_models_numbers_arrive():
     changes = ["topology.kind=path", "topology.peers=2", "learning.dtype=float32", "rounds=1"]
     changes += ["privacy.mode=independent", "privacy.noise=0.01", "privacy.bits=38"]
-    ended = await asyncio.wait_for(live(read(SMALL, changes=changes), MemoryTransport()), 20)
+    ended = timeless(live(read(SMALL, changes=changes), MemoryTransport()))
     assert not any(end.records[-1].missed or end.peer.session.shared.refused for end in ended.values())
 
 
@@ -114,30 +114,30 @@ async def test_a_mass_that_no_peer_can_have_is_not_mixed():
     assert [record.missed for record in ended.records] == [["peer2"]] * experiment.rounds
 
 
-async def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
+def test_under_masks_who_vanishes_before_statistics_are_agreed_on_ends_the_run_with_a_sentence():
     changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     masks = ["privacy.mode=pairwise", "privacy.partners=1"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
     with pytest.raises(ExceptionGroup) as caught:
-        await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
+        timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     said = [str(error) for error in caught.value.exceptions]
     assert any(each.startswith("data.scale: a total over all peers did not complete") for each in said), said
     assert any("peer2 did not answer; start the peers that are missing" in each for each in said), said
 
 
-async def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
+def test_without_masks_the_majority_agrees_on_statistics_of_its_own_data():
     changes = ["data.scale=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes])
-    ended = await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
+    ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     samples = sum(len(end.peer.plan.federation.train[name]) for name, end in ended.items())
     assert {int(end.peer.statistics.samples[0]) for end in ended.values()} == {samples}
 
 
 @pytest.mark.parametrize("masks", [[], ["privacy.mode=pairwise", "privacy.partners=1"]], ids=["bare", "masks"])
-async def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
+def test_without_somebody_the_majority_agrees_on_one_model_and_on_its_score_where_no_masks_forbid_it(masks):
     changes = ["learning.consensus=true", "transport.quorum=0.3", "transport.gather=1.0", "transport.patience=2.0"]
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *changes, *masks])
-    ended = await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
+    ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     one, other = ended.values()
     assert (one.peer.common is None) == bool(masks)  # a total under masks needs all peers
     assert one.peer.common == other.peer.common

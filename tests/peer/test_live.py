@@ -14,7 +14,7 @@ from p2pfl.peer import Peer
 from p2pfl.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
-from swarms import SMALL, live
+from swarms import SMALL, live, timeless
 
 QUICK = ["transport.patience=0.3", "transport.gather=0.3"]
 
@@ -105,17 +105,17 @@ async def test_a_namesake_in_another_swarm_is_nobodys_business():
     await asyncio.gather(live(one, transport), live(other, transport))
 
 
-async def test_neighbours_that_do_not_come_are_named():
+def test_neighbours_that_do_not_come_are_named():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", *QUICK])
     with pytest.raises(BaseExceptionGroup) as caught:
-        await live(experiment, MemoryTransport(), names=["peer1"])
+        timeless(live(experiment, MemoryTransport(), names=["peer1"]))
     assert "peer0, peer2 did not come" in str(caught.value.exceptions[0])
 
 
-async def test_a_quorum_is_enough_to_start():
+def test_a_quorum_is_enough_to_start():
     changes = ["topology.kind=path", "topology.peers=3", "transport.quorum=0.5", *QUICK]
     experiment = read(SMALL, changes=changes)
-    ended = await live(experiment, MemoryTransport(), names=["peer0", "peer1"])
+    ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     assert ended["peer1"].records[0].missed == ["peer2"] * 3
     assert ended["peer1"].records[0].heard == 3
 
@@ -170,10 +170,10 @@ async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
         assert ended.records[-1].missed
 
 
-async def test_masks_are_drawn_only_with_those_who_are_there():
+def test_masks_are_drawn_only_with_those_who_are_there():
     changes = ["topology.kind=complete", "topology.peers=4", "transport.quorum=0.5", *QUICK]
     changes += ["privacy.mode=pairwise", "privacy.mask=100.0", "gossip.steps=20", "rounds=1"]
-    ended = await live(read(SMALL, changes=changes), MemoryTransport(), names=["peer0", "peer1", "peer2"])
+    ended = timeless(live(read(SMALL, changes=changes), MemoryTransport(), names=["peer0", "peer1", "peer2"]))
     rows = torch.cat([end.state.rows for end in ended.values()])
     assert rows.abs().max() < 10  # masks of deviation 100 have cancelled
 

@@ -32,7 +32,7 @@ from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
-from swarms import SMALL, Ended
+from swarms import SMALL, Ended, timeless
 
 pytestmark = pytest.mark.slow
 
@@ -113,8 +113,8 @@ CASES = {
 
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
-async def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
-    assert_same_bits(await run(changes), simulated(changes))
+def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
+    assert_same_bits(timeless(run(changes)), simulated(changes))
 
 
 def test_the_cases_use_both_rings():
@@ -130,9 +130,9 @@ async def test_live_peers_over_a_real_broker_end_in_the_rows_of_the_simulation_t
     assert_same_bits(ended, simulated(changes))
 
 
-async def test_what_is_charged_where_nothing_is_lost_is_what_the_simulation_charges():
+def test_what_is_charged_where_nothing_is_lost_is_what_the_simulation_charges():
     changes = CASES["FedAvg, noise and clip"]
-    spent = {record.privacy_spent for end in (await run(changes)).values() for record in end.records[-1:]}
+    spent = {record.privacy_spent for end in timeless(run(changes)).values() for record in end.records[-1:]}
     found = resolved(changes).protection
     assert spent == {found.spent({found.cost: 3})}
     assert found.cost.mu < found.local.mu

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import p2pfl
@@ -35,15 +36,33 @@ def test_the_documented_algorithm_keeps_the_contract():
     check_algorithm(kind(p2pfl.Averaging()))
 
 
-def test_the_documented_privacy_mode_rounds_what_leaves():
+def test_the_documented_algorithm_with_state_for_each_edge_keeps_the_contract():
+    check_algorithm(example("add-an-algorithm.md", "class Smoothed")["Smoothed"]())
+
+
+RING = p2pfl.topology.ring(4)
+
+
+@pytest.fixture
+def learner():
+    data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in RING.peers}
+    return p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+
+
+def test_the_documented_privacy_mode_takes_totals_as_they_are(learner):
+    mode = example("compose.md", "class Rounded(")["Rounded"](noise=0.01)
+    together = {"learning": {"consensus": True}}  # one model in the end, by a total
+    run = p2pfl.simulate(p2pfl.FedAvg(), learner, RING, rounds=2, privacy=mode, settings=together, baselines=False)
+    first, *others = run.models.values()
+    assert all(torch.equal(first[name], each[name]) for each in others for name in first)
+
+
+def test_the_documented_privacy_mode_rounds_what_leaves(learner):
     mode = example("compose.md", "class Rounded(")["Rounded"]
-    ring = p2pfl.topology.ring(4)
-    data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in ring.peers}
-    learner = p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
     plain, rounded = (
-        p2pfl.simulate(p2pfl.FedAvg(), learner, ring, rounds=2, privacy=privacy, baselines=False)
+        p2pfl.simulate(p2pfl.FedAvg(), learner, RING, rounds=2, privacy=privacy, baselines=False)
         for privacy in (None, mode(noise=0.01))
     )
-    gaps = [(plain.models[p][n] - rounded.models[p][n]).abs().max() for p in ring.peers for n in plain.models[p]]
+    gaps = [(plain.models[p][n] - rounded.models[p][n]).abs().max() for p in RING.peers for n in plain.models[p]]
     assert 0 < max(gaps) < 0.05
     assert "rounded to 0.01" in rounded.summary["privacy"]["statement"]

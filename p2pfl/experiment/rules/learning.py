@@ -119,7 +119,7 @@ LEARNING = (
         remedy="leave it out",
     ),
 )
-"""How peers train."""
+"""Rules of training."""
 
 COMPRESSED = (
     *each(

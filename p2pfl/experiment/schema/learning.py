@@ -10,7 +10,7 @@ from p2pfl.experiment.schema.values import NotNegative, Number, Positive, Refere
 
 
 class Data(Section, frozen=True):
-    """What peers learn from, and which peer holds which samples.
+    """Data of the peers, and their split across peers.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Data(Section, frozen=True):
 
     @property
     def owned(self) -> bool:
-        """Whether peers own their data, so that nothing is split and nobody knows the data of others."""
+        """True if peers own their data, so that nothing is split and nobody knows the data of others."""
         return ":" in self.name or self.name in {"synthetic", "table"}
 
 
@@ -81,7 +81,7 @@ class Model(Section, frozen=True):
 
 
 class Learning(Section, frozen=True):
-    """How peers train.
+    """Training of the peers.
 
     Attributes
     ----------
@@ -168,7 +168,7 @@ class Learning(Section, frozen=True):
 
 
 class Compression(Section, frozen=True):
-    """How models are made smaller; later messages make up for what compression lost.
+    """Compression of models; later messages make up for what compression lost.
 
     Attributes
     ----------

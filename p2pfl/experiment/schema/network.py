@@ -10,7 +10,7 @@ from p2pfl.experiment.schema.values import Endless, Number, Reference, Section, 
 
 
 class Topology(Section, frozen=True):
-    """Which peers exchange models.
+    """Topology: which peers send models to each other.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Topology(Section, frozen=True):
 
 
 class Gossip(Section, frozen=True):
-    """How peers average.
+    """Averaging with the neighbours.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class Gossip(Section, frozen=True):
 
 
 class Trust(Section, frozen=True):
-    """Which key belongs to which peer.
+    """Trust: which key belongs to which peer.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class Trust(Section, frozen=True):
 
 
 class Transport(Section, frozen=True):
-    """How live peers communicate.
+    """Communication of live peers.
 
     Attributes
     ----------

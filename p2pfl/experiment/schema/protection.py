@@ -11,7 +11,7 @@ from p2pfl.experiment.schema.values import Endless, File, NotNegative, Number, P
 
 
 class Privacy(Section, frozen=True):
-    """What hides a peer's update.
+    """Protection of a peer's update.
 
     Attributes
     ----------
@@ -82,7 +82,7 @@ class Privacy(Section, frozen=True):
 
 
 class Robustness(Section, frozen=True):
-    """What replaces the average where peers may be Byzantine.
+    """Robust rule in place of the average, if peers may be Byzantine.
 
     Attributes
     ----------

@@ -18,7 +18,7 @@ SECOND = 10**9
 """Nanoseconds, in which starts are numbered."""
 
 AHEAD = 80 * 365 * 24 * 3600 * SECOND
-"""How far above the clock an announcement counts, in nanoseconds.
+"""Maximum lead of an announcement over the clock, in nanoseconds.
 
 A clock that starts in 1970 is behind by less, and 2^63, which no number may reach, is further away.
 """

@@ -1,4 +1,4 @@
-"""What people should know of the neighbours that a peer meets."""
+"""Notices about the neighbours that a peer meets."""
 
 from __future__ import annotations
 

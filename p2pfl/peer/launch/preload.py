@@ -1,4 +1,4 @@
-"""What the fork server loads once, so that a peer's process starts at once and shares its memory.
+"""Modules that the fork server loads once, so that a peer's process starts at once and shares its memory.
 
 The first optimiser makes torch import its compiler, which takes seconds; here it takes them once.
 Nothing here may start a thread: what is forked has only one.

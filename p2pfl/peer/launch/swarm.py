@@ -272,7 +272,7 @@ async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, no
 
 
 def _end(process: ForkServerProcess) -> str:
-    """How a process ended, empty if as it should."""
+    """Return the reason why a process failed; empty if it did not."""
     process.join(SILENCE)
     status = process.exitcode
     if status == 0:

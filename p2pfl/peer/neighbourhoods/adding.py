@@ -1,4 +1,4 @@
-"""What one peer does with the words of sums that come: its terms, its sums, and what lacks of them."""
+"""Part of one live peer in secure sums: messages that arrive, its terms, and its sums."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from p2pfl.errors import BudgetError, PrivacyError
+from p2pfl.errors import PrivacyError
 from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.adding import Adding
@@ -17,8 +17,7 @@ from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.protocol.session.effects import Publish
 from p2pfl.protocol.session.events import Open
-from p2pfl.protocol.session.shared import PULSE
-from p2pfl.protocol.wire.messages import ForOne
+from p2pfl.secagg.collecting import Collecting, Deadlines
 from p2pfl.secagg.in_process import grid_points, refuse_rows
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.ring import portion
@@ -121,7 +120,8 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
     async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
         connection, giving, gossip_step = self.connection, self.adding.giving, (slot.round, slot.step)
-        if not await self._until([slot.receiver], lambda peer: giving.ready(peer) or giving.over(peer, gossip_step)):
+        receiver = slot.receiver
+        if not await self._ready(receiver, lambda: giving.ready(receiver) or giving.over(receiver, gossip_step)):
             return
         async with self.adding.turn:
             if giving.over(slot.receiver, gossip_step):
@@ -132,79 +132,43 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     async def _get(self, senders: Sequence[str]) -> Ints | None:
         """Return the sum of the contributions of those that :attr:`Getting.here` names; ``None`` if it is withheld."""
-        session, getting = self.session, self.adding.getting
         if not senders:
             return None
-        begun = asyncio.get_running_loop().time()
-        session.summing = True
+        begun, connection, adding = asyncio.get_running_loop().time(), self.connection, self.adding
+        collecting = Collecting(adding.getting, tuple(senders), self._deadlines, adding.lacking, connection.clock())
+        self.session.summing = True
         try:
-            await self._until(senders, lambda peer: peer in getting.here or getting.passed(peer), each=True)
-            call = getting.close()
-            self._publish_to(senders, call)
-            if len(call.here) < len(senders):
-                self.adding.lacking()
-            if not await self._until(call.here, lambda peer: peer in getting.consents, again=lambda: call):
-                return None
-            agreed = lambda: getting.agreements  # noqa: E731
-            if not await self._until(call.here, lambda peer: peer in getting.unlocked, again=agreed):
-                return None
-            return getting.total()
-        except BudgetError:
-            return None  # the next release is refused
+            while not collecting.over:
+                for peers, message in collecting.decide(connection.clock()):
+                    for peer in sorted({*peers} & self.session.membership.present):
+                        connection.post(f"in/{peer}", message)
+                if not collecting.over:
+                    await connection.until(lambda: collecting.due(connection.clock()), by=collecting.until)
         finally:
-            session.summing = False
+            self.session.summing = False
             self.seconds_waiting += asyncio.get_running_loop().time() - begun
+        return collecting.total
 
-    def _publish_to(self, peers: Collection[str], word: ForOne) -> None:
-        for peer in sorted({*peers} & self.session.membership.present):
-            self.connection.post(f"in/{peer}", word)
+    @property
+    def _deadlines(self) -> Deadlines:
+        session = self.session
+        return Deadlines(
+            lambda: session.membership.present,
+            lambda peer, since: session.waiting.deadline(peer, since=since),
+            session.shared.patience,
+        )
 
-    async def _until(
-        self,
-        peers: Sequence[str],
-        done: Callable[[str], bool],
-        *,
-        each: bool = False,
-        again: Callable[[], ForOne | None] | None = None,
-    ) -> bool:
-        """Wait for neighbours; return whether all are done.
+    async def _ready(self, receiver: str, ready: Callable[[], bool]) -> bool:
+        """Wait until a receiver is ready for a term; return whether it is."""
+        connection, deadlines = self.connection, self._deadlines
+        since = connection.clock()
 
-        Parameters
-        ----------
-        peers, done
-            For whom and for what.
-        each
-            Whether to wait for every one as long as it is worth it; else to end with the first of whom nothing comes.
-        again
-            What is said once more every now and then to those who are not done. It is to be answered at once, so that
-            patience need not wait for anything before the answer.
-        """
-        connection = self.connection
-        start = said = connection.clock()
+        def left() -> list[float]:
+            return deadlines.open([receiver], since=since, now=connection.clock())
 
-        def hoped() -> list[float] | None:
-            """Until when to wait; ``None`` once all are done, empty once it is not worth it any more."""
-            waiting = [peer for peer in peers if not done(peer)]
-            return self._hoped(waiting, since=start, each=each, patient=again is None) if waiting else None
-
-        while until := hoped():
-            now = connection.clock()
-            if now >= said + PULSE:
-                said = now
-                if again is not None and (word := again()) is not None:
-                    self._publish_to([peer for peer in peers if not done(peer)], word)
-            await connection.until(lambda: not hoped(), by=min(*until, said + PULSE))
-        return until is None and bool(peers)
-
-    def _hoped(self, waiting: Sequence[str], *, since: float, each: bool, patient: bool) -> list[float]:
-        """Return until when neighbours are worth waiting for; empty where it is over."""
-        session, now = self.session, self.connection.clock()
-        present = [peer for peer in waiting if peer in session.membership.present]
-        times = [session.waiting.deadline(peer, since=since) for peer in present]
-        if not patient:
-            times = [min(when, since + session.shared.patience) for when in times]
-        hoped = [when for when in times if when > now]
-        return hoped if each or len(hoped) == len(waiting) else []
+        while not ready() and (times := left()):
+            await connection.until(lambda: ready() or not left(), by=times[0])
+        return ready()
 
 
 def _received(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:

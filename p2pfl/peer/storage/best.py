@@ -41,7 +41,7 @@ class Best(msgspec.Struct, frozen=True):
 
 
 class Shelf(Protocol):
-    """Where the best model lies; :class:`p2pfl.peer.storage.checkpoint.Store` is one."""
+    """Storage of the best model; :class:`p2pfl.peer.storage.checkpoint.Store` is one."""
 
     def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
         """Write the best model so far."""

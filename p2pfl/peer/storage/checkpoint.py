@@ -1,4 +1,4 @@
-"""What a peer goes on from after it was stopped, whenever that was.
+"""Checkpoints, from which a peer resumes whenever it was stopped.
 
 Two files belong to a peer of a run, with different rules:
 
@@ -90,7 +90,7 @@ def checkpointed(plan: Plan, *, round: int) -> bool:
 
 
 class _Note(msgspec.Struct, frozen=True):
-    """What of a checkpoint is not a tensor."""
+    """Part of a checkpoint that is not a tensor."""
 
     peer: str
     round: int
@@ -158,7 +158,7 @@ def _digest(tensors: Mapping[str, torch.Tensor], note: str) -> str:
 
 @dataclass(frozen=True)
 class Former:
-    """What an earlier incarnation left.
+    """Files that an earlier incarnation left.
 
     Attributes
     ----------
@@ -173,7 +173,7 @@ class Former:
 
     @property
     def past(self) -> bool:
-        """Whether nothing can go on from it: it promised to release no more, and not with the row that is kept.
+        """True if nothing can go on from it: it promised to release no more, and not with the row that is kept.
 
         Or the run has ended, and its key is erased.
         """
@@ -184,7 +184,7 @@ class Former:
 
     @property
     def bare(self) -> bool:
-        """Whether its rows are lost: there was a checkpoint before anything of the second round was released."""
+        """True if its rows are lost: there was a checkpoint before anything of the second round was released."""
         journal = self.journal
         return not self.kept and journal is not None and journal.released >= 1 and not journal.over
 

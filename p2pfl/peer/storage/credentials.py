@@ -1,4 +1,4 @@
-"""Who a peer of this device is, and whom it trusts: read before it joins, kept after it has met the others."""
+"""Identity of a peer of this device and the keys that it trusts: read before it joins, kept once it has met others."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from p2pfl.protocol.ledgers.slots import END, Run, Slot
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """What must never go back to an older state; see :mod:`p2pfl.peer.storage.checkpoint`.
+    """State that never goes back to an older one; see :mod:`p2pfl.peer.storage.checkpoint`.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Journal(msgspec.Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether it was promised that nothing more is released."""
+        """True if it was promised that nothing more is released."""
         return self.until == END
 
     @property

@@ -22,18 +22,18 @@ from p2pfl.rows import Rows
 
 
 class Spending(Protocol):
-    """What hides a peer's rows, as far as a later incarnation must know it."""
+    """Protection of a peer's models, as far as a later incarnation must know it."""
 
     released: int
     """The last round of which something hidden may have left; -1 before."""
 
     @property
     def notes(self) -> Masks:
-        """What the mask ledger must not forget."""
+        """Journal of the mask ledger."""
 
     @property
     def spent(self) -> Mapping[Cost, int]:
-        """What releases have cost so far."""
+        """Privacy cost of the releases so far."""
 
     @property
     def alone(self) -> Collection[Slot]:
@@ -41,7 +41,7 @@ class Spending(Protocol):
 
     @property
     def sampled(self) -> Mapping[Sampling, int]:
-        """How the peer has trained so far, where that has a price for single samples."""
+        """Training so far, if it has a privacy cost for single samples."""
 
     @property
     def verdicts(self) -> tuple[VerdictRecord, ...]:

@@ -22,7 +22,7 @@ from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.topology import Schedule, Topology
 
 Adjacency = Literal["zero-out", "replace"]
-"""What may change: one peer's update to nothing, or to any other."""
+"""Adjacency: one peer's update changes to zero, or to any other."""
 
 _CHANGE = {"zero-out": 1.0, "replace": 2.0}
 

@@ -32,7 +32,7 @@ _WORK = 2e10
 _STEEP = 1e7
 """Largest ratio of mask to noise variance at which a downdate keeps enough digits to rank sets."""
 _FINAL = 4
-"""How many of the highest-ranked sets are computed anew."""
+"""Number of the highest-ranked sets that are computed again."""
 
 
 def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:

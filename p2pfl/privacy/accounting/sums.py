@@ -50,7 +50,7 @@ MOST = 2000
 """Sets of colluders that are looked at one by one; beyond, those around each receiver."""
 
 _WHOLE = 1e-9
-"""How near to one a leak counts as one."""
+"""Distance from one within which a leak counts as one."""
 
 
 @dataclass(frozen=True, eq=False)

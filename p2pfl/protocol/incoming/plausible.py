@@ -1,4 +1,4 @@
-"""What a neighbour can have said, beyond what its message type allows; without a clock.
+"""Plausibility checks of messages, beyond the bounds of their types.
 
 An authentic message can still say what cannot be: that a neighbour is in a round after the last, or holds chunks that
 it never sent. Such a message is refused before anything of it is stored.

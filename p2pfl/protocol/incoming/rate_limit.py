@@ -1,4 +1,4 @@
-"""How many messages of one sender are read, decided without a clock."""
+"""Rate limit on the messages of one sender."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Allowance:
         self._left: dict[str, tuple[float, float]] = {}  # by sender: tokens, and when they were counted
 
     def take(self, sender: str, *, now: float) -> bool:
-        """Whether one more message of the sender is to be read at this time, in seconds."""
+        """Return whether one more message of the sender is to be read at this time, in seconds."""
         tokens, counted = self._left.get(sender, (self.burst, now))
         tokens = min(self.burst, tokens + self.rate * (now - counted))
         allowed = tokens >= 1

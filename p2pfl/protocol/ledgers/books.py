@@ -58,11 +58,15 @@ def vector(rows: Released | Delivery) -> Row:
         values = rows.values[0]
         mass = None if rows.masses is None else float(rows.masses[0, 0])
     numbers: Row = values.detach().cpu().numpy()
-    return numbers if mass is None else np.append(numbers, np.array(mass, numbers.dtype))
+    if mass is None:
+        return numbers
+    homogeneous: Row = np.empty(len(numbers) + 1, numbers.dtype)
+    homogeneous[:-1], homogeneous[-1] = numbers, mass
+    return homogeneous
 
 
 class Books:
-    """What one peer owes to its partners and they to it.
+    """Ledgers of one peer: what it owes to its partners, and they to it.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Drawn:
 
     @property
     def epochs(self) -> Epochs:
-        """How many of :attr:`runs` belong to which epoch, in their order; the rest belongs to the empty one."""
+        """Number of :attr:`runs` of each epoch, in their order; the rest belongs to the empty one."""
         return tuple((epoch, len(slots.runs)) for epoch, slots in self._named_first if epoch)
 
     @property

@@ -406,5 +406,5 @@ class MaskLedger:
 
 
 def _differ(one: bytes, other: bytes) -> bool:
-    """Whether two keys are known and not the same."""
+    """Return whether two keys are known and not the same."""
     return bool(one and other) and one != other

@@ -1,4 +1,4 @@
-"""What of a peer's books belongs to a row: a page of a checkpoint (:mod:`p2pfl.protocol.ledgers.books`)."""
+"""Page of a checkpoint: the part of the ledgers that belongs to a model (:mod:`p2pfl.protocol.ledgers.books`)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Partner(msgspec.Struct, frozen=True):
 
 
 class Page(msgspec.Struct, frozen=True):
-    """What of the books belongs to a row and goes back with it.
+    """Part of the ledgers that belongs to a model and goes back with it.
 
     Attributes
     ----------

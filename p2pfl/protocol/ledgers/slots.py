@@ -12,7 +12,7 @@ Run = tuple[int, int, int]
 
 
 class Slot(NamedTuple):
-    """Whose masks a release carries; ordered. ``round`` counts releases where a round has several."""
+    """Number of a release, which names its masks; ordered. ``round`` counts releases if a round has several."""
 
     attempt: int
     round: int

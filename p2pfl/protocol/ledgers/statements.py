@@ -11,7 +11,7 @@ from p2pfl.protocol.ledgers.slots import START, Slot
 
 @dataclass(frozen=True)
 class Statement:
-    """What a peer says to one partner, in every header.
+    """Statement of a peer for one partner, in every header.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Journal:
-    """What must be durable before a message leaves: whose slots are used, what was received and paid."""
+    """State that is durable before a message leaves: used slots, received statements, and payments."""
 
     until: Slot
     notes: Mapping[str, Notes]

@@ -1,4 +1,4 @@
-"""Which peers are present, and whether they run the same experiment."""
+"""Present peers, and whether they run the same experiment."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Membership:
 
     @property
     def _recognised(self) -> bool:
-        """Whether neighbours refuse another key under our name: we have met one of them, and so it has met us."""
+        """True if neighbours refuse another key under our name: we have met one of them, and so it has met us."""
         return isinstance(self.trust, FirstUse) and not self.neighbours.isdisjoint(self.trust.seen)
 
     def _came(self, hello: Hello) -> bool:
@@ -193,7 +193,7 @@ class Membership:
         return differences(hello.peer, theirs=hello.facts, ours=self.me.facts)
 
     def trusts(self, hello: Hello) -> bool:
-        """Whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
+        """Return whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
         if self.trust is None or hello.peer not in {self.me.peer, *self.known}:
             return True
         if hello == self._sure.get(hello.peer):
@@ -254,12 +254,12 @@ class Membership:
 
     @property
     def known(self) -> frozenset[str]:
-        """Whose words count."""
+        """Peers whose announcements count."""
         return self.names or self.neighbours
 
     @property
     def view(self) -> frozenset[str]:
-        """Who is there, by the last signed word of each: all before learning begins, then those that are up or done."""
+        """Peers that are present by their announcements: all before learning begins, then those that are up or done."""
         there = self.up.keys() - (self.gone - self.done) if self.begun else self.names
         return frozenset({self.me.peer, *there})
 
@@ -274,7 +274,7 @@ class Membership:
         return sorted(self.neighbours - self.proven)
 
     def complete(self, *, quorum: float) -> bool:
-        """Whether at least this share of the neighbours is there."""
+        """Return whether at least this share of the neighbours is there."""
         return len(self.present) >= quorum * len(self.neighbours)
 
 

@@ -1,4 +1,4 @@
-"""Where neighbours are in the run, as their heartbeats say; without a clock or an event loop."""
+"""Rounds that neighbours have reached, by their heartbeats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from p2pfl.protocol.wire.messages import Pulse
 
 
 class Whereabouts:
-    """Which part of the run the neighbours' present lives play.
+    """Rounds in which the current incarnations of neighbours take part.
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Whereabouts:
 
     @property
     def running(self) -> bool:
-        """Whether a neighbour goes on without us, or did."""
+        """True if a neighbour goes on without us, or did."""
         return bool(self.moved(self.places))
 
     def moved(self, peers: Collection[str]) -> list[int]:
@@ -63,7 +63,7 @@ class Whereabouts:
         return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
 
     def expects(self, peer: str, round: int) -> bool:
-        """Whether a neighbour that is there plays a round."""
+        """Return whether a neighbour that is there plays a round."""
         return self.entered.get(peer, round + 1) <= round
 
     def receive(self, peer: str, pulse: Pulse) -> None:

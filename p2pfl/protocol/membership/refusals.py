@@ -1,4 +1,4 @@
-"""Why the announcement of a neighbour does not count: a kind with fields, and the text of the error that ends a run."""
+"""Reasons to refuse an announcement: a kind with fields, and the text of the error that ends a run."""
 
 from __future__ import annotations
 

@@ -95,6 +95,8 @@ class Session:
         self.settling = Settling(shared, self.sending, self.waiting)
         self.search = Search(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
+        waits = self.waiting, self.totals, self.verdicts, self.gathering, self.settling, self.search
+        self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
         self._beat = math.inf  # time at which the next heartbeat is due
         self._looked = 0.0  # time of the last heartbeat
         self._lost = False  # True after a lost connection, until this peer has announced its return
@@ -123,12 +125,11 @@ class Session:
     def _decide(self) -> None:
         """Answer each pending request that can be decided, and schedule the next wake-up."""
         due = min(self._beat, self.naming.due)
-        waits = self.waiting, self.totals, self.verdicts, self.gathering, self.settling, self.search
-        for part in (self.sending, *waits, self.leaving):
+        for part in self._deciding:
             if part.active:
                 part.decide()
-            if part.active:
-                due = min(due, part.wake)
+                if part.active:
+                    due = min(due, part.wake)
         now = self.shared.now
         if self._alarm <= now:
             self._alarm = math.inf

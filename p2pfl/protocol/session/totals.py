@@ -308,7 +308,7 @@ class Totals:
 
     @property
     def _done(self) -> bool:
-        """Whether the last total of this attempt that the peer asked for is complete: it may have been the last one."""
+        """True if the last total of this attempt that the peer asked for is complete: it may have been the last one."""
         return self.waits is None and self._current is not None and self._current.complete
 
     def _replay(self, sender: str, step: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-r"""Who has probably failed: decided from the times of heartbeats, which are given.
+r"""Phi accrual failure detector: neighbours that have probably failed, by the times of their heartbeats.
 
 References
 ----------
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
-from statistics import fmean, pstdev
+from statistics import fmean
 
 THRESHOLD = 8.0
 """Of φ: with the distribution that it supposes, one heartbeat in a hundred million comes later than that."""
@@ -92,7 +92,7 @@ class Detector:
         self._received.pop(peer, None)
 
     def silent(self, peer: str, *, since: float) -> bool:
-        """Whether nothing of a peer has come since a time, in seconds."""
+        """Return whether nothing of a peer has come since a time, in seconds."""
         received = self._received.get(peer)
         return received is None or received.last < since
 
@@ -103,15 +103,16 @@ class Detector:
             received.beat = min(received.beat + seconds, now)
 
     def phi(self, peer: str, *, now: float) -> float:
-        """How improbable it is that something of the peer comes later still; 0 as long as too little is known."""
+        """Return the suspicion that a peer has failed; 0 while too few heartbeats are known."""
         received = self._received.get(peer)
         if received is None or len(received.intervals) < self.least:
             return 0.0
         mean = fmean(received.intervals)
-        deviation = max(self.deviation * self.period, pstdev(received.intervals, mean))
+        variance = fmean((each - mean) ** 2 for each in received.intervals)
+        deviation = max(self.deviation * self.period, math.sqrt(variance))
         later = 0.5 * math.erfc((now - received.last - mean) / (deviation * math.sqrt(2)))
         return -math.log10(later) if later > 0 else math.inf
 
     def suspected(self, *, now: float) -> frozenset[str]:
-        """Who is to be taken for failed, until something of it comes."""
+        """Return the peers that are suspected until their next message."""
         return frozenset(peer for peer in self._received if self.phi(peer, now=now) >= self.threshold)

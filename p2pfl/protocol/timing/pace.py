@@ -1,4 +1,4 @@
-r"""How long a peer waits for neighbours that are slow, and in which round one that is slow plays next.
+r"""Pace: time that a peer waits for slow neighbours, and the next round of a slow peer.
 
 A peer that waits for all goes at the pace of the slowest, and so do its neighbours, and theirs. Of the neighbours'
 rows one knows when they came. Let :math:`t_j` be the seconds from the end of one's own last round until the first row
@@ -40,7 +40,7 @@ LEAST = 3
 
 @dataclass
 class Pace:
-    """What neighbours take; all times are given, in seconds.
+    """Times that neighbours take, in seconds.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ class Pace:
         self._note(peer, self._round, math.inf)
 
     def left_behind(self, peer: str, *, place: int) -> bool:
-        """Whether a neighbour was given up and has not been in this round since; ``place`` is where it says it is."""
+        """Return whether a neighbour was left behind and has not caught up; ``place`` is the round that it reports."""
         if place >= self._round:
             self._behind.discard(peer)
         return peer in self._behind and not self._apart
@@ -119,7 +119,7 @@ class Pace:
 
     @property
     def _apart(self) -> bool:
-        """Whether this round is not the neighbours' next."""
+        """True if this round is not the neighbours' next."""
         return self._round > self._before + 1
 
     def next(self, *, places: Collection[int], apart: int) -> int:

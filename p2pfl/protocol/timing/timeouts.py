@@ -1,4 +1,4 @@
-"""Whom a peer still waits for, and how long; decided without a clock: all times are given, in seconds."""
+"""Timeouts: neighbours for which a peer still waits, and for how long; all times are in seconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from p2pfl.protocol.timing.pace import Pace
 
 
 class Doubts:
-    """Who is silent, who is slow, and who only waits for others itself.
+    """Neighbours that are silent, slow, or waiting for others.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class Doubts:
         self.suspected -= {peer}
 
     def deadline(self, peer: str, *, since: float, progress: float, peers: int) -> float:
-        """When to go on without a neighbour.
+        """Return the time at which to continue without a neighbour.
 
         A neighbour that waits itself is not slow: whoever it waits for is. One that is suspected is not waited for.
 
@@ -101,5 +101,5 @@ class Doubts:
         return max(since, patient, progress) + self.patience
 
     def left_behind(self, peer: str, *, place: int) -> bool:
-        """Whether a neighbour, which says in which round it is, is too slow to be waited for."""
+        """Return whether a neighbour, which says in which round it is, is too slow to be waited for."""
         return self.allowed and self.pace.left_behind(peer, place=place)

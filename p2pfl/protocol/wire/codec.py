@@ -32,7 +32,7 @@ HEAD = 2**16
 
 
 class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
-    """What travels of a :class:`Term` as msgpack; its data follow as they are."""
+    """Part of a :class:`Term` that is encoded as msgpack; its data follow unchanged."""
 
     round: bounds.Round
     step: bounds.Step
@@ -42,7 +42,7 @@ class _TermHead(msgspec.Struct, frozen=True, array_like=True, tag="term"):
 
 
 class _SubtotalHead(msgspec.Struct, frozen=True, array_like=True, tag="subtotal"):
-    """What travels of a :class:`Subtotal` as msgpack; its data follow as they are."""
+    """Part of a :class:`Subtotal` that is encoded as msgpack; its data follow unchanged."""
 
     round: bounds.Round
     attempt: bounds.Attempt
@@ -52,7 +52,7 @@ class _SubtotalHead(msgspec.Struct, frozen=True, array_like=True, tag="subtotal"
 
 
 class _TotalHead(msgspec.Struct, frozen=True, array_like=True, tag="total"):
-    """What travels of a :class:`Total` as msgpack; its data follow as they are."""
+    """Part of a :class:`Total` that is encoded as msgpack; its data follow unchanged."""
 
     round: bounds.Round
     attempt: bounds.Attempt
@@ -63,7 +63,7 @@ class _TotalHead(msgspec.Struct, frozen=True, array_like=True, tag="total"):
 
 
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
-    """What travels of a :class:`Chunk` as msgpack; its data follow as they are."""
+    """Part of a :class:`Chunk` that is encoded as msgpack; its data follow unchanged."""
 
     incarnation: bounds.Incarnation
     phase: bounds.Phase

@@ -1,4 +1,4 @@
-"""What a peer says, sealed for its neighbours: the broker and outsiders see names, sizes and times.
+"""Envelope that seals a peer's messages for its neighbours: the broker and outsiders see names, sizes and times.
 
     | u8 5 | u32 stream | u64 sequence | u16 tags | tag of each neighbour | AES-256-GCM(sender key, message) |
 
@@ -115,7 +115,7 @@ class Envelope:
             del self._last[kind]  # what is sealed under an earlier key cannot be opened
 
     def meets(self, peer: str) -> bool:
-        """Whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
+        """Return whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
         return peer in self._secrets and not self.settled([peer])
 
     def handover(self, peer: str) -> Key:
@@ -157,11 +157,11 @@ class Envelope:
         return not (message.have and message.known)
 
     def reads(self, peer: str) -> bool:
-        """Whether the neighbour's sender key has come, without which none of its sealed messages can be opened."""
+        """Return whether the neighbour's sender key has arrived, which opens its sealed messages."""
         return peer in self._keys
 
     def settled(self, peers: Iterable[str]) -> bool:
-        """Whether keys have been exchanged with all of ``peers``."""
+        """Return whether keys have been exchanged with all of ``peers``."""
         return all(peer in self._keys and peer in self._known for peer in peers)
 
     def seal(self, message: Message, *, to: Collection[str] | None = None) -> bytes:

@@ -80,7 +80,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
 
     def authentic(self, *, swarm: str) -> bool:
-        """Whether whoever owns ``identity`` said this in this swarm."""
+        """Return whether whoever owns ``identity`` said this in this swarm."""
         return verify(self.identity, self.signable(swarm), self.signature, domain="hello")
 
     def signable(self, swarm: str) -> bytes:
@@ -237,7 +237,7 @@ Names = Annotated[list[Name], msgspec.Meta(max_length=MANY)]
 
 
 class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
-    """What a peer has applied of its partners' rows and masks; the tags of its envelope prove whose word it is.
+    """Statements of the models and masks that a peer has applied; the tags of its envelope prove the sender.
 
     Attributes
     ----------

@@ -44,7 +44,7 @@ if sys.byteorder != "little":  # rows travel as they lie in memory
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """What a row is.
+    """Description of a model in the head of its message.
 
     Attributes
     ----------
@@ -297,5 +297,5 @@ def _head(data: bytes | memoryview) -> Head:
 
 
 def _finite(row: torch.Tensor) -> bool:
-    """Whether all numbers are finite: one sum says yes, and only its overflow asks for a closer look."""
+    """Return whether all numbers are finite: one sum says yes, and only its overflow asks for a closer look."""
     return math.isfinite(float(row.sum(dtype=torch.float32))) or bool(row.isfinite().all())

@@ -20,7 +20,7 @@ from p2pfl.protocol.wire.rows import Pieces
 from p2pfl.protocol.wire.trailer import CHECKSUM, Trailer
 
 RESEND = 64
-"""How many missing chunks one acknowledgement asks for."""
+"""Maximum number of missing chunks that one acknowledgement requests."""
 
 MOST = 400
 """Chunks that all streams together have under way towards one peer, at most."""
@@ -78,7 +78,7 @@ class Outbox:
 
     @property
     def idle(self) -> bool:
-        """Whether everything has been sent and acknowledged by every listener."""
+        """True if everything has been sent and acknowledged by every listener."""
         return not self.unsent and not self._held
 
     def listen(self, listener: str) -> None:
@@ -285,7 +285,7 @@ class Inbox:
 
     @property
     def due(self) -> bool:
-        """Whether the sender should hear of half a window of new credit."""
+        """True if the sender should hear of half a window of new credit."""
         return self.granted - self._reported >= max(1, self.window // 2)
 
     def ack(self, *, head: int | None = None) -> Ack:

@@ -1,4 +1,4 @@
-"""What ends a row's message and tells whether it came as it was sent: a checksum, or its sender's signature."""
+"""Trailer of a model's message, which shows whether it arrived unchanged: a checksum, or its sender's signature."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST = SIGNATURE_BYTES
 
 @dataclass(frozen=True)
 class Said:
-    """What a sender has said, without the row itself.
+    """Signed statement of a sender about a model, without the model itself.
 
     Attributes
     ----------
@@ -44,12 +44,12 @@ class Said:
         return self.statement[-START - 32 : -32]
 
     def by(self, public: bytes) -> bool:
-        """Whether the owner of this key said it."""
+        """Return whether the owner of this key said it."""
         return verify(public, self.statement, self.signature, domain=_DOMAIN)
 
 
 class Hash(Protocol):
-    """What hash libraries give."""
+    """Interface of a hash."""
 
     def update(self, data: memoryview, /) -> object:
         """Take more bytes."""
@@ -65,7 +65,7 @@ class Hash(Protocol):
 
 
 class Trailer(Protocol):
-    """How one sender's rows end."""
+    """Trailer of the models of one sender."""
 
     @property
     def size(self) -> int:
