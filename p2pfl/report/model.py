@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.data.description import Field
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.catalogue import traits_of
 from p2pfl.learning import learner_traits
@@ -75,7 +74,7 @@ def described(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _column(column: Field) -> dict[str, Any]:
+def _column(column: Any) -> dict[str, Any]:
     """Return a column as JSON values, which have no NaN: a missing value that stays missing is "nan"."""
     stays = isinstance(column.missing, float) and np.isnan(column.missing)
     return asdict(column) | ({"missing": "nan"} if stays else {})
