@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from p2pfl.encodings import Ints
 from p2pfl.errors import BudgetError
+from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.session.shared import PULSE
 from p2pfl.protocol.wire.messages import ForOne
 from p2pfl.secagg.receiver import Getting
