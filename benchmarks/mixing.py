@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
-from p2pfl.simulation.stacked import product
+from p2pfl.simulation.mixing import product
 from p2pfl.topology import metropolis, random_regular
 
 PEERS, LENGTH, DEGREE, REPEATS = 2000, 10_000, 8, 9

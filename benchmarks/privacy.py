@@ -159,8 +159,9 @@ def hospitals(seeds: int) -> None:
     The last three columns are what ``p2pfl privacy`` says of the seeds: what a curator would reach, of how many that
     learning together can pay, and with how many peers it would begin to pay in the others.
     """
-    print("| what is promised | alone | together | gain | who gain | a curator | says yes | else asks for |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    columns = ["what is promised", "alone", "together", "gain", "hospitals that gain", "curator", "predicts a gain"]
+    columns.append("otherwise asks for")
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for name, changes in HOSPITALS.items():
         swarms = [read("hospitals", changes=[*changes, f"seed={seed}"]) for seed in range(seeds)]
         print(f"| {' | '.join([name, *reached(swarms), *forecast(swarms)])} |", flush=True)

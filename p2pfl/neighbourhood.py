@@ -11,7 +11,7 @@ import torch
 from p2pfl.compression import Coded
 from p2pfl.encodings import Ints
 from p2pfl.errors import PrivacyError, RunError
-from p2pfl.rows import Rows, distances, narrowed
+from p2pfl.rows import Rows, distances, narrowed, placed
 
 Contribution = Callable[[str], Ints]
 """Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""
@@ -124,7 +124,7 @@ class Released:
     rows
         ``[R, P]`` floats, or int64 points of the grid :math:`2^{-\text{grid}}`.
     masses
-        Sample weights ``[R, 1]`` float64, or ``None`` if all peers weigh the same.
+        Sample weights ``[R, 1]`` float64 on the CPU, or ``None`` if all peers weigh the same.
     grid
         Fraction bits of fixed-point rows; ``None`` for floats.
     dtype
@@ -181,8 +181,9 @@ class Released:
         values = self.values
         if self.masses is None:
             return values
-        positive = self.masses > 0  # [R, 1]
-        share = torch.where(positive, self.masses, 1.0)
+        masses = placed(self.masses, values.device)  # [R, 1]
+        positive = masses > 0  # [R, 1]
+        share = torch.where(positive, masses, 1.0)
         return torch.where(positive, (values / share).to(values.dtype), own)  # [R, P]
 
     def combine(self, a: float, b: float, other: Released) -> Released:
@@ -195,7 +196,9 @@ class Released:
 
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     """Return weighted but unprotected rows, as a neighbourhood without wrappers releases them."""
-    return Released(rows if masses is None else (rows * masses).to(rows.dtype), masses)
+    if masses is None:
+        return Released(rows)
+    return Released((rows * placed(masses, rows.device)).to(rows.dtype), masses)
 
 
 def moved(before: Released, after: Released) -> torch.Tensor:
@@ -204,8 +207,9 @@ def moved(before: Released, after: Released) -> torch.Tensor:
         return distances(after.values, before.values).squeeze(-1)  # [R]
     positive = (before.masses > 0) & (after.masses > 0)  # [R, 1]
     old, new = torch.where(positive, before.masses, 1.0), torch.where(positive, after.masses, 1.0)
-    far = distances(after.values, before.values, factor=new / old) / new.to(after.rows.device)  # [R, 1]
-    return torch.where(positive.to(far.device), far, 0.0).squeeze(-1)  # [R]
+    device = after.rows.device
+    far = distances(after.values, before.values, factor=placed(new / old, device)) / placed(new, device)  # [R, 1]
+    return torch.where(placed(positive, device), far, 0.0).squeeze(-1)  # [R]
 
 
 @dataclass(frozen=True)
@@ -217,9 +221,9 @@ class ReceivedModels:
     rows
         ``[S, P]``: every available released row.
     listener, sender
-        ``[E]`` indices into the R rows of receivers and into ``rows``, sorted by receiver.
+        ``[E]`` indices into the R rows of receivers and into ``rows``, sorted by receiver, on the CPU.
     weights
-        ``[E]`` float64 mixing weights; those of one receiver sum to one.
+        ``[E]`` float64 mixing weights on the CPU; those of one receiver sum to one.
     peers
         Names of the S senders, for rules that remember earlier rows of each neighbour.
     """
@@ -229,6 +233,11 @@ class ReceivedModels:
     sender: torch.Tensor
     weights: torch.Tensor
     peers: tuple[str, ...] = ()
+
+    def beside(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return ``listener``, ``sender`` and ``weights`` on the device of the rows, to compute with them."""
+        device = self.rows.device
+        return placed(self.listener, device), placed(self.sender, device), placed(self.weights, device)
 
 
 class Neighbourhood(Protocol):

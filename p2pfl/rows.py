@@ -11,9 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.draws import draw
+from p2pfl.draws import draw, draws
 
-__all__ = ["Layout", "Rows", "clip", "distances", "draw", "narrowed", "norms", "raw", "scaled"]
+__all__ = [
+    "Layout",
+    "Rows",
+    "clip",
+    "distances",
+    "draw",
+    "draws",
+    "narrowed",
+    "norms",
+    "placed",
+    "raw",
+    "scaled",
+]
 
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""
@@ -67,6 +79,21 @@ class Layout:
             for name, shape in zip(self.names, self.shapes, strict=True)
         ]
         return torch.cat(flat, dim=-1)  # [R, P]
+
+
+def placed(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return values on a device; nothing waits for a copy to an accelerator, on which later work runs in order.
+
+    Examples
+    --------
+    >>> placed(torch.ones(2), torch.device("cpu"))
+    tensor([1., 1.])
+    """
+    if values.device == device or device.type == "cpu":
+        return values.to(device)
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()  # a copy of other memory waits for the work before it
+    return values.to(device, non_blocking=True)
 
 
 def norms(rows: Rows) -> torch.Tensor:

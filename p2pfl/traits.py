@@ -61,6 +61,8 @@ class Traits:
         Why a learner must show its gradients.
     state_per_edge
         What it keeps for each edge, which another peer cannot take over.
+    additive
+        Whether peers compute the same model from totals alone and release no models.
     no_privacy
         Why its models cannot be hidden.
     no_compression
@@ -94,6 +96,7 @@ class Traits:
     no_acceleration: str = ""
     needs_gradients: str = ""
     state_per_edge: str = ""
+    additive: bool = False
     no_privacy: str = ""
     no_compression: str = ""
 
@@ -182,6 +185,8 @@ class LearnerTraits:
         Whether it trains on any data of the same shape: scaled features, or those of all peers together.
     torch_model
         Whether its row is a torch module, which it has as ``model``.
+    additive
+        Whether its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
 
     Examples
     --------
@@ -193,3 +198,4 @@ class LearnerTraits:
     known_steps: bool = False
     any_data: bool = False
     torch_model: bool = False
+    additive: bool = False

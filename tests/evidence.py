@@ -144,7 +144,7 @@ HELD: dict[tuple[str, int], str] = {
     ("Four hospitals want one model", 4): """
         test_protection_page.py::test_the_command_says_of_the_hospitals_what_the_page_quotes""",
     ("`python -m benchmarks.privacy hospitals --seeds", 3): "python -m benchmarks.privacy",
-    ("*Gain* is the accuracy together", 6): "python -m benchmarks.privacy",
+    ("*Gain* is the accuracy together", 5): "python -m benchmarks.privacy",
     ("Rounds, rate, epochs and clip", 5): "python -m benchmarks.privacy",
     ("1. **Which observers matter?** They", 9): """
         audit/test_game.py::test_an_observer_subtracts_what_his_colluders_know

@@ -16,7 +16,7 @@ import torch
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.protocol.agreement.translation import read_vote
+from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.membership.edges import Edges
@@ -47,7 +47,18 @@ from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
 from p2pfl.protocol.wire.trailer import Signature
-from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Promise, Vote, Votes
+from p2pfl.protocol.wire.verdicts import (
+    Decision,
+    Halves,
+    Last,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+)
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
@@ -205,9 +216,30 @@ def totals(kind):
 
 def vote(member, peer="ada", *, number=0, counted=True):
     """A signed vote on a release of the first round."""
-    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64))
-    statement = SWARM.encode() + b"/" + read_vote(made).statement
-    return msgspec.structs.replace(made, signature=IDENTITIES[member].sign(statement, domain="vote"))
+    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64), 1)
+    return revoted(made)
+
+
+def promise(member, *, voted=False):
+    """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
+    last, proof = (Last(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
+    return Promise(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
+
+
+def revoted(changed):
+    """A vote with the signature that its member would have put there."""
+    return _signed(changed, read_vote)
+
+
+def repromised(changed):
+    """A promise with the signature that its member would have put there."""
+    return _signed(changed, read_promise)
+
+
+def _signed(changed, read):
+    statement = SWARM.encode() + b"/" + read(changed).statement
+    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
+    return msgspec.structs.replace(changed, signature=signature)
 
 
 def voting():
@@ -221,9 +253,13 @@ def voting():
 VOTED = (
     Votes((vote("ada"), vote("ada", "bob"))),
     Prepare("bob", 1, 0, 1),
-    Promise("bob", 1, 0, 1, "ada", vote("ada", "bob")),
+    promise("ada", voted=True),
+    Proposal(
+        revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
+        (promise("ada").promise, promise("cleo").promise),
+    ),
     Decision((vote("ada"), vote("bob"))),
-    Halves(0, {"bob": bytes(32)}, ("bob",)),
+    Halves(0, {"bob": bytes(32)}, ("bob",), 1),
 )
 """What ada sends to bob while they decide which releases count."""
 
@@ -304,19 +340,14 @@ def genuine(message):
             return msgspec.structs.replace(message, signature=signature)
         case Votes(votes):
             return Votes(tuple(map(revoted, votes)))
-        case Promise(voted=Vote() as voted):
-            return msgspec.structs.replace(message, voted=revoted(voted))
+        case Promise(promised, proof):
+            return Promise(repromised(promised), tuple(map(revoted, proof)))
+        case Proposal(own, promises, proof):
+            return Proposal(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
         case Decision(votes):
             return Decision(tuple(map(revoted, votes)))
         case _:
             return message
-
-
-def revoted(changed):
-    """A vote of ada's, or of bob's who helps her, signed again."""
-    statement = SWARM.encode() + b"/" + read_vote(changed).statement
-    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
-    return msgspec.structs.replace(changed, signature=signature)
 
 
 def sealed(message):

@@ -13,7 +13,7 @@ import pytest
 
 from p2pfl.cli import main
 from p2pfl.cli.arguments import parser
-from p2pfl.cli.sweeps import studied
+from p2pfl.cli.results.sweeps import studied
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.sweep.study import cells
@@ -82,6 +82,8 @@ def test_the_page_of_commands_has_every_command(hook):
         "export",
         "card",
         "sweep",
+        "watch",
+        "doctor",
     ):
         assert f"## p2pfl {command}\n" in page
 

@@ -32,6 +32,10 @@ PARTNERS = (
     "peer/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone",
     "peer/test_partners.py::test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them",
 )
+DROPPED = (
+    "peer/test_verdicts.py::test_survivors_of_a_death_at_any_event_of_a_round_agree_and_keep_no_mask",
+    "peer/test_verdicts.py::test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_before_it_ends",
+)
 SUMS = ("privacy/test_release.py::test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit",)
 
 HELD = {
@@ -50,8 +54,12 @@ HELD = {
     "one neighbour": {
         "every model that you release": BARE,
         "models under noise: (epsilon, delta)": NOISE,
-        "models under the masks of your other neighbours": MASKS,
-        "models under masks and noise: the guarantee for one colluder": EXACT,
+        "models under the masks of your other neighbours; "
+        'with `privacy.departures = "go_on"` your exact update of a round in which your model is dropped': MASKS
+        + DROPPED,
+        "models under masks and noise: the guarantee for one colluder; with "
+        '`privacy.departures = "go_on"` a round in which your model is dropped is charged at the local floor': EXACT
+        + DROPPED,
     },
     "t neighbours": {
         "everything that those t peers receive": BARE,

@@ -13,6 +13,7 @@ ROOMS = {
     "errors": set(),
     "files": {"errors"},
     "lazily": set(),
+    "texts": set(),
     "traits": set(),
     "process": set(),
     "draws": set(),
@@ -20,11 +21,12 @@ ROOMS = {
     "rows": {"errors", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
-    "data": {"errors", "rows"},
+    "data": {"errors", "texts", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "process", "traits", "rows", "data", "identity"},
+    "learning": {"errors", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
+    "exact": {"errors", "traits", "rows", "encodings", "data", "identity", "learning"},
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -43,14 +45,17 @@ ROOMS = {
         "neighbourhood",
         "robust",
         "algorithms",
+        "exact",
         "privacy",
         "secagg",
     },
     "report": {
         "errors",
+        "texts",
         "files",
         "process",
         "rows",
+        "data",
         "learning",
         "neighbourhood",
         "privacy",
@@ -58,7 +63,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "files", "data", "learning"}
+ROOMS["inference"] = {"errors", "files", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
@@ -66,16 +71,18 @@ ROOMS["virtual"] = BELOW | {"peer", "simulation"}
 ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep"}
+ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
+ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
+ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
 
 PROTOCOL = {
     "wire": set(),
     "timing": {"wire"},
     "ledgers": {"wire"},
-    "incoming": {"wire", "ledgers"},
+    "agreement": {"wire"},
+    "incoming": {"wire", "ledgers", "agreement"},
     "membership": {"wire", "timing"},
     "totals": {"wire"},
-    "agreement": {"wire"},
     "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
 }
 """The folders of ``protocol``, as its docstring draws them, and which others each may import."""
@@ -93,13 +100,27 @@ PURE = {
     "algorithms",
     "compression",
     "robust",
+    "exact",
 }
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
-    "msgspec": ("protocol/", "experiment/", "report/", "peer/", "algorithms/", "virtual/", "inference/", "sweep/"),
+    "msgspec": (
+        "protocol/",
+        "experiment/",
+        "report/",
+        "peer/",
+        "algorithms/",
+        "virtual/",
+        "inference/",
+        "sweep/",
+        "watch/",
+    ),
+    "starlette": "watch/",
+    "uvicorn": "watch/",
     "pyarrow": "data/tables/reading.py",
     "onnx": "inference/exporting.py",
+    "tensorboardX": "report/tensorboard.py",
     "zstandard": "compression/zstd.py",
     "aiomqtt": "transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
@@ -176,6 +197,16 @@ def test_no_files_lean_on_each_other_in_a_circle():
         (name, used) for name, path in names.items() if path.stem != "__init__" for used in imports(path) & {*names}
     )
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
+
+
+MANY = 15
+"""Files that a folder may have side by side."""
+
+
+@pytest.mark.parametrize("folder", ["cli", "report", "sweep", "inference", "data", "learning"])
+def test_a_folder_has_few_files_side_by_side(folder):
+    folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
+    assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}
 
 
 def test_every_room_is_in_the_table():

@@ -7,6 +7,7 @@ from p2pfl.algorithms.compressed import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
 from p2pfl.algorithms.ditto import Ditto
 from p2pfl.algorithms.dpsgd import DPSGD
+from p2pfl.algorithms.exact import Exact
 from p2pfl.algorithms.fedavg import FedAvg, FedSGD
 from p2pfl.algorithms.fednova import FedNova
 from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
@@ -51,6 +52,7 @@ __all__ = [
     "Choco",
     "Compressed",
     "Ditto",
+    "Exact",
     "ExactDiffusion",
     "FedAdagrad",
     "FedAdam",

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 from p2pfl.neighbourhood import Neighbourhood, Public, checked, derived
-from p2pfl.rows import Rows, norms
+from p2pfl.rows import Rows, norms, placed
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class State:
         Tensors of the algorithm by name, each ``[R, ...]``.
     report
         Report of the last round's training; not saved.
+    over
+        Whether the algorithm has ended before the last round, which all peers decide alike; not saved.
 
     Examples
     --------
@@ -45,6 +47,7 @@ class State:
     extra: Mapping[str, torch.Tensor] = field(default_factory=dict)
     report: Report | None = field(default=None, compare=False)
     known: Mapping[str, Public] = field(default_factory=dict)
+    over: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         checked(self.public, "the public part of a state")
@@ -73,7 +76,7 @@ class State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
         def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
-            here = present.to(after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
+            here = placed(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}

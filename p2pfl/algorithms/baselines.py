@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, home
+from p2pfl.learning.checks import check_losses
+from p2pfl.rows import Rows, placed
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
@@ -26,9 +30,28 @@ def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str,
     dict
         Scores ``[R]`` by the name of the metric.
     """
-    rows = learner.start(peers)
-    memory = None
+    *_, rows = training(learner, peers, rounds=rounds)
+    return {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}
+
+
+def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:
+    """Yield the models of peers that train without any communication, at the start and after each round.
+
+    Parameters
+    ----------
+    learner, peers, rounds
+        As for :func:`alone`.
+
+    Yields
+    ------
+    torch.Tensor
+        ``[R, P]``, on the device of the learner.
+    """
+    rows, memory = placed(learner.start(peers), home(learner)), None
+    yield rows
     for round in range(rounds):
         fitted = learner.fit(rows, peers=peers, round=round, memory=memory)
         rows, memory = fitted.rows, fitted.memory
-    return learner.evaluate(rows, peers=peers)
+        if round + 1 == rounds and rows.device.type != "cpu":  # the learner has not checked
+            check_losses(fitted.report.loss.cpu(), peers=peers, round=round)
+        yield rows

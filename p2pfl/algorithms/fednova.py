@@ -11,6 +11,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.local import Local
 from p2pfl.neighbourhood import Neighbourhood, bare
+from p2pfl.rows import placed
 from p2pfl.traits import Traits
 
 ROUNDING = 1e-9
@@ -59,7 +60,8 @@ class FedNova(Local):
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
         steps = fitted.report.steps.to(torch.float64).unsqueeze(-1)  # [R, 1]
-        scale = (await self._mean(net, steps, masses) / steps.clamp_min(1)).to(fitted.rows)  # [R, 1]
+        share = await self._mean(net, steps, masses) / steps.clamp_min(1)  # [R, 1]
+        scale = placed(share, fitted.rows.device).to(fitted.rows)  # [R, 1]
         normed = torch.where(scale == 1, fitted.rows, torch.lerp(state.rows, fitted.rows, scale))
         mean = await self.average(net, normed, since=state.public, masses=masses)
         return State(mean.rows, mean, report=fitted.report)

@@ -13,7 +13,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.errors import ExperimentError
 from p2pfl.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.rows import Layout, Rows
+from p2pfl.rows import Layout, Rows, placed
 from p2pfl.traits import Traits
 
 
@@ -139,14 +139,13 @@ class FedPer:
 
     async def exchange(self, net: Neighbourhood, rows: Rows, *, public: Public, masses: torch.Tensor | None) -> State:
         """Average the shared parameters of ``rows``; others never see more of the personal ones than the start."""
+        where = self.places(rows.shape[-1], round=0)  # [Q]
 
         def shared(rows: Rows) -> Rows:
-            return rows[:, self.common]  # [R, Q]
+            return rows.index_select(-1, placed(where, rows.device))  # [R, Q]
 
         def with_mean(rows: Rows, mean: Rows) -> Rows:
-            rows = rows.clone()  # [R, P]
-            rows[:, self.common] = mean
-            return rows
+            return rows.index_copy(-1, placed(where, rows.device), mean)  # [R, P]
 
         mean = await self.average(net, shared(rows), since=derived(shared, public), masses=masses)  # [R, Q]
         return State(with_mean(rows, mean.rows), derived(with_mean, public, mean))

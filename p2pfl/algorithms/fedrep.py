@@ -10,6 +10,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.fedper import FedPer
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import placed
 from p2pfl.traits import Traits
 
 
@@ -55,7 +56,7 @@ class FedRep(FedPer):
         rows = state.rows
         for step in range(self.head_steps + self.body_steps):
             slope = await learner.gradient(rows, peers=peers, round=round, step=step, active=active)  # [R, P]
-            moves = self.common.to(rows.device) ^ (step < self.head_steps)  # [P]
+            moves = placed(self.common, rows.device) ^ (step < self.head_steps)  # [P]
             rows = rows.add(slope * moves, alpha=-rate)
         masses = await self.average.masses(learner, net, active)
         return await self.exchange(net, rows, public=state.public, masses=masses)

@@ -107,7 +107,7 @@ async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> to
     for _ in range(steps):
         heard = await net.receive(Released(values))
         values = values.clone()  # [R, K]
-        sender, listener = heard.sender.to(values.device), heard.listener.to(values.device)  # [E]
+        listener, sender, _ = heard.beside()  # [E]
         for own, all_rows in zip(torch.split(values, BLOCK, -1), torch.split(heard.rows, BLOCK, -1), strict=True):
             theirs = all_rows[sender]  # [E, B]
             own.scatter_reduce_(0, listener.unsqueeze(-1).expand_as(theirs), theirs, "amax")  # writes into values

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import Traits
 
 
@@ -55,8 +55,8 @@ class GossipLearning:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one cycle."""
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
-        before = state.extra.get("age", torch.zeros(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
-        ages = before + fitted.report.steps.to(before).unsqueeze(-1)  # [R, 1]
+        before = state.extra.get("age", state.rows.new_zeros(len(net.peers), 1, dtype=torch.float64))  # [R, 1]
+        ages = before + placed(fitted.report.steps, before.device).to(before).unsqueeze(-1)  # [R, 1]
         released = await net.release(fitted.rows, since=state.public)
         own = torch.cat([released.values, ages.to(released.values)], dim=-1)  # [R, P + 1]
         rows, ages = merged(await net.receive(Released(own)), own)
@@ -86,16 +86,17 @@ def merged(heard: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     >>> [each.tolist() for each in merged(both, own)]
     [[[7.0]], [[3.0]]]
     """
-    ages = heard.rows[heard.sender, -1].to(torch.float64).clamp_min(0)  # [E]
-    total = ages.new_zeros(len(own)).index_add(0, heard.listener, ages)  # [R]
-    shares = ages / total.where(total > 0, 1.0)[heard.listener]  # [E]
+    listener, sender, _ = heard.beside()  # [E]
+    ages = heard.rows[sender, -1].to(torch.float64).clamp_min(0)  # [E]
+    total = ages.new_zeros(len(own)).index_add(0, listener, ages)  # [R]
+    shares = ages / total.where(total > 0, 1.0)[listener]  # [E]
     mean: Rows = torch.nn.functional.embedding_bag(  # sums edge by edge, and holds no row a second time
-        heard.sender,
+        sender,
         heard.rows,
-        torch.searchsorted(heard.listener, torch.arange(len(own))),
+        torch.searchsorted(listener, torch.arange(len(own), device=listener.device)),
         mode="sum",
         per_sample_weights=shares.to(heard.rows),
     )
     rows = torch.where(total.unsqueeze(-1) > 0, mean, own)[:, :-1]  # [R, P]
-    oldest = torch.zeros_like(total).scatter_reduce(0, heard.listener, ages, "amax")  # [R]
+    oldest = torch.zeros_like(total).scatter_reduce(0, listener, ages, "amax")  # [R]
     return rows, oldest.unsqueeze(-1)

@@ -12,7 +12,7 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.neighbourhood import Neighbourhood, derived
-from p2pfl.rows import Layout, Rows, draw
+from p2pfl.rows import Layout, Rows, draw, placed
 from p2pfl.traits import Traits
 
 SEVERAL = "releases a row for each of its models"
@@ -73,13 +73,13 @@ class IFCA:
         models = known.rows  # [R, M, P]
         active = self.average.participants(peers, round=round)  # [R]
         choice = self._choice(models, learner, peers)  # [R]
-        mine = torch.arange(len(peers)), choice
+        mine = torch.arange(len(peers), device=choice.device), choice
         fitted = await learner.fit(models[mine], peers=peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
         averaged = []
         for number, model in enumerate(models.unbind(1)):  # [R, P] each
             chosen = (choice == number).unsqueeze(-1)  # [R, 1]
-            share = masses if self.clusters == 1 else chosen * (1.0 if masses is None else masses)
+            share = masses if self.clusters == 1 else chosen.cpu() * (1.0 if masses is None else masses)
             rows = torch.where(chosen, fitted.rows, model)
             weights = None if share is None else share.to(torch.float64)
             since = derived(operator.itemgetter((slice(None), number)), known)
@@ -96,7 +96,7 @@ class IFCA:
             parts = {}
             for name, part in self.layout.split(rows).items():
                 flat = part.flatten(1)  # [R, size]
-                order = torch.from_numpy(random.permutation(flat.shape[1]))
+                order = placed(torch.from_numpy(random.permutation(flat.shape[1])), flat.device)
                 parts[name] = flat[:, order].view_as(part)
             models.append(self.layout.join(parts))
         return torch.stack(models, dim=1)  # [R, M, P]
@@ -104,6 +104,6 @@ class IFCA:
     def _choice(self, models: torch.Tensor, learner: AsyncLearner, peers: tuple[str, ...]) -> torch.Tensor:
         """Return the number of the model with the smallest loss on each peer's training samples, ``[R]`` int64."""
         if self.clusters == 1:
-            return torch.zeros(len(peers), dtype=torch.int64)
+            return torch.zeros(len(peers), dtype=torch.int64, device=models.device)
         losses = [learner.learner.evaluate(model, peers=peers, part="train")["loss"] for model in models.unbind(1)]
         return torch.stack(losses, dim=1).argmin(dim=1)  # [R]

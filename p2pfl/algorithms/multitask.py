@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -79,12 +79,13 @@ class MultiTask:
     def kin(self, heard: ReceivedModels, *, own: Rows) -> tuple[Rows, torch.Tensor]:
         """Return the mean of the neighbours by their relations, ``[R, P]``, and whether there are any, ``[R, 1]``."""
         others = heard.sender != heard.listener  # [E]
-        listener, sender = heard.listener[others], heard.sender[others]  # [F]
+        heard = replace(heard, listener=heard.listener[others], sender=heard.sender[others])
+        listener, sender, _ = heard.beside()  # [F]
         weights = relations(
             (own[listener] - heard.rows[sender]).double().square().sum(-1), listener, count=len(own), spread=self.spread
         )  # [F]
         mean = torch.zeros_like(own).index_add_(0, listener, heard.rows[sender] * weights.to(own).unsqueeze(-1))
-        related = torch.zeros(len(own), 1, dtype=own.dtype).index_fill_(0, listener, 1)  # [R, 1]
+        related = own.new_zeros(len(own), 1).index_fill_(0, listener, 1)  # [R, 1]
         return mean, related
 
 
@@ -116,13 +117,14 @@ def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spre
     high dimensions, ICML 2008, Figure 1.
     """
     degrees = torch.bincount(listener, minlength=count)  # [R]
-    place = torch.arange(len(listener)) - (degrees.cumsum(0) - degrees)[listener]  # [F], among one's own
-    means = torch.zeros(count, dtype=squares.dtype).index_add_(0, listener, squares) / degrees.clamp_min(1)  # [R]
+    place = torch.arange(len(listener), device=listener.device)
+    place -= (degrees.cumsum(0) - degrees)[listener]  # [F], among one's own
+    means = squares.new_zeros(count).index_add_(0, listener, squares) / degrees.clamp_min(1)  # [R]
     tiny = torch.finfo(squares.dtype).tiny
     values = squares.new_full((count, max(1, int(degrees.max()) if count else 1)), -torch.inf)  # [R, D]
     values[listener, place] = -squares / (2 * spread * means.clamp_min(tiny)[listener])
     ordered = values.sort(descending=True).values  # [R, D]
-    ranks = torch.arange(1, values.shape[1] + 1)  # [D]
+    ranks = torch.arange(1, values.shape[1] + 1, device=values.device)  # [D]
     excess = (ordered.cumsum(-1) - 1) / ranks  # [R, D]
     kept = (ordered > excess).sum(-1, keepdim=True).clamp_min(1)  # [R, 1]
     return (values - excess.gather(-1, kept - 1)).clamp_min(0)[listener, place]  # [F]

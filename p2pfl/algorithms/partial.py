@@ -12,6 +12,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.compression.sparse import chosen
 from p2pfl.neighbourhood import Neighbourhood, derived
+from p2pfl.rows import placed
 from p2pfl.traits import Traits
 
 
@@ -66,7 +67,7 @@ class PartialSharing:
         active = self.average.participants(net.peers, round=round)  # [R]
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        places = self.places(state.rows.shape[-1], round=round).to(state.rows.device)  # [share P]
+        places = placed(self.places(state.rows.shape[-1], round=round), state.rows.device)  # [share P]
 
         def part(rows: torch.Tensor) -> torch.Tensor:
             return rows.index_select(-1, places)  # [R, share P]

@@ -16,7 +16,7 @@ from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.rows import Layout, Rows, draw
+from p2pfl.rows import Layout, Rows, draw, placed
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 from p2pfl.traits import Traits
 
@@ -154,12 +154,12 @@ class PowerGossip:
         alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
         gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
         pulls = torch.zeros_like(own)  # [R, D, L]
-        weights = heard.weights[others].to(rows).unsqueeze(-1)  # [E, 1]
+        weights = placed(heard.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
         pulls[listener, slot] = weights * gap
         moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
         vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
         fresh = torch.zeros_like(found)
-        fresh[listener, slot, : own.shape[-1]] = gap * _signs(graph, net.peers, heard).to(gap)
+        fresh[listener, slot, : own.shape[-1]] = gap * placed(_signs(graph, net.peers, heard), gap.device).to(gap)
         after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
 
@@ -212,7 +212,7 @@ class PowerGossip:
         parts = self._parts(found, odd=not odd)  # views
         cold = (
             torch.stack([~part.flatten(2).any(-1) for part in parts]) if parts else found.new_zeros(0, *found.shape[:2])
-        )
+        ).cpu()  # [M, R, D]
         for row, peer in enumerate(peers):
             for place, other in enumerate(graph.senders(peer)):
                 if cold[:, row, place].any():
@@ -224,7 +224,7 @@ class PowerGossip:
                             part[row, place] = new[0, 0]
         real = torch.tensor([[float(d < len(graph.senders(peer))) for d in range(found.shape[1])] for peer in peers])
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
-        return [(each * real.to(each)[..., None, None]).to(found) for each in wide]
+        return [(each * placed(real, each.device).to(each)[..., None, None]).to(found) for each in wide]
 
 
 def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:

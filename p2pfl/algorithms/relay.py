@@ -127,7 +127,7 @@ async def relay(
     had = flags.gather(1, back.unsqueeze(-1))  # [E, 1]: whether what the listener told is in it
     fresh, told = torch.zeros_like(received), torch.zeros_like(included)
     fresh[listener, slot] = came - had * sent[listener, slot]
-    told[listener, slot] = 1.0
+    told.index_put_((listener, slot), told.new_ones(()))  # a number of the CPU would be waited for
     now = torch.full((len(values), 1), round, device=values.device)  # [R, 1]
     relayed = {"received": fresh, "sent": total.unsqueeze(1) - received, "included": told, "round": now}
     return own + fresh.sum(dim=1), relayed

@@ -80,6 +80,6 @@ async def learn(
             moved = await maximum(net, change(before, state), steps=stop.steps)  # [R, 1]
             done = bool((moved < stop.change).all())
         await observe(round, state, net)
-        if done:
+        if done or state.over:
             break
     return state

@@ -12,7 +12,7 @@ from p2pfl.algorithms.push import lengthened
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import TopologyError
 from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Layout
+from p2pfl.rows import Layout, placed
 from p2pfl.topology import UNBOUND, Schedule, Topology
 from p2pfl.traits import Traits
 
@@ -100,7 +100,8 @@ class RobustSGP:
         masses = extra.get("mass", zeros[:, 0, :1] + 1.0)  # [R, 1]
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
-        parts = masses.new_tensor([[1.0 + len(graph.receivers(peer))] for peer in net.peers])  # [R, 1]
+        pieces = [[1.0 + len(graph.receivers(peer))] for peer in net.peers]
+        parts = placed(torch.tensor(pieces, dtype=masses.dtype), masses.device)  # [R, 1]
         share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]
         total = extra.get("total", zeros[:, 0]) + share  # [R, P + 1]
         seen = extra.get("seen", zeros).clone()  # [R, D, P + 1]

@@ -14,7 +14,7 @@ from p2pfl.algorithms.corrections import constant
 from p2pfl.algorithms.local import Local
 from p2pfl.learning import Fitted
 from p2pfl.neighbourhood import Neighbourhood, derived
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import Traits
 
 VARIATE = "releases a second row a round, its control variate"
@@ -79,7 +79,7 @@ class SCAFFOLD(Local):
             found = await learner.gradient(state.rows, peers=net.peers, round=round, whole=True, active=active)
         else:
             found = own - common + self._slope(state.rows, fitted, rate=learner.learner.rate(round))
-        moved = (fitted.report.steps > 0).unsqueeze(-1).to(own.device)  # [R, 1]
+        moved = placed(fitted.report.steps > 0, own.device).unsqueeze(-1)  # [R, 1]
         own = torch.where(moved, found, own)
         weights = await self.average.masses(learner, net, torch.ones_like(active))  # [R, 1]
         masses = None if weights is None else weights * active.unsqueeze(-1)
@@ -93,5 +93,5 @@ class SCAFFOLD(Local):
     @staticmethod
     def _slope(rows: Rows, fitted: Fitted, *, rate: float) -> Rows:
         """Return the mean corrected gradient of the steps taken, ``[R, P]``."""
-        steps = fitted.report.steps.clamp_min(1).unsqueeze(-1).to(rows)  # [R, 1]
+        steps = placed(fitted.report.steps.clamp_min(1).unsqueeze(-1), rows.device).to(rows)  # [R, 1]
         return (rows - fitted.rows) / (steps * rate)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from p2pfl.neighbourhood import ReceivedModels
+from p2pfl.rows import placed
 from p2pfl.topology import Topology
 
 
@@ -30,8 +31,9 @@ def slots(
     Returns
     -------
     listener, sender, slot, back
-        ``[E]`` each, without the peers' own models: indices into the R receivers and into ``received.rows``;
-        the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way edge).
+        ``[E]`` each on the device of the models, without the peers' own ones: indices into the R receivers and into
+        ``received.rows``; the sender's place at the receiver; and the receiver's place at the sender (-1 on a one-way
+        edge).
 
     Examples
     --------
@@ -50,6 +52,6 @@ def slots(
         me, other = peers[listener], received.peers[sender]
         if me != other:
             edges.append((listener, sender, place[me][other], place[other].get(me, -1)))
-    numbers = torch.tensor(edges, dtype=torch.int64).reshape(-1, 4)  # [E, 4]
+    numbers = placed(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back

@@ -11,7 +11,7 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.learning import Report
 from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import Traits
 
 
@@ -82,5 +82,5 @@ class GradientTracking:
 
 def slope(before: Rows, after: Rows, *, rate: float, report: Report) -> Rows:
     """Return the mean gradient along which models moved, ``[R, P]``; zero for those that made no step."""
-    length = report.steps.to(before).unsqueeze(-1) * rate  # [R, 1]
+    length = placed(report.steps, before.device).to(before).unsqueeze(-1) * rate  # [R, 1]
     return torch.where(length > 0, (before - after) / torch.where(length > 0, length, 1.0), 0.0)

@@ -8,11 +8,22 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from importlib import import_module
 
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
 from p2pfl.errors import P2PFLError
 from p2pfl.peer.launch import fork_server as server
+from p2pfl.texts import printable
+
+GROUPS = {
+    **dict.fromkeys(["run", "simulate", "peer"], "running"),
+    **dict.fromkeys(["topology", "explain", "privacy", "audit"], "planning"),
+    **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
+    **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),
+    **dict.fromkeys(["columns", "predict", "evaluate", "coefficients", "export", "card"], "results"),
+}
+"""Folder of each command, whose module ``commands`` has a function of its name."""
 
 PRELOADED: dict[str, tuple[str, ...]] = {"run": (), "sweep": ("p2pfl.sweep.preload",)}
 """Commands whose processes are forked, each with the modules that these need besides those of a peer."""
@@ -32,9 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with interruptible(), ExitStack() as stack:
             if options.command in PRELOADED:  # what its processes need is imported while the command reads its input
                 stack.enter_context(server.running(*PRELOADED[options.command]))
-            from p2pfl.cli import commands  # noqa: PLC0415 (--help must not wait for torch)
-
-            status: int = getattr(commands, options.command)(options)
+            group = import_module(f"p2pfl.cli.{GROUPS[options.command]}.commands")  # --help must not wait for torch
+            status: int = getattr(group, options.command)(options)
             sys.stdout.flush()
     except P2PFLError as error:
         _say(str(error), error)
@@ -53,4 +63,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _say(sentence: str, error: BaseException) -> None:
     said = "; ".join((sentence.rstrip("."), *getattr(error, "__notes__", ())))
-    print(f"p2pfl: {said}", file=sys.stderr)
+    print(f"p2pfl: {printable(said)}", file=sys.stderr)

@@ -7,6 +7,10 @@ import sys
 from typing import Any, NoReturn
 
 import p2pfl
+from p2pfl.cli.setup import deploying, doctors
+
+FASTEST = 1000
+"""Of a replay."""
 
 FEWEST_TRIALS = 1000
 """Of an audit: its standard error is then 0.06."""
@@ -61,6 +65,9 @@ def parser() -> argparse.ArgumentParser:
         "--broker", action="append", metavar="URL", help="instead of transport.broker; again to fail over"
     )
     peer.add_argument("--resume", action="store_true", help="go on with the last run of this peer under --runs")
+    peer.add_argument(
+        "--no-baselines", action="store_true", help="do not train a model alone after the run, to see what it gained"
+    )
     _recording(peer)
     _accounting(peer)
     _output(peer)
@@ -95,11 +102,8 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    _using(commands)
-
-    _sweep(commands)
-
-    _report(commands)
+    for add in (_using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
+        add(commands)
     return top
 
 
@@ -120,6 +124,12 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
         "--seed", type=int, default=0, help="seed of the bootstrap behind the intervals (default: %(default)s)"
     )
     evaluate.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+    found = commands.add_parser(
+        "coefficients", help="coefficients of a saved regression, with standard errors and tests"
+    )
+    _model(found)
+    found.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
     export = commands.add_parser("export", help="write a saved model, with its preprocessing, for other software")
     _model(export)
@@ -177,10 +187,31 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
     report.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
     report.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
     report.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
+    report.add_argument(
+        "--tensorboard", metavar="DIR", help="write event files for TensorBoard, a directory for each curve"
+    )
     report.add_argument("--tex", metavar="FILE", help="write the table of a comparison for LaTeX with booktabs")
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
     report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def _watch(commands: argparse._SubParsersAction[_Parser]) -> None:
+    watch = commands.add_parser("watch", help="a local page of a run: who is where, who waits for whom, how it learns")
+    watch.add_argument("run", metavar="RUN", help="a run directory, while it is written or afterwards")
+    watch.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
+    watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
+    watch.add_argument("--replay", action="store_true", help="begin with the first event, and play")
+    watch.add_argument("--speed", type=_speed, metavar="X", help="speed of the replay (default: 1)")
+    watch.add_argument(
+        "--sink",
+        action="append",
+        default=[],
+        metavar="MODULE:FUNCTION",
+        help="call this function of your own with each record and notice; again for more",
+    )
+    watch.add_argument("--once", action="store_true", help="print the state as text and end")
+    watch.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
 
 
 def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -218,6 +249,9 @@ def _identity(commands: argparse._SubParsersAction[_Parser]) -> None:
     change.add_argument("--rotate", action="store_true", help="a new key, for which the present one vouches")
     change.add_argument(
         "--accept", metavar="FILE", help="list the key that --rotate, which printed FILE elsewhere, has vouched for"
+    )
+    change.add_argument(
+        "--request", metavar="FILE", help="write a request of this device for the operator of a fleet (p2pfl deploy)"
     )
     change.add_argument("--revoke", metavar="REASON", help="have the roster refuse the present key from now on")
     identity.add_argument("--json", action="store_true", help="machine-readable results on standard output")
@@ -274,6 +308,16 @@ def _trials(text: str) -> int:
     if _count(text) < FEWEST_TRIALS:
         raise argparse.ArgumentTypeError(f"{text} is too few trials to measure anything; take at least {FEWEST_TRIALS}")
     return int(text)
+
+
+def _speed(text: str) -> float:
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= FASTEST:
+        raise argparse.ArgumentTypeError(f"{text} is not a speed above 0 and up to {FASTEST}; give one, for example 10")
+    return speed
 
 
 def _count(text: str) -> int:

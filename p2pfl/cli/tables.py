@@ -12,11 +12,17 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from p2pfl.cli import terminal
+from p2pfl.report.comparing import wording as comparing
+from p2pfl.report.comparing.comparison import lower_is_better
+from p2pfl.report.formats import number, size
 from p2pfl.report.notices import wording
 from p2pfl.report.reading import alarms_of, stop_of
+from p2pfl.report.records import by_round
+from p2pfl.report.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
-    from p2pfl.report import Record, Run  # what it prints need not be imported twice
+    from p2pfl.report import Run  # what it prints need not be imported twice
 
 MOST = 16
 """Peers that a summary lists."""
@@ -42,11 +48,12 @@ def grid(first: str, *others: str) -> Table:
 
 def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None = None) -> None:
     """Print what learning together gave, to standard error if nothing else is said."""
-    console = console or Console(stderr=True, highlight=False)
+    console = console or terminal.console(stderr=True)
     lines = [] if "together" not in result else [Text(), _gains(result), Text(), *_facts(result)]
     if "scores" in result:  # of one peer
-        said = ", ".join(f"{name} {_number(value)}" for name, value in result["scores"].items())
+        said = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
         lines.append(Text(f"{result['peer']} has learned: {said}"))
+        lines += [Text(sentence) for sentence in comparing.gained_by(result)]
         lines += [*_stopped(result), *_outside(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
@@ -55,26 +62,25 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
 
 
 def history(run: Run) -> None:
-    """Print a run's rounds and its summary."""
-    records: dict[int, list[Record]] = {}
-    for record in run.metrics:
-        records.setdefault(record.round, []).append(record)
+    """Print the rounds of a run and its summary; scores and distances are means over the peers that do not attack."""
+    attackers = run.attackers
     metrics = list(run.metrics[0].scores) if run.metrics else []
     table = grid("round", *metrics, "distance", "training", "waiting", "sent", "missed")
     sent: dict[str, int] = {}
-    for round, peers in sorted(records.items()):
-        means = [_mean([record.scores[name] for record in peers]) for name in metrics]
+    for round, peers in by_round(run.metrics).items():
+        honest = [record for record in peers if record.peer not in attackers] or peers
+        means = [_mean([record.scores[name] for record in honest]) for name in metrics]
         sent |= {record.peer: record.bytes_out for record in peers}  # those of peers that are gone stay
         table.add_row(
             str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
-            *map(_number, means),
-            f"{_mean([record.distance for record in peers]):.2g}",
+            *map(number, means),
+            f"{_mean([record.distance for record in honest]):.2g}",
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
             f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
             size(sum(sent.values())),
             str(sum(len(record.missed) for record in peers)),
         )
-    console = Console(highlight=False)
+    console = terminal.console()
     if run.metrics:
         console.print(table)
     else:
@@ -82,7 +88,10 @@ def history(run: Run) -> None:
     if run.summary and run.folder is not None:
         summary(run.summary, run.folder, console=console)
     else:
-        console.print("the run did not come to its end: there is no summary")
+        for alert in reversed(alerts_of_run(run)):  # the newest is next to the prompt
+            style = "bold red" if alert.severity == "alarm" and not alert.over else "yellow"
+            console.print(Text(f"{alert.peer}: {alert.sentence}", style=style), soft_wrap=True)
+        console.print("the run is not finished, so there is no summary")
 
 
 def facts(pairs: Mapping[str, str]) -> None:
@@ -90,7 +99,7 @@ def facts(pairs: Mapping[str, str]) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in pairs.items():
         table.add_row(Text(name, style="dim"), value)
-    Console(highlight=False).print(table)
+    terminal.console().print(table)
 
 
 def shaded(
@@ -134,34 +143,19 @@ def shaded(
     power = 10.0 ** math.floor(math.log10(top / height))
     step = next(power * nice for nice in STEPS if power * nice * height >= top * (1 - 1e-9))
     lines = []
-    for number in range(height, 0, -1):
-        value = step * number
-        marked = line is not None and round(line / step) == number
+    for level in range(height, 0, -1):
+        value = step * level
+        marked = line is not None and round(line / step) == level
         cells = np.full(width, "╌" if marked else " ")  # [W]
         for shade, curve in reversed(list(zip(SHADES, curves, strict=False))):
             cells[np.interp(across, places, curve) > value - step / 2] = shade
         if above is not None:
-            cells[np.round(np.interp(across, places, above) / step) == number] = "·"
-        labelled = marked or height < FEW_LINES or number % 2 == 0
+            cells[np.round(np.interp(across, places, above) / step) == level] = "·"
+        labelled = marked or height < FEW_LINES or level % 2 == 0
         label = f"{line if marked else value:6.3g} ┤" if labelled else " " * 7 + "│"
         lines.append(label + "".join(cells))
     first, last = f"{places[0]:g}", f"{places[-1]:g}"
     return [*lines, " " * 7 + "└" + "─" * width, " " * 8 + first + last.rjust(width - len(first))]
-
-
-def size(count: float) -> str:
-    """Bytes for people.
-
-    Examples
-    --------
-    >>> size(9640), size(50e6)
-    ('9.6 kB', '50.0 MB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
@@ -171,26 +165,26 @@ def _gains(result: Mapping[str, Any]) -> Table:
     peers = list(result["per_peer"].items())
     for name, score in peers[:MOST]:
         shown = f"{name} (attacks)" if score.get("attacker") else name
-        table.add_row(shown, _number(score["alone"]), _number(score["together"]), _gain(score, metric))
+        table.add_row(shown, number(score["alone"]), number(score["together"]), _gain(score, metric))
     if len(peers) > MOST:
         table.add_row(f"and {len(peers) - MOST} more")
     table.add_row()
     mean = {"alone": result["alone"], "together": result["together"]}
-    together = Text(_number(mean["together"]), style="bold")
+    together = Text(number(mean["together"]), style="bold")
     lied = any(score.get("attacker") for _, score in peers)
     table.add_row(
         Text("mean of the others" if lied else "mean", style="bold"),
-        _number(mean["alone"]),
+        number(mean["alone"]),
         together,
         _gain(mean, metric),
     )
     if result["pooled"] is not None:
-        table.add_row("one model on all data", "", _number(result["pooled"]))
+        table.add_row("one model on all data", "", number(result["pooled"]))
     if result.get("common"):
-        table.add_row("one model of all peers", "", _number(result["common"].get(metric)))
-        for name, said in (("auc", "its area under the ROC curve"), ("ece", "its calibration error")):
+        table.add_row("one model of all peers", "", number(result["common"].get(metric)))
+        for name, said in (("auc", "its area under the ROC curve"), ("calibration_error", "its calibration error")):
             if name in result["common"]:
-                table.add_row(said, "", _number(result["common"][name]))
+                table.add_row(said, "", number(result["common"][name]))
     return table
 
 
@@ -242,12 +236,8 @@ def _gain(score: Mapping[str, float | None], metric: str) -> Text:
     if alone is None or together is None:
         return Text()
     gain = together - alone
-    better = gain < 0 if metric == "loss" else gain > 0
+    better = gain < 0 if lower_is_better(metric) else gain > 0
     return Text(f"{gain:+.3f}", style="green" if better else "red")
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _mean(values: list[float]) -> float:

@@ -12,7 +12,7 @@ import torch
 from p2pfl.compression.bits import bits_for, bytes_for, packed
 from p2pfl.compression.codecs import At, Codes, Part, levels_of
 from p2pfl.errors import InputError
-from p2pfl.rows import Rows, draw, norms
+from p2pfl.rows import Rows, draw, norms, placed
 from p2pfl.traits import CodecTraits
 
 
@@ -85,7 +85,7 @@ class QSGD:
         lengths = norms(rows)  # [R, 1]
         share = torch.where(lengths > 0, lengths, 1.0)
         lots = np.stack([draw(self.seed, f"qsgd {at.step}", peer, at.round).random(length) for peer in at.peers])
-        xi = torch.from_numpy(lots).to(rows.device)  # [R, P]
+        xi = placed(torch.from_numpy(lots), rows.device)  # [R, P]
         levels = (s * rows.abs() / share + xi).floor().clamp(max=s) * rows.sign()  # [R, P]
         return (lengths / (s * tau)).to(rows.dtype), packed(levels.to(torch.int32) + s, bits=self.bits)
 

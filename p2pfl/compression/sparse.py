@@ -12,7 +12,7 @@ import torch
 from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
 from p2pfl.compression.codecs import At, Codes, Part, kept
 from p2pfl.errors import DecodeError
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, placed
 from p2pfl.traits import CodecTraits
 
 
@@ -118,13 +118,13 @@ class RandomK:
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
         """Encode rows as values ``[R, k]``."""
-        return (rows.gather(-1, self._places(rows.shape[-1], at).to(rows.device)),)
+        return (rows.gather(-1, placed(self._places(rows.shape[-1], at), rows.device)),)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         [values] = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
-        return rows.scatter_(-1, self._places(length, at).to(values.device), values)
+        return rows.scatter_(-1, placed(self._places(length, at), values.device), values)
 
     def _places(self, length: int, at: At) -> torch.Tensor:
         """Return the places ``[R, k]`` in increasing order."""

@@ -1,8 +1,9 @@
 """Data sets, their splits across peers, and reproducible batches."""
 
-from p2pfl.data.batches import batches
+from p2pfl.data.batches import batches, check_batch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation, describe, nothing
+from p2pfl.data.orders import Orders, orders
 from p2pfl.data.sharing import SOURCES, federate, gather
 from p2pfl.data.splits import SPLITS
 from p2pfl.data.tables import Table
@@ -13,10 +14,13 @@ __all__ = [
     "Dataset",
     "Federation",
     "IntArray",
+    "Orders",
     "Table",
     "batches",
+    "check_batch",
     "describe",
     "federate",
     "gather",
     "nothing",
+    "orders",
 ]

@@ -45,10 +45,7 @@ def batches(
     >>> len(batches(5, seed=7, peer="ada", round=0, batch=2, epochs=1, steps=7))
     7
     """
-    if batch is not None and batch < 1:
-        raise DataError(
-            f"a batch must have at least 1 sample, but it has {batch}; leave `batch` out to take all samples"
-        )
+    check_batch(batch)
     if not samples:
         return []
     if batch is None or batch >= samples:
@@ -61,3 +58,11 @@ def batches(
         order = rng.permutation(samples)
         found += [order[start : start + batch] for start in range(0, samples, batch)]
     return found[:count]
+
+
+def check_batch(batch: int | None) -> None:
+    """Raise :class:`DataError` for a batch without samples."""
+    if batch is not None and batch < 1:
+        raise DataError(
+            f"a batch must have at least 1 sample, but it has {batch}; leave `batch` out to take all samples"
+        )

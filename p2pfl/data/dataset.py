@@ -24,7 +24,7 @@ class Dataset:
     Parameters
     ----------
     features
-        ``[n, *shape]``, float32, finite.
+        ``[n, *shape]``, float32, finite; NaN for a missing value where the description says that it stays missing.
     targets
         ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers.
     classes
@@ -58,7 +58,10 @@ class Dataset:
                 f"targets of shape {tuple(self.targets.shape)} do not match {len(self.features)} samples; give "
                 "a flat array as long as the features"
             )
-        _check_finite(self.features)
+        if self.description.lacking:
+            _check_finite(torch.nan_to_num(self.features, nan=0.0, posinf=torch.inf, neginf=-torch.inf))
+        else:
+            _check_finite(self.features)
         if self.classes is None:
             if not self.targets.isfinite().all():
                 raise DataError("the targets contain NaN or infinity; remove those samples")

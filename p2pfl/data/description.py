@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.errors import DataError
+from p2pfl.texts import breaks
+
 FloatArray = npt.NDArray[np.floating[Any]]
 """Number, or array of numbers, of the map from raw values to features."""
 
@@ -28,6 +31,11 @@ class Field:
         Level that replaces a text which is not one of the levels; ``None`` if there must be no such text.
     integer
         Whether a number must be whole.
+
+    Raises
+    ------
+    DataError
+        A name or a level contains a control character, such as a line break.
     """
 
     name: str
@@ -35,6 +43,11 @@ class Field:
     missing: float | str | None = None
     unknown: str | None = None
     integer: bool = False
+
+    def __post_init__(self) -> None:
+        for what, text in (("column", self.name), *(("level", level) for level in self.levels or ())):
+            if breaks(text):
+                raise DataError(f"the {what} {text!a} contains a line break or another control character; rename it")
 
 
 @dataclass(frozen=True)
@@ -95,6 +108,11 @@ class Description:
     target_mean: float = 0.0
     target_deviation: float = 1.0
     cells: Cells | None = None
+
+    @property
+    def lacking(self) -> bool:
+        """Whether missing values of a column stay missing, as NaN."""
+        return any(isinstance(column.missing, float) and np.isnan(column.missing) for column in self.columns or ())
 
     def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:
         r"""Return the description of the features after another :math:`(x - \mu) / \sigma`, ``[F]`` each."""

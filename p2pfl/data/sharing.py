@@ -285,7 +285,7 @@ def _gathered(
     start = 0
     for peer, (features, targets) in loaded.items():
         try:
-            Dataset(features, targets, classes)
+            Dataset(features, targets, classes, description=source.description)
         except DataError as error:
             raise DataError(f'data of peer "{peer}": {error}') from None
         own = np.arange(start, start + len(targets))

@@ -8,6 +8,7 @@ from the training part alone, so that the test part stays unseen.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -176,6 +177,14 @@ def _bundled(name: str) -> Any:
             f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install '
             '"p2pfl-mqtt[local]"`'
         ) from None
+    return _loaded(getattr(datasets, f"load_{name}"))
+
+
+@cache
+def _loaded(load: Callable[..., Any]) -> Any:
+    """Return what a loader of scikit-learn reads, once in a process: a sweep needs it for every run."""
     # scikit-learn scales diabetes by all rows by default, the test part included.
-    raw = {"scaled": False} if name == "diabetes" else {}
-    return getattr(datasets, f"load_{name}")(**raw)
+    bundled = load(**({"scaled": False} if load.__name__ == "load_diabetes" else {}))
+    for array in (bundled.data, bundled.target):
+        array.setflags(write=False)
+    return bundled

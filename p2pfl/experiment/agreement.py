@@ -15,6 +15,7 @@ from p2pfl.algorithms.statistics import Sum
 from p2pfl.data import scaling
 from p2pfl.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.errors import PrivacyError
+from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import learner_traits
@@ -56,7 +57,12 @@ class Agreement:
     @property
     def closing(self) -> int:
         """Number of totals after the last round: the mean of all models, and its scores where they may be added up."""
-        return 1 + self.scored if self.plan.experiment.learning.consensus else 0
+        return (not self.alike) + self.scored if self.plan.experiment.learning.consensus else 0
+
+    @property
+    def alike(self) -> bool:
+        """Whether all peers have the same model anyway."""
+        return declared(self.plan.algorithm).additive
 
     async def total(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:
         """Return the sum over all peers of private numbers ``[R, K]``, the same in each of the R rows."""
@@ -92,6 +98,11 @@ class Agreement:
         PrivacyError
             Features too large to be added up.
         """
+        if self.plan.federation.dataset.description.lacking:
+            raise PrivacyError(
+                "data.scale does not work with missing values that stay missing; leave it out, as boosting does not "
+                "need it, or let the rule `missing` of each column replace them"
+            )
         squares = scaling.largest_squares(self.plan.federation, net.peers)  # before the sums leave
         largest = float(squares.max()) if squares.numel() else 0.0
         if not largest < LARGEST / len(self.plan.topology.peers):
@@ -103,6 +114,8 @@ class Agreement:
 
     async def settle(self, net: Neighbourhood, state: State) -> State:
         """Agree on one model: the mean of what all peers have released already, so nothing more is."""
+        if self.alike:
+            return state
         size = state.rows.shape[-1]
 
         def encoded(row: torch.Tensor) -> Ints:

@@ -7,6 +7,7 @@ import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from p2pfl.errors import ExperimentError
@@ -80,11 +81,12 @@ class Catalogue:
     def make(self, name: str, given: Mapping[str, Any]) -> Any:
         """Make an object of a class from those of the ``given`` values for which it has parameters."""
         kind = self.kind(name)
-        return kind(**{key: value for key, value in given.items() if key in inspect.signature(kind).parameters})
+        known = _parameters(kind)
+        return kind(**{key: value for key, value in given.items() if key in known})
 
     def takes(self, name: str, parameter: str) -> bool:
         """Return whether a class has a parameter."""
-        return parameter in inspect.signature(self.kind(name)).parameters
+        return parameter in _parameters(self.kind(name))
 
     def name_of(self, made: object) -> str:
         """Return the name of an object's class: the one in the catalogue, or ``package.module:Class``.
@@ -99,6 +101,12 @@ class Catalogue:
         _HELD[place] = type(made)  # classes of a function or notebook cannot be imported again
         short = place.removeprefix(f"{self.package}.")
         return next((name for name, each in self.places.items() if each == short), place)
+
+
+@cache
+def _parameters(kind: Callable[..., Any]) -> frozenset[str]:
+    """Return the names of the parameters of a class; a mode is made in every round."""
+    return frozenset(inspect.signature(kind).parameters)
 
 
 _HELD: dict[str, Callable[..., Any]] = {}
@@ -138,9 +146,25 @@ ALGORITHMS = Catalogue(
         "gossip_learning": "gossip_learning:GossipLearning",
         "power_gossip": "power_gossip:PowerGossip",
         "partial": "partial:PartialSharing",
+        "exact": "exact:Exact",
     },
     optional=False,
 )
+
+MODELS = Catalogue(
+    "model.name",
+    "p2pfl.exact",
+    {
+        "boosting": "boosting:Boosting",
+        "glm": "glm:GLM",
+        "cox": "survival:Cox",
+    },
+    optional=False,
+)
+"""Models that follow from exact totals; all others are torch modules."""
+
+ADDITIVE = "exact"
+"""The algorithm of these models."""
 
 CODECS = Catalogue(
     "compression.name",

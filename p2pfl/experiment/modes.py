@@ -28,12 +28,16 @@ MASK_KEYS = ("mask", "mask_graph", "mask_degree", "departures")
 LEFT = {
     "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
     "go_on": (
-        "if a peer disappears, or a malicious neighbour pretends so, its neighbours remove its masks, and its update "
-        "of that round is hidden by its private noise alone from whoever holds its model"
+        "if a peer disappears, or most of its neighbours lack its model for too long, they remove its masks, and its "
+        "update of that round is hidden by its private noise alone from whoever holds its model"
+    ),
+    "bare": (
+        "if a peer disappears, or most of its neighbours lack its model for too long, they remove its masks, and its "
+        "exact update of that round is visible to whoever holds its model, because there is no private noise"
     ),
     "stop": "if the model of a peer is missing for good, the others end",
 }
-"""Consequences of ``privacy.departures``."""
+"""Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
 
 
 class Mode(Protocol):
@@ -194,7 +198,8 @@ class Pairwise(Independent):
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         hides = "masks hide each update among its honest neighbours and cancel in the mean"
-        left = LEFT[self.departures]
+        bare = self.departures == "go_on" and not self.noise
+        left = LEFT["bare" if bare else self.departures]
         return f"{hides}; {left}" if claimed else f"{hides}; {unclaimed(whose)}; {left}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import exchanges
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection, protection, sizes_masks
@@ -166,8 +166,9 @@ def hidden(
     Protection
         The resolved section ``[privacy]``.
     """
-    stepwise = traits_of(experiment.learning.algorithm).full_participation
-    return protection(
+    traits = traits_of(experiment.learning.algorithm)
+    stepwise = traits.full_participation
+    found = protection(
         experiment.privacy,
         topology,
         weights,
@@ -179,6 +180,15 @@ def hidden(
         update=update,
         sums=sums,
     )
+    return replace(found, totals=_shown(experiment)) if traits.additive else found
+
+
+def _shown(experiment: Experiment) -> str:
+    """Return what the totals of a model show, as its class says."""
+    name = experiment.model.name
+    kind = MODELS.kind(name) if name in MODELS or ":" in name else None
+    found: str = getattr(kind, "shows", "") or "whatever the model asks for"
+    return found
 
 
 def _plain(experiment: Experiment) -> bool:
@@ -200,6 +210,8 @@ def _plain(experiment: Experiment) -> bool:
 
 def _unlimited(traits: Traits) -> bool:
     """Return True for a plain average of trained models, whose class refuses nothing."""
+    if traits.additive:
+        return False
     plain = Traits(linear=True, convex=True)
     free = ("full_participation", "default_steps", "full_batch", "private_examples")
     return replace(traits, **{key: getattr(plain, key) for key in free}) == plain

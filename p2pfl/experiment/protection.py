@@ -60,6 +60,8 @@ class Protection:
         Guarantee of one round that calibration computed, so that :attr:`guarantee` need not.
     sums
         What others see if they receive sums over neighbourhoods and no models.
+    totals
+        What exact totals show of the data of all peers together, if they alone leave peers; else empty.
     """
 
     wanted: schema.Privacy
@@ -70,6 +72,7 @@ class Protection:
     before: Mapping[Cost, int] | None = None
     found: Guarantee | None = None
     sums: Sums | None = None
+    totals: str = ""
 
     @property
     def mode(self) -> Mode:
@@ -343,9 +346,8 @@ def _mask(
     """Return the deviation of a mask: as set, as large as a clipped update, or sized from an update."""
     if wanted.mask is not None:
         return wanted.mask
-    if not sizes_masks(wanted):
+    if not sizes_masks(wanted) or update is None:  # without an update no models are released, only totals
         return CLIP if math.isinf(wanted.clip) else wanted.clip
-    assert update is not None  # noqa: S101 (a plan knows it)
     rounds = graphs.steps(weights, tolerance=AVERAGED) if steps is None else steps
     return mask_deviation(update, size=size, residual=residual(graph, weights, steps=rounds), bits=wanted.bits)
 

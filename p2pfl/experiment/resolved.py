@@ -217,7 +217,7 @@ class Plan:
         traits = self.protection.mode.traits
         if not traits.hides:
             return self.experiment
-        mask = settings.mask if traits.masks else wanted.mask
+        mask = settings.mask if traits.masks and not declared(self.algorithm).additive else wanted.mask
         given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
         return msgspec.structs.replace(self.experiment, privacy=given)
 

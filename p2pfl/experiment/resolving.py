@@ -151,7 +151,7 @@ def assembled(
         sums = summed(experiment, weights[0], added, counted)
         weighed = masses(added, counted, topology.peers)
     update = None
-    if sizes_masks(experiment.privacy):
+    if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
     rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -110,7 +110,7 @@ def evaluate(
         A column is missing, a cell does not fit it, or the column of the groups has too many values.
     """
     cells = source if isinstance(source, Cells) else read(source)
-    names = None if by is None else _groups(cells, by)
+    names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
     draws = draws or max(100, min(metrics.DRAWS, MOST_DRAWN // len(cells)))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values
     kinds = {0: metrics.REGRESSION, 2: metrics.BINARY}.get(len(predictor.saved.names), metrics.CLASSIFICATION)
@@ -124,8 +124,8 @@ def evaluate(
     return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws)
 
 
-def _groups(cells: Cells, by: str) -> Any:
-    names = np.array(["missing" if is_missing(cell) else cell for cell in cells.column(by)])
+def _groups(cells: Cells, by: str, *, missing: Collection[str]) -> Any:
+    names = np.array(["missing" if is_missing(cell, missing) else cell for cell in cells.column(by)])
     found = len(np.unique(names))
     if found > MOST_GROUPS:
         raise DataError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +15,9 @@ import torch
 from msgspec import Meta
 
 from p2pfl.data.description import Field
-from p2pfl.errors import InputError, ModelError
+from p2pfl.data.tables.reading import MISSING
+from p2pfl.errors import DataError, InputError, ModelError
+from p2pfl.exact import EXACT
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -40,6 +44,13 @@ class Column(msgspec.Struct, frozen=True):
     integer: bool = False
 
 
+class Cells(msgspec.Struct, frozen=True):
+    """How the text of a cell is read, as in :class:`p2pfl.data.description.Cells`."""
+
+    missing: tuple[str, ...] = tuple(sorted(MISSING))
+    stripped: bool = True
+
+
 class Inputs(msgspec.Struct, frozen=True):
     """Columns and scaling of the input of the model."""
 
@@ -48,6 +59,7 @@ class Inputs(msgspec.Struct, frozen=True):
     columns: tuple[Column, ...] | None
     mean: Numbers
     deviation: Numbers
+    cells: Cells | None = None
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -97,6 +109,11 @@ class SavedModel:
         """Names of the classes; their positions where they have no names."""
         outputs = self.about.outputs
         return tuple(map(str, outputs.class_names or range(outputs.classes or 0)))
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """What stands for a missing cell, in lower case."""
+        return frozenset((self.about.inputs.cells or Cells()).missing)
 
 
 def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> SavedModel:
@@ -162,9 +179,18 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
             "model on tables"
         )
-    fields = tuple(Field(**msgspec.structs.asdict(column)) for column in about.inputs.columns)
+    try:
+        fields = tuple(_field(column) for column in about.inputs.columns)
+        Field(about.outputs.target or "target", tuple(map(str, about.outputs.class_names or ())))  # names are shown
+    except DataError as error:
+        raise InputError(f"{path}: {error}") from None
     width = sum(1 if field.levels is None else len(field.levels) for field in fields)
     sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
+    if about.inputs.cells is not None and not about.inputs.cells.stripped:
+        raise InputError(
+            f"{path} does not strip white space around cells, which this release always does; use the release of p2pfl "
+            "that wrote it"
+        )
     if about.inputs.shape != (width,) or any(size != width for size in sizes):
         raise InputError(f"{path} contradicts itself on its {width} inputs; save the model again")
     for field in fields:
@@ -179,12 +205,22 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
     return fields
 
 
+def _field(column: Column) -> Field:
+    """Return a column as it is declared; "nan" is a missing number that stays missing."""
+    given = msgspec.structs.asdict(column)
+    stays = column.levels is None and column.missing == "nan"
+    return Field(**given | ({"missing": float("nan")} if stays else {}))
+
+
 def _module(
     path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
 ) -> torch.nn.Module:
     name = about.model.name
+    exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
+    elif exact:
+        module = _predicting(path, about)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         with torch.device("meta" if name in MODELS else "cpu"):
@@ -202,3 +238,19 @@ def _module(
             f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
         ) from None
     return module.eval().requires_grad_(requires_grad=False)
+
+
+def _predicting(path: Path, about: About) -> torch.nn.Module:
+    """Return the module of a model that follows from totals."""
+    kind = EXACT[about.model.name]
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, **about.model.options}
+    if "rounds" not in inspect.signature(kind).parameters:
+        given.pop("rounds", None)
+    try:
+        with torch.device("meta"):
+            return kind(**given).module()
+    except TypeError as error:
+        raise InputError(
+            f"{path} describes its model with options that this release does not know ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None

@@ -14,7 +14,7 @@ import torch
 from p2pfl.data.description import Field
 from p2pfl.data.tables.encoding import coded, labels, numbers
 from p2pfl.data.tables.reading import Cells, read
-from p2pfl.errors import DataError, InputError, LearningError
+from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
 
@@ -89,7 +89,7 @@ class Predictor:
             A column is missing, or a cell does not fit it.
         """
         cells = source if isinstance(source, Cells) else read(source)
-        return coded(cells, self.fields).astype(np.float64)
+        return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any) -> Predictions:
         """Return the predictions for a table.
@@ -108,12 +108,13 @@ class Predictor:
         ------
         DataError
             A column is missing, or a cell does not fit it; the message names both.
+        ModelError
+            The model refuses the inputs.
         LearningError
             The model does not give one finite output for each class.
         """
         columns = torch.from_numpy(self.columns(source))  # [n, C]
-        with torch.inference_mode():
-            found = torch.cat([self.module(block) for block in torch.split(columns, BLOCK)]).numpy()
+        found = torch.cat([self._outputs(block) for block in torch.split(columns, BLOCK)]).numpy()
         classes = self.saved.names
         if (
             found.shape != ((len(columns), len(classes)) if classes else (len(columns),))
@@ -123,6 +124,18 @@ class Predictor:
                 f"{self.saved.path} does not give one finite number for each output; train the model again"
             )
         return Predictions(found, classes)
+
+    def _outputs(self, columns: torch.Tensor) -> torch.Tensor:
+        try:
+            with torch.inference_mode():
+                found: torch.Tensor = self.module(columns)
+        except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(
+                f"{self.saved.path} cannot predict these rows ({reason}); check that they have the codes and the "
+                "form of the training data"
+            ) from error
+        return found
 
     def targets(self, source: Any) -> npt.NDArray[Any]:
         """Return the targets in a table, ``[n]``: positions of classes, or numbers.
@@ -138,8 +151,10 @@ class Predictor:
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
+        if self.saved.about.model.name == "cox":
+            raise InputError(
+                f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
+            )
         classes = self.saved.names
-        try:
-            return labels(cells, Field(name, classes)) if classes else numbers(cells, Field(name))
-        except DataError as error:
-            raise DataError(str(error).rpartition("; ")[0] + "; correct or remove the row") from None
+        known = labels if classes else numbers
+        return known(cells, Field(name, classes or None), missing=self.saved.missing, role="target")

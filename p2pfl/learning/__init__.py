@@ -1,5 +1,6 @@
 """Local training of torch models on a peer's own data."""
 
+from p2pfl.learning.additive import Additive, Question, Step, additive
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.external import ExternalLearner
 from p2pfl.learning.learner import (
@@ -17,9 +18,10 @@ from p2pfl.learning.learner import (
 )
 from p2pfl.learning.models import build
 from p2pfl.learning.stragglers import straggles
-from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.learning.torch_learner import TorchLearner, home
 
 __all__ = [
+    "Additive",
     "Adjustable",
     "Correction",
     "ExternalLearner",
@@ -30,10 +32,14 @@ __all__ = [
     "Learner",
     "Memory",
     "Pools",
+    "Question",
     "Report",
     "Sloping",
+    "Step",
     "TorchLearner",
+    "additive",
     "build",
+    "home",
     "learner_traits",
     "straggles",
 ]

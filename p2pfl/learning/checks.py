@@ -47,6 +47,14 @@ def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype)
         )
 
 
+def check_losses(loss: torch.Tensor, *, peers: Sequence[str], round: int) -> None:
+    """Raise :class:`LearningError` if a loss ``[R]`` or what it was computed with was not finite, and name the peer."""
+    sound = torch.isfinite(loss)  # [R]
+    if not sound.all():
+        peer = peers[int(sound.logical_not().nonzero()[0])]
+        raise LearningError(f"training of {peer} diverged in round {round}; set a smaller learning.rate")
+
+
 def check_modules(model: nn.Module) -> None:
     """Raise :class:`ModelError` for layers that make rows depend on each other, padding, or a global generator."""
     for name, module in model.named_modules():

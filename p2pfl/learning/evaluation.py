@@ -9,8 +9,8 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
-from p2pfl.learning.steps.batching import Footprint
-from p2pfl.rows import Layout, Rows
+from p2pfl.learning.steps.batching import Footprint, Part
+from p2pfl.rows import Layout, Rows, placed
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
@@ -36,53 +36,51 @@ class Scorable(Protocol):
     footprint: Footprint
 
 
-def evaluate(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs) -> dict[str, torch.Tensor]:
+def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> dict[str, torch.Tensor]:
     """Return the mean of the loss and of each metric over the samples of each row, each ``[R]`` float64.
 
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.
     """
-    shared = all(part is parts[0] for part in parts)
-    if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
-        once = evaluate(learner, rows[:1], parts[:1], engine=engine)
+    if part.shared and len(rows) > 1 and bool((rows == rows[0]).all()):
+        once = evaluate(learner, rows[:1], part.first(), engine=engine)
         return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
-    for where, outputs, targets, real in _blocks(learner, rows, parts, engine=engine, shared=shared):
+    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=part.shared):
         for name, function in functions.items():
             each = each_sample(function, outputs, targets)  # [K, B]
             sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
-    counts = torch.tensor([len(part) for part in parts], dtype=torch.float64, device=rows.device)  # [R]
+    counts = placed(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
-        scores["r2"] = _determination(learner, scores["r2"], parts, shared=shared)
+        scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
     return scores
 
 
-def tallied(learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs, classes: int) -> torch.Tensor:
+def tallied(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, classes: int) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
-    for where, outputs, targets, real in _blocks(learner, rows, parts, engine=engine, shared=False):
-        for number, row in enumerate(where.tolist()):
+    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=False):
+        for number, row in enumerate(where.cpu().tolist()):
             found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return found
 
 
 def _blocks(
-    learner: Scorable, rows: Rows, parts: Sequence[IntArray], *, engine: Outputs, shared: bool
+    learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
-    order = np.argsort([-len(part) for part in parts], kind="stable")
-    longest = max(len(part) for part in parts)
+    order = np.argsort(-part.counts, kind="stable")
+    longest = int(part.counts.max())
     block = learner.footprint.rows(min(SAMPLES, max(1, longest)))
     for low in range(0, len(rows), block):
         chosen = order[low : low + block]
-        where = torch.from_numpy(chosen).to(rows.device)  # [K]
-        tensors = [part.contiguous() for part in learner.layout.split(rows[where]).values()]
-        mine = [parts[chosen[0]]] if shared else [parts[row] for row in chosen]
-        for index, real in _chunks(mine, rows.device):
+        where = placed(torch.from_numpy(chosen), rows.device)  # [K]
+        tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
+        for index, real in _chunks(part, chosen[:1] if shared else chosen):
             features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
             targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
             with torch.no_grad():
@@ -90,24 +88,17 @@ def _blocks(
             yield where, outputs, targets, real
 
 
-def _chunks(parts: Sequence[IntArray], device: torch.device) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _chunks(part: Part, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield positions ``[K, B]`` of up to ``SAMPLES`` samples per row at a time, and a mask of the real ones."""
-    longest = max(len(part) for part in parts)
+    device, longest = part.samples.device, int(part.counts[chosen].max())
+    numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))
+    start, count = placed(numbers, device).unsqueeze(-1).unbind()  # [K, 1] each
     for low in range(0, longest, SAMPLES):
-        pieces = [part[low : low + SAMPLES] for part in parts]
-        width = max(len(piece) for piece in pieces)
-        real = np.arange(width) < np.array([len(piece) for piece in pieces])[:, None]  # [K, B]
-        index = np.zeros(real.shape, dtype=np.int64)  # [K, B]
-        index[real] = np.concatenate(pieces)
-        yield torch.from_numpy(index).to(device), torch.from_numpy(real).to(device)
+        place = torch.arange(low, min(low + SAMPLES, longest), device=device)  # [B]
+        real = place < count  # [K, B]
+        yield torch.where(real, part.samples[torch.where(real, start + place, 0)], 0), real
 
 
-def _determination(learner: Scorable, error: torch.Tensor, parts: Sequence[IntArray], *, shared: bool) -> torch.Tensor:
+def _determination(error: torch.Tensor, spread: torch.Tensor) -> torch.Tensor:
     r"""Return :math:`R^2 = 1 - \text{squared error} / \text{variance}`, ``[R]``; 0 where the targets do not vary."""
-
-    def variance(part: IntArray) -> float:
-        return float(learner.targets[torch.from_numpy(part)].double().var(correction=0)) if len(part) else 0.0
-
-    each = [variance(parts[0])] * len(parts) if shared else [variance(part) for part in parts]
-    spread = torch.tensor(each, dtype=torch.float64, device=error.device)  # [R]
     return torch.where(spread > 0, 1 - error / spread, 0.0)

@@ -83,7 +83,7 @@ def scored(total: IntArray) -> dict[str, float]:
     --------
     >>> logits = torch.tensor([[0.0, 2.0], [0.0, 1.0], [1.0, 0.0], [2.0, 0.0]])
     >>> found = scored(histograms(logits, torch.tensor([1, 0, 1, 0])).numpy())
-    >>> round(found["ece"], 3), found["auc"]
+    >>> round(found["calibration_error"], 3), found["auc"]
     (0.425, 0.75)
     """
     counts, hits, points = total[: 3 * CONFIDENCES].reshape(3, CONFIDENCES)
@@ -91,7 +91,7 @@ def scored(total: IntArray) -> dict[str, float]:
     if not samples:
         return {}
     gaps = np.abs(hits * _POINTS - points)  # [B], exact
-    found = {"ece": int(gaps.sum()) / (_POINTS * samples)}
+    found = {"calibration_error": int(gaps.sum()) / (_POINTS * samples)}
     if len(total) > 3 * CONFIDENCES:
         negative, positive = total[3 * CONFIDENCES :].reshape(2, SCORES)
         pairs = int(negative.sum()) * int(positive.sum())

@@ -14,7 +14,7 @@ from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
 
 Memory = Mapping[str, torch.Tensor]
-"""Optimiser state by name: ``[R, P]`` for state per parameter, ``[R]`` for state per row."""
+"""Optimiser state by name: ``[R, P]`` for state per parameter, ``[R]`` on the CPU for state per row."""
 
 Correction = Callable[[Rows, torch.Tensor], Rows]
 """Function ``correction(rows, indices)`` that returns ``[K, P]``, added to the gradients of the K rows ``indices``."""
@@ -27,9 +27,10 @@ class Report:
     Attributes
     ----------
     loss
-        ``[R]`` float64: mean training loss of the last epoch, 0 for idle rows.
+        ``[R]`` float64: mean training loss of the last epoch, 0 for idle rows. On an accelerator it is NaN for a row
+        that is no longer finite, and nothing has been checked: a check would wait for the device.
     steps
-        ``[R]`` int64: optimiser steps taken in this round.
+        ``[R]`` int64 on the CPU: optimiser steps taken in this round.
     """
 
     loss: torch.Tensor

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.learning.histograms import CONFIDENCES
 from p2pfl.rows import draw
 
 Floats = npt.NDArray[np.float64]
@@ -17,9 +18,6 @@ Ints = npt.NDArray[np.int64]
 
 DRAWS = 1000
 """Bootstrap samples of an interval."""
-
-BINS = 10
-"""Bins of the calibration error."""
 
 TINY = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as scikit-learn does."""
@@ -107,22 +105,15 @@ def macro_auc(probabilities: Floats, targets: Ints) -> float:
     return float(np.mean([auc(probabilities[:, label], targets == label) for label in range(classes)]))
 
 
-def calibration_error(probabilities: Floats, targets: Ints, *, bins: int = BINS) -> float:
+def calibration_error(probabilities: Floats, targets: Ints) -> float:
     r"""Return the expected calibration error :math:`\sum_b \frac{n_b}{n} |\bar y_b - \bar p_b|`.
 
-    Bins are of equal width over the probability of class 1 for two classes, and over the probability of the most
-    likely class for more.
-
-    References
-    ----------
-    Naeini, Cooper, Hauskrecht. Obtaining well calibrated probabilities using Bayesian binning. AAAI 2015.
+    The bins, :data:`~p2pfl.learning.histograms.CONFIDENCES` of equal width, are those of the probability of the most
+    likely class, as for the common model of all peers (:mod:`p2pfl.learning.histograms`).
     """
-    if probabilities.shape[1] == 2:
-        said, true = probabilities[:, 1], targets == 1
-    else:
-        said, true = probabilities.max(1), probabilities.argmax(1) == targets
-    place = np.minimum((said * bins).astype(np.int64), bins - 1)
-    gaps = np.bincount(place, weights=true - said, minlength=bins)
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == targets
+    place = np.minimum((confidence * CONFIDENCES).astype(np.int64), CONFIDENCES - 1)
+    gaps = np.bincount(place, weights=right - confidence, minlength=CONFIDENCES)
     return float(np.abs(gaps).sum() / len(targets))
 
 
@@ -138,8 +129,18 @@ def mean_absolute_error(predictions: Floats, targets: Floats) -> float:
 
 def r2(predictions: Floats, targets: Floats) -> float:
     r"""Return the coefficient of determination :math:`R^2`; NaN where the targets do not vary."""
-    spread = np.square(targets - targets.mean()).sum()
-    return float(1 - np.square(predictions - targets).sum() / spread) if spread else float("nan")
+    return determination(mean_squared_error(predictions, targets), float(targets.var()))
+
+
+def determination(error: float, variance: float) -> float:
+    r"""Return :math:`R^2 = 1 - \text{mean squared error} / \text{variance of the targets}`; NaN without a variance.
+
+    Examples
+    --------
+    >>> determination(0.5, 2.0)
+    0.75
+    """
+    return 1 - error / variance if variance else float("nan")
 
 
 Metric = Callable[[Floats, npt.NDArray[Any]], float]
@@ -174,8 +175,8 @@ def intervals(
 ) -> dict[str, tuple[float, float]]:
     """Return the 95 % interval of each score by the percentile bootstrap over samples.
 
-    All scores use the same draws. A draw in which a score has no value does not count for that score; the interval is
-    NaN if no draw counts.
+    All scores use the same draws. A draw in which a score has no value does not count for that score. The interval is
+    NaN if all draws that count have the same score, as those of a single sample: they do not show how far it varies.
 
     Parameters
     ----------
@@ -211,7 +212,7 @@ def intervals(
 
 def _middle(values: Floats) -> tuple[float, float]:
     known = values[~np.isnan(values)]
-    if not len(known):
+    if not len(known) or known.min() == known.max():
         return float("nan"), float("nan")
     low, high = np.quantile(known, [0.025, 0.975])
     return float(low), float(high)

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data import Dataset, Federation, IntArray, batches, gather
+from p2pfl.data import Dataset, Federation, IntArray, check_batch, gather, orders
 from p2pfl.errors import ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate, tallied
-from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
 from p2pfl.learning.models import fill
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.batching import Footprint
+from p2pfl.learning.steps.batching import Footprint, Held, Schedule
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.plain import Plain
@@ -30,7 +30,7 @@ from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
 from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.process import one_at_a_time
-from p2pfl.rows import Layout, Rows
+from p2pfl.rows import Layout, Rows, placed
 from p2pfl.traits import LearnerTraits
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -149,17 +149,28 @@ class TorchLearner:
         self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
         self.r2 = metrics is None and classes is None
         self.model = copy.deepcopy(model)
+        self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         self._prepare(pretrained, frozen)
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
         """Return features and targets on the device, floats in the number type of the parameters."""
+        if dataset.description.lacking and bool(dataset.features.isnan().any()):
+            raise ModelError(
+                "the features have missing values, which a torch model does not take; let the rule `missing` of each "
+                'column replace them, or set model.name to "boosting"'
+            )
         tensors = dataset.features, dataset.targets
         features, targets = (
             tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors
         )
         return features, targets
+
+    def _held(self, federation: Federation) -> dict[str, Held]:
+        """Return the samples of all peers in each part."""
+        parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
+        return {name: Held(each, self.device) for name, each in parts.items()}
 
     def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
         """Load and check the model, key its dropout, and divide it into a row and constants."""
@@ -211,6 +222,7 @@ class TorchLearner:
         other = copy.copy(self)
         other.federation = federation
         other.features, other.targets = self._placed(federation.dataset)
+        other.parts = self._held(federation)
         return other
 
     @property
@@ -281,9 +293,8 @@ class TorchLearner:
         self._check_rows(rows, peers)
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
-            memory={name: value.to(self.device, copy=True) for name, value in (memory or {}).items()},
-            parts=[self.federation.train[peer] for peer in peers],
-            batches=self._batches(peers, round, active),
+            memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
+            schedule=self._schedule(peers, round, active),
             peers=tuple(peers),
             round=round,
         )
@@ -292,11 +303,18 @@ class TorchLearner:
             self.model.train()
             training.train(work, learner=self, engine=engine, correction=correction)
         back = rows.device
+        loss = work.loss.to(back)  # [R]
+        if back.type == "cpu":
+            checks.check_losses(loss, peers=peers, round=round)
         return Fitted(
             rows=work.rows.to(back),
-            memory={name: value.to(back) for name, value in work.memory.items()},
-            report=Report(work.loss.to(back), torch.from_numpy(work.counts).to(back)),
+            memory={name: value.to(back) if value.dim() > 1 else value for name, value in work.memory.items()},
+            report=Report(loss, torch.from_numpy(work.counts)),
         )
+
+    def _home(self, value: torch.Tensor) -> torch.device:
+        """Return the device of a tensor of the optimiser: one number for each row is read on the CPU."""
+        return self.device if value.dim() > 1 else torch.device("cpu")
 
     def gradient(
         self,
@@ -327,16 +345,10 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
-        drawn = self._batches(peers, round, active, steps=step + 1)
-        parts = [self.federation.train[peer] for peer in peers]
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={},
-            parts=parts,
-            batches=[
-                [np.arange(len(part)) if whole else each[step]] if each else []
-                for part, each in zip(parts, drawn, strict=True)
-            ],
+            schedule=self._schedule(peers, round, active, only=step, whole=whole),
             peers=tuple(peers),
             round=round,
             first=step,
@@ -344,35 +356,46 @@ class TorchLearner:
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
             self.model.train()
             training.train(work, learner=self, engine=self._engine(rows), correction=None, slope=training.Slope())
-        work.rows[torch.from_numpy(work.counts == 0).to(self.device)] = 0
-        return work.rows.to(rows.device)
+        if rows.device.type == "cpu":
+            checks.check_losses(work.loss.cpu(), peers=peers, round=round)
+        trained = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
+        return torch.where(trained, work.rows, 0).to(rows.device)
 
     def rate(self, round: int) -> float:
         """Return the step size of a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 
-    def _batches(
-        self, peers: Sequence[str], round: int, active: torch.Tensor | None, *, steps: int | None = None
-    ) -> list[list[IntArray]]:
-        """Return the batches of every peer, the first ``steps`` or all of the round; idle peers have none."""
-        awake = [True] * len(peers) if active is None else active.tolist()
+    def _schedule(
+        self,
+        peers: Sequence[str],
+        round: int,
+        active: torch.Tensor | None,
+        *,
+        only: int | None = None,
+        whole: bool = False,
+    ) -> Schedule:
+        """Return the batches of every peer in a round, or the one of number ``only``; idle peers have none."""
+        check_batch(self.batch)
+        part = self.parts["train"].of(tuple(peers))
+        held = part.counts  # [R]
+        widths = np.minimum(held, held.max(initial=0) if whole or self.batch is None else self.batch)  # [R]
+        each = -(-held // np.maximum(widths, 1))  # [R]
+        awake = np.full(len(peers), fill_value=True) if active is None else active.cpu().numpy()
+        busy = awake & (held > 0)  # [R]
+        first = 0 if only is None or whole else only
+        counts = np.where(busy, 1, 0) if only is not None else np.where(busy, self._work(peers, round, each), 0)
+        epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
+        drawn = orders(held, epochs, seed=self.seed, peers=peers, round=round, device=self.device)
+        return Schedule(part, widths, counts, first, drawn)
+
+    def _work(self, peers: Sequence[str], round: int, each: IntArray) -> IntArray:
+        """Return the steps of every peer in a round, given those in an epoch, ``[R]``."""
         most = self.epochs if self.steps is None else self.steps
-        some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
-        done = {peer: some(peer) if self.stragglers else most for peer in peers}
-        return [
-            batches(
-                len(self.federation.train[peer]),
-                seed=self.seed,
-                peer=peer,
-                round=round,
-                batch=self.batch,
-                epochs=done[peer],
-                steps=steps if steps is not None else None if self.steps is None else done[peer],
-            )
-            if stirs and len(self.federation.train[peer])
-            else []
-            for peer, stirs in zip(peers, awake, strict=True)
-        ]
+        done = np.full(len(peers), most)
+        if self.stragglers:
+            some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
+            done = np.array([some(peer) for peer in peers])
+        return done * each if self.steps is None else done
 
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
         expected = (len(peers), self.layout.size)
@@ -399,11 +422,10 @@ class TorchLearner:
             Scores by name.
         """
         self._check_rows(rows, peers)
-        held = getattr(self.federation, part)
         with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
             self.model.eval()
-            stack, parts = rows.to(self.device, self.dtype), [held[peer] for peer in peers]
-            scores = evaluate(self, stack, parts, engine=self._engine(rows))
+            stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
+            scores = evaluate(self, stack, held, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
@@ -418,10 +440,22 @@ class TorchLearner:
         self._check_rows(rows, peers)
         with self.alone, checks.blamed(self.model, doing="on the test part"):
             self.model.eval()
-            stack, parts = rows.to(self.device, self.dtype), [self.federation.test[peer] for peer in peers]
-            return tallied(self, stack, parts, engine=self._engine(rows), classes=classes).cpu()
+            stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
+            return tallied(self, stack, held, engine=self._engine(rows), classes=classes).cpu()
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
         return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}
+
+
+def home(learner: Learner) -> torch.device:
+    """Return the device of the rows of a simulation: that on which the learner trains.
+
+    Norms and sums are taken in double precision, so a device without it (``mps``) trains and the CPU does the rest. The
+    rows of a user-defined learner stay on the CPU.
+    """
+    bare = learner.bare
+    if isinstance(bare, TorchLearner) and bare.device.type != "mps":
+        return bare.device
+    return torch.device("cpu")

@@ -13,7 +13,7 @@ from typing import Any, Self
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, RunError, UndecidedError, foremost
+from p2pfl.errors import BudgetError, CoverError, ExperimentError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -38,7 +38,7 @@ from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Repeating, Totalling
@@ -51,11 +51,20 @@ from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
 from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
+
+
+def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
+    """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
+    if plan.decided and store is None and isinstance(source, SecretSource):
+        raise ExperimentError(
+            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
+            "could vote twice; give Peer a store, or leave privacy.departures out"
+        )
 
 
 class Peer:
@@ -132,6 +141,7 @@ class Peer:
         self.plan = plan = plan.drawing(self.source)
         self.observe = observe
         self.notice = notice
+        _check_remembering(plan, self.source, store)
         self.swarm = plan.experiment.name
         incarnation = time.time_ns() if incarnation is None else incarnation
         self.keeper = keeper = Keeper(
@@ -158,6 +168,7 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self._saved = -1  # how many were done when the last checkpoint was written
         self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
@@ -296,7 +307,7 @@ class Peer:
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
         rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
-        for peer, proof in sorted((self.mailbox.proofs | rolls).items()):
+        for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
             self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
@@ -308,7 +319,7 @@ class Peer:
         late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
-        self._done = 0 if chosen is None else chosen.round
+        self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first
         self.connection.submit(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
         try:
@@ -324,9 +335,12 @@ class Peer:
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
-            await self.connection.ask(events.Stop())
+            if not isinstance(error, UndecidedError):  # that one can be resumed, and release again
+                await self.connection.ask(events.Stop())
         else:
             self._played = True
+            if self._done:
+                await self._save(self._state)  # from here on nobody can go on from an older one
             self.keeper.played(self._next)
             self.connection.submit(events.Tolerate(None))
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
@@ -440,4 +454,11 @@ class Peer:
         if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        await self.keeper.save(self.checkpoint(state, round=round + 1), self.plan.learner.state_dict)
+        if checkpointed(self.plan, round=round):
+            await self._save(state)
+
+    async def _save(self, state: State) -> None:
+        """Begin to write the checkpoint of the last round, unless it is written already."""
+        if self._saved != self._done:
+            self._saved = self._done
+            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.learner.state_dict)

@@ -30,6 +30,8 @@ class Progress:
         Neighbours that are present.
     connected
         True if the broker is reachable.
+    stalled
+        True if the peer has waited in the same gossip step longer than a second.
     """
 
     peer: str
@@ -38,6 +40,7 @@ class Progress:
     waiting: tuple[str, ...]
     present: tuple[str, ...] = ()
     connected: bool = True
+    stalled: bool = False
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -81,6 +84,13 @@ class Done(msgspec.Struct, frozen=True):
         return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
+class Alone(msgspec.Struct, frozen=True):
+    """Scores of a model that a peer has trained alone after the run, on its own data for as many rounds."""
+
+    peer: str
+    scores: dict[str, float]
+
+
 class Failed(msgspec.Struct, frozen=True):
     """Error that ended a peer early.
 
@@ -111,4 +121,4 @@ class Alive(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Record | Progress | Notice | Alive | Described | Done | Failed
+Event = Record | Progress | Notice | Alive | Described | Done | Alone | Failed

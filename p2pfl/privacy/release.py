@@ -28,7 +28,7 @@ from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, PublicContr
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 
 COARSEST = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""
@@ -166,7 +166,7 @@ class PrivateNeighbourhood(Wrapped):
         if not self._settings.hidden:
             return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]
-        return Released(points.to(rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
+        return Released(placed(points, rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None

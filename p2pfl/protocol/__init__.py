@@ -3,8 +3,9 @@
 The folders, each of which imports only those below it::
 
     session/      one state machine: events in, effects out
-    totals/       exact sums up and down a spanning tree      agreement/   majority decisions on a release
-    incoming/     which messages of a neighbour are used      timing/      how long to wait for a neighbour
+    totals/       exact sums up and down a spanning tree      timing/      how long to wait for a neighbour
+    incoming/     which messages of a neighbour are used
+    agreement/    majority decisions on a release
     membership/   which peers are present, and where they are in the run
     ledgers/      which models and masks each neighbour has applied
     wire/         messages as bytes: signed, sealed, bounded

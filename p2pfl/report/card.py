@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.errors import InputError
+from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import sentence
-from p2pfl.report.reading import alarms_of
+from p2pfl.report.reading import alarms_of, alone_of
 from p2pfl.report.run import Run
+from p2pfl.texts import printable
 
 MOST_PEERS = 16
 """Peers whose scores a card lists."""
@@ -67,7 +69,7 @@ def _about(run: Run) -> Iterator[str]:
     yield ""
     yield f"- **Model**: {run.description['model']['name']}, {_of(run.description)}"
     if target is not None:
-        yield f"- **Target**: `{target}`"
+        yield f"- **Target**: `{printable(target)}`"
     graph = experiment.topology.file or experiment.topology.kind
     yield f"- **Training**: {experiment.learning.algorithm} by {peers} peers, topology {graph}, without a server"
     if "rounds" in summary:
@@ -84,8 +86,8 @@ def _of(about: Mapping[str, Any]) -> str:
     outputs = about["outputs"]
     if outputs["classes"] is None:
         return "which predicts a number"
-    names = outputs["class_names"]
-    return f"which predicts {outputs['classes']} classes" + (f": {', '.join(map(str, names))}" if names else "")
+    names = printable(", ".join(map(str, outputs["class_names"] or ())))
+    return f"which predicts {outputs['classes']} classes" + (f": {names}" if names else "")
 
 
 def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
@@ -103,8 +105,8 @@ def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _column(column: Mapping[str, Any]) -> list[str]:
-    number = "whole numbers" if column.get("integer") else "numbers"
-    values = number if column["levels"] is None else ", ".join(column["levels"])
+    kind = "whole numbers" if column.get("integer") else "numbers"
+    values = kind if column["levels"] is None else ", ".join(column["levels"])
     rules = [column["missing"], column.get("unknown")]
     texts = ["an error" if rule is None else str(rule) for rule in rules]
     return [column["name"], values, texts[0], "-" if column["levels"] is None else texts[1]]
@@ -117,20 +119,28 @@ def _scores(run: Run) -> Iterator[str]:
     if "scores" in summary:  # of one peer
         yield f"On the held-out part of the data of {summary['peer']}:"
         yield ""
-        yield from _table(["score", "value"], ([name, _number(value)] for name, value in summary["scores"].items()))
+        alone = alone_of(summary)
+        heads = ["score", "together", *(["alone"] if alone else [])]
+        yield from _table(
+            heads,
+            (
+                [name, _score(value), *([_score(alone.get(name))] if alone else [])]
+                for name, value in summary["scores"].items()
+            ),
+        )
         return
     metric, peers = summary["metric"], list(summary["per_peer"].items())
     yield f"{metric}, on held-out data; *alone* is a model that the peer trains by itself."
     yield ""
-    rows = [[peer, _number(each["alone"]), _number(each["together"])] for peer, each in peers[:MOST_PEERS]]
-    rows.append(["mean", _number(summary["alone"]), _number(summary["together"])])
+    rows = [[peer, _score(each["alone"]), _score(each["together"])] for peer, each in peers[:MOST_PEERS]]
+    rows.append(["mean", _score(summary["alone"]), _score(summary["together"])])
     yield from _table(["peer", "alone", "together"], rows)
     if len(peers) > MOST_PEERS:
         yield ""
         yield f"The table lists {MOST_PEERS} of {len(peers)} peers."
     if summary["pooled"] is not None:
         yield ""
-        yield f"One model on the data of all peers reaches {_number(summary['pooled'])}."
+        yield f"One model on the data of all peers reaches {_score(summary['pooled'])}."
 
 
 def _protection(run: Run) -> Iterator[str]:
@@ -170,8 +180,8 @@ def _table(header: Sequence[str], rows: Any) -> Iterator[str]:
 
 
 def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|').replace(chr(10), ' ') for cell in cells)} |"
+    return f"| {' | '.join(printable(cell).replace('|', chr(92) + '|') for cell in cells)} |"
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _score(value: float | None) -> str:
+    return number(value, unknown="-")

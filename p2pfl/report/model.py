@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.catalogue import traits_of
 from p2pfl.learning import learner_traits
 
 VERSION = 1
@@ -21,7 +22,10 @@ KEY = "p2pfl"
 FORMULA = {
     "inputs": "read each text cell as `cells` says: strip it, and compare it in lower case with `missing`; encode each "
     "column in order: a number stays, a text becomes 1 for its level and 0 for each other level, a missing cell is the "
-    "column's `missing`; then input = (encoded - mean) / deviation, reshaped to `shape`",
+    'column\'s `missing` ("nan" stays missing), a whole number such as 1.0 is the level 1, and a text that is none of '
+    "the levels is the "
+    "column's `unknown`; a cell without such a rule is an error; then input = (encoded - mean) / deviation, reshaped "
+    "to `shape`",
     "outputs": "the largest output is the class; a predicted number is output * deviation + mean",
 }
 """Instructions for applying the numbers, in words for a reader."""
@@ -55,7 +59,7 @@ def described(plan: Plan) -> dict[str, Any]:
             "raw": told.raw,
             "shape": list(dataset.shape),
             "cells": None if told.cells is None else asdict(told.cells) | {"missing": list(told.cells.missing)},
-            "columns": None if told.columns is None else [asdict(column) for column in told.columns],
+            "columns": None if told.columns is None else [_column(column) for column in told.columns],
             "mean": np.asarray(told.mean).tolist(),
             "deviation": np.asarray(told.deviation).tolist(),
         },
@@ -68,6 +72,12 @@ def described(plan: Plan) -> dict[str, Any]:
         },
         "formula": FORMULA,
     }
+
+
+def _column(column: Any) -> dict[str, Any]:
+    """Return a column as JSON values, which have no NaN: a missing value that stays missing is "nan"."""
+    stays = isinstance(column.missing, float) and np.isnan(column.missing)
+    return asdict(column) | ({"missing": "nan"} if stays else {})
 
 
 def metadata(about: Mapping[str, Any]) -> dict[str, str]:
@@ -84,7 +94,9 @@ def metadata(about: Mapping[str, Any]) -> dict[str, str]:
 def _model(experiment: Experiment) -> dict[str, Any]:
     """Return the name and the options that build the model."""
     model = experiment.model
-    hidden = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
+    hidden: dict[str, Any] = {"hidden": list(model.hidden)} if model.name in {"mlp", "cnn"} else {}
+    if traits_of(experiment.learning.algorithm).additive:
+        hidden["rounds"] = experiment.rounds
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
     return {"name": model.name, "options": options}

@@ -64,7 +64,7 @@ def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str |
         axes.plot(list(rounds), [sum(v) / len(v) for v in values], color="C0", linewidth=2)
     upper.lines[0].set_label("together: mean, and range of the peers")
     for name, style in (("alone", ":"), ("pooled", "--")):
-        if summary.get(name) is not None:
+        if summary.get(name) is not None and "per_peer" in summary:
             label = {"alone": "alone: mean", "pooled": "one model on all data"}[name]
             upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=label)
     upper.set_ylabel(metric)

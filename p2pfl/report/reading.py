@@ -36,6 +36,15 @@ def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
     return msgspec.convert(summary.get("stopped"), BudgetStop | None)
 
 
+def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of the model that one peer has trained alone, as read from its ``summary.json``.
+
+    There are none in the summary of all peers, whose ``alone`` is the mean of one score.
+    """
+    found = summary.get("alone") if "scores" in summary else None
+    return {name: score for name, score in (found or {}).items() if score is not None}
+
+
 def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
     """Return the alarms that a summary lists, as read from ``summary.json``."""
     listed = [restored(alarm) for alarm in summary.get("alarms", ())]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -17,6 +18,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     schema
         Version of the format of the line.
+    time
+        When the round was written down, in UTC; null in a simulation.
     peer
         Name of the peer.
     round
@@ -51,6 +54,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     schema: Literal[1] = SCHEMA
+    time: datetime | None = None
     peer: str
     round: int
     scores: dict[str, float]
@@ -79,11 +83,13 @@ def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
 
-    A score whose name is that of a field has ``score`` before it.
+    A score whose name is that of a field has ``score`` before it. Simulations have no column of times.
     """
-    fields = [name for name in Record.__struct_fields__ if name not in {"schema", "scores", "missed"}]
+    fields = [name for name in Record.__struct_fields__ if name not in {"schema", "time", "scores", "missed"}]
     columns = {name: [getattr(record, name) for record in records] for name in fields}
     for name in dict.fromkeys(name for record in records for name in record.scores):
-        column = f"score {name}" if name in {*fields, "missed"} else name
+        column = f"score {name}" if name in {*fields, "time", "missed"} else name
         columns[column] = [record.scores.get(name) for record in records]
-    return columns | {"missed": [" ".join(record.missed) for record in records]}
+    columns |= {"missed": [" ".join(record.missed) for record in records]}
+    timed = any(record.time is not None for record in records)
+    return columns | ({"time": [record.time for record in records]} if timed else {})

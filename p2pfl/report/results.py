@@ -287,8 +287,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     pooled
         Score of one model that is trained on all data; null if unknown.
     common
-        Scores of the one model of all peers on all test data, if they agreed on one; ``ece`` is the expected
-        calibration error of a classifier, and ``auc`` the area under the ROC curve of one with two classes.
+        Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
+        expected calibration error of a classifier, and ``auc`` the area under the ROC curve of one with two classes.
     per_peer
         Scores by peer.
     start_s
@@ -386,6 +386,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Whether the account of the data counts the run.
     scores
         Final scores of the peer.
+    alone
+        Scores of a model that the peer has trained alone for as many rounds; null if it has not.
     common
         Scores of the one model of all peers, if they agreed on one.
     stopped
@@ -427,6 +429,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
+    alone: dict[str, float] | None = None
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

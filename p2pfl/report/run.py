@@ -179,17 +179,41 @@ class Run:
         if self.folder is not None:
             replace(self.folder / "summary.json", _json(self.summary))
 
+    @property
+    def attackers(self) -> frozenset[str]:
+        """Names of the peers that attack the others.
+
+        Raises
+        ------
+        InputError
+            The run is not finished, and its topology file, which lists the peers, is missing.
+        """
+        if "per_peer" in self.summary:
+            return frozenset(peer for peer, each in self.summary["per_peer"].items() if each.get("attacker"))
+        if self.experiment.attack.name == "none":
+            return frozenset()
+        from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+        from p2pfl.experiment.parts.robustness import attackers  # noqa: PLC0415 (imports torch)
+
+        return attackers(self.experiment, (loaded(self.experiment) or built(self.experiment)).peers)
+
+    @property
+    def honest(self) -> list[Record]:
+        """Records of the peers that do not attack; all of them in the run of an attacker alone."""
+        attackers = self.attackers
+        return [record for record in self.metrics if record.peer not in attackers] or self.metrics
+
     def plot(self, path: str | Path | None = None) -> Any:
         """Plot score and distance over rounds; write the plot to ``path``, or return the matplotlib figure."""
         from p2pfl.report.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
 
-        return figure(self.metrics, self.summary, path=path)
+        return figure(self.honest, self.summary, path=path)
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
         from p2pfl.report.pages.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
 
-        return fragment(self.summary, self.metrics, rounds=self.experiment.rounds)
+        return fragment(self.summary, self.honest, rounds=self.experiment.rounds)
 
     @property
     def history(self) -> Any:
@@ -250,10 +274,10 @@ class Run:
         run.folder = folder
         run.metrics = _records(folder / "metrics.jsonl")
         run.events = _events(folder / "events.jsonl")
-        run.provenance = _table(folder / "provenance.json", what="the provenance of a run")
-        run.description = _table(folder / "model.json", what="a description of the model")
+        run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
+        run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
-        run.summary = _table(folder / "summary.json", what="a summary")
+        run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 
 
@@ -308,8 +332,14 @@ def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
         )
 
 
-def _table(path: Path, *, what: str) -> dict[str, Any]:
-    """Read a JSON object; empty if the run did not get that far or is older."""
+def table_of(path: Path, *, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file; empty if the run did not get that far or is older.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or is no object of this version.
+    """
     if not path.exists():
         return {}
     try:

@@ -17,7 +17,6 @@ from p2pfl.process import one_thread
 from p2pfl.report.notices.advice import advice
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.masses import Given, account
-from p2pfl.report.promises import promise
 from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
@@ -29,6 +28,7 @@ from p2pfl.report.results import (
     Unsettled,
     Weights,
 )
+from p2pfl.report.spending.promises import promise
 from p2pfl.rows import Rows
 
 
@@ -107,7 +107,7 @@ def summarise(
     baselines
         Whether to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
     accounted
-        Whether no account of the data lacks the run, see :func:`p2pfl.report.budget.check_accounted`.
+        Whether no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
     gradients
         Number of gradients that all peers computed, if it was counted.
 

@@ -36,7 +36,7 @@ import torch
 
 from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
 from p2pfl.robust.net import Told, around, weighted
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, placed
 
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
 """Attacks that need only the attacker's own model, with their scales."""
@@ -92,7 +92,7 @@ class Attack:
         round, step
             Round and gossip step of the draws.
         """
-        bad = self.among(peers)  # [R]
+        bad = placed(self.among(peers), rows.device)  # [R]
         out = rows.clone()
         honest, before, own = rows[~bad], since[~bad], since[bad]
         match self.name:
@@ -217,6 +217,7 @@ def true_to_self(heard: ReceivedModels, own: Rows) -> ReceivedModels:
 
 def dissent(heard: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
+    device, own, heard = own.device, own.cpu(), replace(heard, rows=heard.rows.cpu())
     bad = attack.among(heard.peers)  # [S]
     sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers
     ends = torch.searchsorted(heard.listener, torch.arange(len(own) + 1))  # [R + 1]
@@ -230,4 +231,4 @@ def dissent(heard: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
         sender[span] = torch.where(bad[sender[span]], sum(map(len, lies)), sender[span])
         lies.append((own[index] - attack.factor * pulled).unsqueeze(0))
         peers = (*peers, "")
-    return replace(heard, rows=torch.cat(lies), sender=sender, peers=peers)
+    return replace(heard, rows=placed(torch.cat(lies), device), sender=sender, peers=peers)

@@ -10,7 +10,7 @@ import torch
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
 from p2pfl.robust.rules import ClippedGossip, Rule
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 
 Work = Callable[[], Rows]
 """Function that computes rows, which may take a while."""
@@ -96,23 +96,25 @@ class RobustNeighbourhood(Wrapped):
 
 def by_rule(rule: Rule, heard: ReceivedModels, own: Rows) -> Rows:
     """Aggregate the models that each receiver has, one receiver after the other, ``[R, P]``."""
+    back, own, known = own.device, own.cpu(), heard.rows.cpu()  # one copy: a rule takes many small steps
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
         if 1 + len(senders) < rule.fewest:
             out[index] = own[index]
             continue
-        rows = torch.cat([own[index : index + 1], heard.rows[senders].to(own)])  # [n, P]
+        rows = torch.cat([own[index : index + 1], known[senders].to(own)])  # [n, P]
         share = torch.cat([1 - weights.sum(0, keepdim=True), weights])  # [n]
         out[index] = rule(rows, share)
-    return out
+    return placed(out, back)
 
 
 def weighted(heard: ReceivedModels, own: Rows) -> Rows:
     """Return the weighted average of the models that each receiver has, ``[R, P]``."""
+    back, own, rows = own.device, own.cpu(), heard.rows.cpu()
     out = torch.empty_like(own)  # [R, P]
     for index, (senders, weights) in enumerate(around(heard, len(own))):
-        out[index] = own[index] * float(1 - weights.sum()) + weights.to(own) @ heard.rows[senders].to(own)  # [P]
-    return out
+        out[index] = own[index] * float(1 - weights.sum()) + weights.to(own) @ rows[senders].to(own)  # [P]
+    return placed(out, back)
 
 
 def around(heard: ReceivedModels, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:

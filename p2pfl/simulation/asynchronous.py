@@ -10,7 +10,7 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.privacy.stream import Ints
-from p2pfl.rows import Rows, draw
+from p2pfl.rows import Rows, draw, placed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
 from p2pfl.topology import Weights
 
@@ -86,7 +86,7 @@ class Flight:
     def _store(self, codes: Ints, rows: Rows) -> None:
         """Store the rows that are still on their way, and no others."""
         self._codes = np.unique(self._sent * self.count + self._pairs[self._pair] % self.count)  # [K]
-        places = torch.from_numpy(np.searchsorted(codes, self._codes)).to(rows.device)
+        places = placed(torch.from_numpy(np.searchsorted(codes, self._codes)), rows.device)
         self._rows = rows[places] if len(places) else None
 
 

@@ -22,20 +22,22 @@ from p2pfl.experiment.agreement import Agreement, told
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, home
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import check_accounted
-from p2pfl.report.meter import Meter
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, assess, scores, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.placing import HOST, moved, on_host
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 
@@ -86,7 +88,8 @@ def simulate(
         Start of the run in UTC, for the summary; now by default.
     unaccounted
         Whether the run may stay outside of the privacy budget of its data, see
-        :func:`p2pfl.report.budget.check_accounted`. Models of a simulation reveal as much as those of live peers.
+        :func:`p2pfl.report.spending.budget.check_accounted`. Models of a simulation reveal as much as those of live
+        peers.
 
     Returns
     -------
@@ -138,10 +141,11 @@ def simulate(
         if wanted.learning.consensus:
             state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
     last = time.perf_counter()
+    final = on_host(resolved.learner.evaluate(state.rows, peers=names))
+    state = moved(state, HOST)
     for index, name in enumerate(names):
         tensors = scale | {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
-    final = resolved.learner.evaluate(state.rows, peers=names)
     together = {name: scores(final, index) for index, name in enumerate(names)}
     seconds = Durations(
         start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds
@@ -263,13 +267,14 @@ def play(
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         nonlocal last
         last = state
+        learner.check()
         if observe is not None:
             observe(round, state, net, learner)
 
     coroutine = learn(
         Attending(resolved.played, present=present),
         learner,
-        start(resolved.learner, names),
+        moved(start(resolved.learner, names), home(resolved.learner)),
         rounds=range(rounds.start, end),
         neighbourhood=neighbourhood,
         private=hidden,
@@ -291,12 +296,13 @@ def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], Stacke
         return summing(resolved, faults=faults)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
     flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
-    totals = totalling(resolved)
+    totals, mixer = totalling(resolved), Mixer(weights)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if flight is not None:
             return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
-        return StackedNeighbourhood(weights, round=round, seed=seed, faults=faults, zstd=zstd, **totals)
+        how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, **totals}
+        return StackedNeighbourhood(weights, round=round, seed=seed, **how)
 
     return neighbourhood
 
@@ -337,7 +343,7 @@ def _recorded(
 
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         sent.add_(net.bytes_out)
-        evaluated = assess(resolved, state.rows, names)
+        evaluated = on_host(assess(resolved, state.rows, names))
         own = [round] * len(names) if learner.turns is None else learner.turns(round).tolist()
         records = _records(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
@@ -372,24 +378,31 @@ def _records(
     report = state.report
     received = net.heard.tolist()
     public = state.public.rows  # [N, P]
-    apart = distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1).tolist()  # [N]
-    moved = [None] * len(net.peers) if learner.update is None else learner.update.tolist()
+    found = {"apart": distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1)}  # [N] each
+    found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
+    found |= {} if report is None else {"loss": report.loss}
+    told = {name: values.tolist() for name, values in on_host(found).items()}
+    losses = [None] * len(net.peers)
+    if report is not None:
+        losses = [loss if steps else None for loss, steps in zip(told["loss"], report.steps.tolist(), strict=True)]
+    updates = told.get("update", [None] * len(net.peers))
+    diversity = learner.diversity
     return [
         Record(
             peer=name,
             round=rounds[index],
             scores=scores(evaluated, index),
-            training_loss=float(report.loss[index]) if report is not None and report.steps[index] else None,
-            distance=float(net.distance[index]),
+            training_loss=losses[index],
+            distance=told["moved"][index],
             bytes_out=int(sent[index]),
             bytes_in=0,
             seconds_training=0.0,
             seconds_waiting=0.0,
             heard=received[index],
             privacy_spent=spent,
-            update=moved[index],
-            disagreement=apart[index],
-            diversity=learner.diversity,
+            update=updates[index],
+            disagreement=told["apart"][index],
+            diversity=diversity,
         )
         for index, name in enumerate(net.peers)
         if rounds[index] >= 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Unpack
@@ -10,6 +10,7 @@ from typing import Unpack
 import torch
 
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
+from p2pfl.learning.checks import check_losses
 from p2pfl.rows import Rows, distances, norms
 
 
@@ -30,11 +31,11 @@ class Inline:
     Attributes
     ----------
     seconds
-        Seconds spent training so far.
+        Seconds spent training so far; on an accelerator, with the wait for its work at the end of each round.
     steps
         Number of gradients that all peers have computed so far, of a batch or of all data.
-    update, diversity
-        Distance by which the last training moved each row, ``[N]``; and the diversity of these updates.
+    update
+        Distance by which the last training moved each row, ``[N]``.
     """
 
     def __init__(
@@ -54,7 +55,8 @@ class Inline:
         self.seconds = 0.0
         self.steps = 0
         self.update: torch.Tensor | None = None
-        self.diversity: float | None = None
+        self._mean: torch.Tensor | None = None
+        self._unchecked = list[tuple[int, Sequence[str], torch.Tensor]]()
 
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train all rows except those of absent peers."""
@@ -67,12 +69,33 @@ class Inline:
                 self.count(own, here.tolist())
             trained, how["memory"] = fitted.rows, fitted.memory
             reports.append(fitted.report)
+            if fitted.report.loss.device.type != "cpu":
+                self._unchecked.append((own, how["peers"], fitted.report.loss))
         fitted = replace(fitted, report=reduce(_both, reports))
         self.seconds += self.clock() - begun
         self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
-        self.diversity = _diversity(self.update, mean=fitted.rows.mean(0) - rows.mean(0))
+        self._mean = fitted.rows.mean(0) - rows.mean(0)  # [P]
         return fitted
+
+    @property
+    def diversity(self) -> float | None:
+        """Diversity of the updates of the last training; reading it waits for the device."""
+        return None if self.update is None or self._mean is None else _diversity(self.update, mean=self._mean)
+
+    def check(self) -> None:
+        """Check that the training since the last call did not diverge, which waits for the device.
+
+        Raises
+        ------
+        LearningError
+            A loss or a row is no longer finite.
+        """
+        unchecked, self._unchecked = self._unchecked, []
+        begun = self.clock()
+        for round, peers, loss in unchecked:
+            check_losses(loss.cpu(), peers=peers, round=round)
+        self.seconds += self.clock() - begun
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Return the gradients of all rows except those of absent peers."""

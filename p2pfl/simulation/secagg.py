@@ -17,6 +17,7 @@ from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.privacy.totals import TotalMasks
+from p2pfl.rows import placed
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.ring import portion, portions
@@ -124,7 +125,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
         self._count(phase, matrix, size=values.shape[-1])
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        grid = torch.from_numpy(sums).to(values.device)
+        grid = placed(torch.from_numpy(sums), values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
         self.record_step(released, mixed)
         return mixed

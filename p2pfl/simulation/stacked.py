@@ -20,6 +20,7 @@ from p2pfl.experiment.agreement import masks_of
 from p2pfl.neighbourhood import Contribution, Public, PublicContribution, ReceivedModels, Released, bare, checked, moved
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
+from p2pfl.simulation.mixing import Mixer
 from p2pfl.topology import Topology, Tree, Weights, spanning
 
 
@@ -115,6 +116,8 @@ class StackedNeighbourhood:
         Edges over which peers take totals; without it there are none.
     masks
         Masks that would hide the contributions to a total, as live peers check them; they cancel and are not drawn.
+    mixer
+        Products with ``weights``; the neighbourhoods of a simulation share one.
 
     Attributes
     ----------
@@ -132,8 +135,10 @@ class StackedNeighbourhood:
         zstd: Zstd | None = None,
         graph: Topology | None = None,
         masks: TotalMasks | None = None,
+        mixer: Mixer | None = None,
     ) -> None:
         self.weights = weights
+        self.mixer = mixer or Mixer(weights)
         self.graph = graph
         self.masks = masks
         self.round = round
@@ -176,7 +181,7 @@ class StackedNeighbourhood:
         """Replace every row by the weighted average of the rows that its peer receives."""
         matrix = self._exchange(released)
         values = released.values
-        mixed = product(matrix, values)  # [N, P]
+        mixed = self.mixer(matrix, values)  # [N, P]
         masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
         after = Released(mixed, masses)
         self.record_step(released, after)
@@ -250,37 +255,10 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
         return torch.full((count,), length)
     low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
     bounds = torch.iinfo(torch.int32)
-    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
+    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length).cpu()
 
 
 def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:
     """Return the bytes of one row after compression; it travels uncompressed if that is no larger."""
     data = raw(released.row(index))
     return min(len(data), len(zstd.squeeze(data)))
-
-
-def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
-    """Return ``W @ Y`` for sparse W, ``[N, P]``.
-
-    ``embedding_bag`` is torch's fused gather and weighted sum: it runs in parallel on every device
-    and beats the CSR products of torch and scipy (benchmarks/mixing.py). If all weights are equal, as on
-    complete graphs, there is one average, and all rows equal it exactly.
-
-    Returns
-    -------
-    torch.Tensor
-        Mixed rows ``[N, P]``.
-    """
-    count = matrix.shape[0]
-    full = matrix.nnz == count**2 and matrix.has_sorted_indices
-    if full and (matrix.data.reshape(count, count) == matrix.data[:count]).all():
-        average: Rows = torch.from_numpy(matrix.data[:count]).to(values) @ values  # [P]
-        return average.repeat(count, 1)  # [N, P]
-    mixed: Rows = torch.nn.functional.embedding_bag(
-        torch.from_numpy(matrix.indices).long().to(values.device),
-        values,
-        torch.from_numpy(matrix.indptr[:-1]).long().to(values.device),
-        mode="sum",
-        per_sample_weights=torch.from_numpy(matrix.data).to(values),
-    )
-    return mixed

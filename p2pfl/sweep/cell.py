@@ -101,7 +101,7 @@ def affordable(experiment: Experiment, budget: Budget) -> int:
     InputError
         It does not pay for one round, or trying two rounds would spend from a privacy budget.
     """
-    from p2pfl.report.budget import beside  # noqa: PLC0415 (it imports torch)
+    from p2pfl.report.spending.budget import beside  # noqa: PLC0415 (it imports torch)
 
     if beside(experiment) is not None:
         raise InputError(

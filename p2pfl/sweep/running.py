@@ -26,10 +26,11 @@ from p2pfl.files import replace
 from p2pfl.report.comparing.comparison import Outcome
 from p2pfl.report.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.report.comparing.outcomes import FILE, Sweep, common_metric, outcome
+from p2pfl.report.formats import shown
 from p2pfl.report.run import Run
 from p2pfl.sweep.cell import Job
 from p2pfl.sweep.contents import digest
-from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget, shown
+from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget
 from p2pfl.sweep.workers import results
 
 UNFINISHED = ".partial"
@@ -92,12 +93,16 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
 
 
 def against(study: Study) -> dict[str, str]:
-    """Return the reference of a study: as it states, else the first value of its first key; empty for the best one."""
+    """Return the reference of a study: as it states, else the first value of the first key that has several.
+
+    It is empty, which stands for the setting of the best mean, where no key has several values.
+    """
     if study.against:
         return {key: shown(value) for key, value in study.against.items()}
     for key, values in study.over.items():
-        return {key: shown(values[0])}
-    return {NAMED: next(iter(study.settings))} if study.settings else {}
+        if len({shown(value) for value in values}) > 1:
+            return {key: shown(values[0])}
+    return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
 def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[Outcome], folder: Path) -> Sweep:

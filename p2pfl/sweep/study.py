@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from msgspec import Meta
 from p2pfl.draws import draw
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
+from p2pfl.report.formats import shown
 
 SEEDS = 5
 """Number of seeds where nothing else is said."""
@@ -27,6 +29,10 @@ UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
+Scale = Literal["linear", "log", "integer"]
+"""How values of a range are spread."""
+
+
 class Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A range from which values are drawn.
 
@@ -36,11 +42,26 @@ class Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Bounds of the range.
     scale
         ``linear``, ``log``, or ``integer``, which includes both bounds.
+
+    Raises
+    ------
+    ValueError
+        The range is empty, or does not fit its scale.
     """
 
     low: float
     high: float
-    scale: Literal["linear", "log", "integer"] = "linear"
+    scale: Scale = "linear"
+
+    def __post_init__(self) -> None:
+        if not -math.inf < self.low < self.high < math.inf:
+            raise ValueError(
+                f"{self.low:g}..{self.high:g} is no range; write two finite numbers, the smaller one first"
+            )
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"a logarithmic range cannot begin at {self.low:g}; write a number above 0")
+        if self.scale == "integer" and not (self.low.is_integer() and self.high.is_integer()):
+            raise ValueError(f"{self.low:g}..{self.high:g} is no range of whole numbers; write whole bounds")
 
 
 class Budget(msgspec.Struct, frozen=True):
@@ -204,15 +225,15 @@ def _drawn(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
         if each.scale == "integer":
             found[key] = int(each.low) + int(share * (int(each.high) - int(each.low) + 1))
         elif each.scale == "log":
-            found[key] = _rounded(each.low ** (1 - share) * each.high**share)
+            found[key] = _rounded(each.low ** (1 - share) * each.high**share, each)
         else:
-            found[key] = _rounded(each.low + share * (each.high - each.low))
+            found[key] = _rounded(each.low + share * (each.high - each.low), each)
     return found
 
 
-def _rounded(value: float) -> float:
-    """Return a value with four digits, so that a table shows exactly what ran."""
-    return float(f"{value:.4g}")
+def _rounded(value: float, span: Random) -> float:
+    """Return a value of a range with four digits, so that a table shows exactly what ran."""
+    return min(max(float(f"{value:.4g}"), span.low), span.high)
 
 
 def parse_random(text: str) -> Random:
@@ -226,12 +247,13 @@ def parse_random(text: str) -> Random:
     span, _, scale = text.partition(":")
     low, _, high = span.partition("..")
     try:
-        found = msgspec.convert({"low": float(low), "high": float(high), "scale": scale or "linear"}, Random)
+        bounds, kind = {"low": float(low), "high": float(high)}, msgspec.convert(scale or "linear", Scale)
     except (ValueError, msgspec.ValidationError):
         raise InputError(f"{text} is not a range; write LOW..HIGH, LOW..HIGH:log or LOW..HIGH:integer") from None
-    if not found.low < found.high or (found.scale == "log" and found.low <= 0):
-        raise InputError(f"{text} is empty, or a logarithmic range from 0; correct its bounds")
-    return found
+    try:
+        return Random(**bounds, scale=kind)
+    except ValueError as error:
+        raise InputError(str(error)) from None
 
 
 def parse_values(text: str) -> tuple[Any, ...]:
@@ -293,23 +315,6 @@ def change(key: str, value: Any) -> str:
     ('learning.algorithm="fedavg"', 'learning.rate=0.1')
     """
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').rstrip()}"
-
-
-def shown(value: Any) -> str:
-    """Return a value for a table.
-
-    Examples
-    --------
-    >>> shown("fedavg"), shown(0.1), shown(True), shown([64, 32])
-    ('fedavg', '0.1', 'true', '[64, 32]')
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Sequence):
-        return f"[{', '.join(shown(each) for each in value)}]"
-    return str(value)
 
 
 def named(values: Mapping[str, str]) -> str:

@@ -92,7 +92,7 @@ class Channel(Protocol):
         ...
 
     async def publish(self, topic: str, data: Payload, *, retain: bool = False) -> None:
-        """Publish ``data``; return when the broker has acknowledged it.
+        """Publish ``data``; return when the broker has acknowledged it, or at QoS 0 when it is written.
 
         An empty payload with ``retain`` clears the topic. ``data`` must not change before this returns.
 

@@ -19,7 +19,7 @@ import aiomqtt
 from p2pfl.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
 from p2pfl.transport.address import Address
 from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
-from p2pfl.transport.reasons import TEMPORARY, final, unreachable
+from p2pfl.transport.reasons import TEMPORARY, clock_behind, final, unreachable
 
 ANSWER = 10.0
 """Timeout in seconds of an answer of the broker, without the time on the wire."""
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class MqttTransport:
-    """Transport over an MQTT broker; each channel is one connection with a clean session and QoS 1.
+    """Transport over an MQTT broker; each channel is one connection with a clean session.
 
     Parameters
     ----------
@@ -55,12 +55,16 @@ class MqttTransport:
         Credentials for the broker, if the URL has none.
     ca
         PEM file of the authority that signed the broker's certificate; the system's authorities if
-        absent. The broker's certificate and name are always verified.
+        absent. The broker's certificate and name are always verified. With a file, a certificate that is not valid yet
+        by the clock of this device is accepted, because its signature proves that the clock is behind.
     certificate, key
         PEM files that authenticate this client, if the broker requires that; the key may be in the
         certificate's file.
     version
         4 is MQTT 3.1.1; with 5 the broker gives reasons and limits, at a quarter less speed.
+    qos
+        Quality of service. With 1 the broker acknowledges each packet, so a publish waits until the broker has it, and
+        with MQTT 5 learns of a refusal. With 0 a publish waits until it is written, and a broker may drop a burst.
     keepalive
         Seconds of silence after which a ping goes out; a broker publishes the will after one and a half of these.
     limit
@@ -87,6 +91,7 @@ class MqttTransport:
         certificate: Path | None = None,
         key: Path | None = None,
         version: int = 4,
+        qos: int = 1,
         keepalive: float = KEEPALIVE,
         limit: int = LIMIT,
     ) -> None:
@@ -95,12 +100,16 @@ class MqttTransport:
         self._limit = limit
         if version not in (4, 5):
             raise BrokerError(f"{version} is not an MQTT version; choose 4 (that is 3.1.1) or 5")
+        if qos not in (0, 1):
+            raise BrokerError(f"{qos} is not a quality of service that p2pfl uses; choose 1, or 0")
+        self._qos = qos
         self._options: dict[str, Any] = {
             "protocol": aiomqtt.ProtocolVersion(version),
             "clean_session": True if version == 4 else None,  # MQTT 5 starts clean by default
             "keepalive": max(1, round(keepalive)),
             "tls_context": self._where.tls(ca, certificate, key),
         }
+        self._early = None if ca is None else self._where.tls(ca, certificate, key, early=True)
 
     def __repr__(self) -> str:
         """Return the URL, without user and password."""
@@ -120,11 +129,10 @@ class MqttTransport:
         BrokerError
             The broker cannot be reached; the message states the reason and a remedy.
         """
-        connection = _Connection(self._where, client, will, **self._options)
         try:
-            await connection.open()
+            connection = await self._opened(client, will)
         except (aiomqtt.MqttError, UnicodeError) as error:
-            cause = error.__context__ or error  # aiomqtt keeps the exception of the socket there
+            cause = _cause(error)
             code = str(cause.rc) if isinstance(cause, aiomqtt.MqttCodeError) else None
             kind = AccessError if final(cause, code=code) else BrokerError
             raise kind(unreachable(self._where, cause, code=code)) from error
@@ -132,6 +140,23 @@ class MqttTransport:
             yield MqttChannel(connection, self._limit)
         finally:
             await connection.leave()
+
+    async def _opened(self, client: str, will: Will | None) -> "_Connection":
+        """Return an open connection, by the second context where the clock of this device is behind."""
+        connection = _Connection(self._where, client, will, qos=self._qos, **self._options)
+        try:
+            await connection.open()
+        except aiomqtt.MqttError as error:
+            if self._early is None or not clock_behind(_cause(error)):
+                raise
+            connection = _Connection(self._where, client, will, **self._options | {"tls_context": self._early})
+            await connection.open()
+        return connection
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the exception of the socket, which aiomqtt keeps as the context of its own."""
+    return error.__context__ or error
 
 
 class MqttChannel:
@@ -170,7 +195,8 @@ class MqttChannel:
         check_filters(filters)
         for start in range(0, len(filters), _FILTERS):
             some = filters[start : start + _FILTERS]
-            codes = await self._connection.ask(self._connection.subscribe([(pattern, 1) for pattern in some]))
+            wanted = [(each, self._connection.qos) for each in some]
+            codes = await self._connection.ask(self._connection.subscribe(wanted))
             for pattern, code in zip(some, codes, strict=True):
                 if getattr(code, "is_failure", False):
                     raise self._connection.refused(pattern, code)
@@ -206,7 +232,7 @@ class _Connection(aiomqtt.Client):
     five ``_on_...`` below; of paho ``_sock_close``. The tests of this folder fail if one of them changes.
     """
 
-    def __init__(self, where: Address, client: str, will: Will | None, **options: Any) -> None:
+    def __init__(self, where: Address, client: str, will: Will | None, *, qos: int, **options: Any) -> None:
         super().__init__(
             where.host,
             where.port,
@@ -224,6 +250,7 @@ class _Connection(aiomqtt.Client):
         )
         self.pending_calls_threshold = 2**16
         self.where = where
+        self.qos = qos
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
         self.cap = 2**28  # largest packet of MQTT
         self.window = CONCURRENT
@@ -293,8 +320,8 @@ class _Connection(aiomqtt.Client):
         self._client._sock_close()  # noqa: SLF001 - disconnect() says goodbye
 
     async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool) -> str:
-        """Publish at QoS 1 and return the refusal of the broker, "" if there is none."""
-        info = self._client.publish(topic, payload, qos=1, retain=retain)
+        """Publish and return the refusal of the broker, "" if there is none; it can give one at QoS 1 only."""
+        info = self._client.publish(topic, payload, qos=self.qos, retain=retain)
         if info.rc != 0:
             raise self.lost()
         answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()

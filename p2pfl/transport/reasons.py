@@ -3,7 +3,7 @@
 import socket
 import ssl
 
-from p2pfl.transport.address import Address
+from p2pfl.transport.address import EXPIRED, Address
 
 NOT_YET_VALID = 9
 """OpenSSL's ``X509_V_ERR_CERT_NOT_YET_VALID``: the clock of a device may be slow until its network is up."""
@@ -14,6 +14,11 @@ TEMPORARY = frozenset({0x80, 0x83, 0x91, 0x97})
 These are unspecified error (the only refusal of MQTT 3.1.1), implementation specific error, packet identifier in use,
 and quota exceeded. All others (not authorized, topic filter invalid, unsupported kinds of subscription) are final.
 """
+
+
+def clock_behind(cause: BaseException) -> bool:
+    """Return whether a trusted certificate is not valid yet, so that the clock of this device is behind."""
+    return isinstance(cause, ssl.SSLCertVerificationError) and cause.verify_code == NOT_YET_VALID
 
 
 def final(cause: BaseException, *, code: str | None) -> bool:
@@ -33,7 +38,7 @@ def final(cause: BaseException, *, code: str | None) -> bool:
     """
     match cause:
         case ssl.SSLCertVerificationError():
-            return cause.verify_code != NOT_YET_VALID
+            return not clock_behind(cause)
         case ssl.SSLError():
             return "ALERT" in (cause.reason or "")  # the broker does not trust this client
         case UnicodeError():
@@ -54,11 +59,8 @@ def _refused(code: str) -> tuple[str, str]:
 
 def _why(where: Address, cause: BaseException) -> tuple[str, str]:
     match cause:
-        case ssl.SSLCertVerificationError(verify_code=code) if code == NOT_YET_VALID:
-            return "its certificate is not valid yet by the clock of this device", "set the clock"
         case ssl.SSLCertVerificationError():
-            why = f"its certificate is not trusted ({cause.verify_message.rstrip('.')})"
-            return why, "name the CA that signed it, and use the host name in the certificate"
+            return _distrusted(cause)
         case ssl.SSLError():
             why = f"TLS failed ({cause.reason or cause})"
             return why, "check that this is its TLS port and whether it asks for a certificate of its own authority"
@@ -75,6 +77,16 @@ def _why(where: Address, cause: BaseException) -> tuple[str, str]:
             if where.secure:
                 remedy += ", and whether it asks for a certificate of its own authority"
             return "it closed the connection without an answer", remedy
+
+
+def _distrusted(cause: ssl.SSLCertVerificationError) -> tuple[str, str]:
+    if clock_behind(cause):
+        return "its certificate is not valid yet by the clock of this device", "set the clock"
+    if cause.verify_code == EXPIRED:
+        why = "its certificate has expired by the clock of this device"
+        return why, "renew the certificate, or set the clock if it is ahead"
+    why = f"its certificate is not trusted ({cause.verify_message.rstrip('.')})"
+    return why, "name the CA that signed it, and use the host name in the certificate"
 
 
 _BUSY = "Server unavailable"

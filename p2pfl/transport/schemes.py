@@ -30,6 +30,8 @@ class Access:
         Files for TLS.
     version
         Of MQTT.
+    qos
+        Quality of service of MQTT, 0 or 1.
     limit
         Bytes of the largest message.
     """
@@ -40,6 +42,7 @@ class Access:
     certificate: Path | None = None
     key: Path | None = None
     version: int = 4
+    qos: int = 1
     limit: int | None = None
 
 
@@ -51,7 +54,8 @@ _MEMORY: dict[str, MemoryTransport] = {}
 
 def _mqtt(url: str, access: Access) -> Transport:
     kind: Any = importlib.import_module("p2pfl.transport.mqtt").MqttTransport
-    given = {name: getattr(access, name) for name in ("user", "password", "ca", "certificate", "key", "version")}
+    names = ("user", "password", "ca", "certificate", "key", "version", "qos")
+    given = {name: getattr(access, name) for name in names}
     made: Transport = kind(url, **given, **({} if access.limit is None else {"limit": access.limit}))
     return made
 

@@ -30,9 +30,9 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import check_accounted
-from p2pfl.report.meter import stopped
 from p2pfl.report.model import described
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
 from p2pfl.virtual.clock import WHO, VirtualLoop
@@ -171,7 +171,7 @@ class _Seen:
 
     def record(self, record: Record) -> None:
         """Store a record, and show a round that all peers have ended."""
-        self.run.record([record])
+        self.log.record(record)
         self.rounds[record.round].append(record)
         if self.observe is not None and len(self.rounds[record.round]) == self.peers:
             self.observe(self.rounds[record.round])

@@ -31,7 +31,7 @@ from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy import PrivateNeighbourhood, Settings, masks
 from p2pfl.privacy import release as release_
 from p2pfl.protocol.ledgers import payments
-from p2pfl.report.meter import Meter
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg import protocol as secagg
 from p2pfl.topology import metropolis, ring
 

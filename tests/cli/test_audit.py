@@ -5,7 +5,7 @@ import pytest
 
 import p2pfl.audit
 from p2pfl.audit import Effort
-from p2pfl.cli import audits
+from p2pfl.cli.planning import audits
 from p2pfl.privacy import PrivateNeighbourhood
 
 PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")] + [

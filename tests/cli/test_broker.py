@@ -1,3 +1,4 @@
+import json
 import os
 import socket
 import stat
@@ -72,7 +73,7 @@ def vacant():
 
 
 @pytest.mark.slow
-def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vacant):
+def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vacant, place):
     url = f"mqtt://127.0.0.1:{vacant}"
     command = ("peer", "small.toml", "--set=topology.peers=2", "--broker", url, "--name")
     peers = [start(*command, f"peer{number}") for number in range(2)]
@@ -82,6 +83,11 @@ def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vaca
     with embedded(port=vacant):
         ended = [peer.end() for peer in peers]
     assert [(each.status, each.err.count("retries for up to")) for each in ended] == [(0, 1), (0, 1)]
+    for number, each in enumerate(ended):
+        [folder] = (place / "runs").glob(f"*-peer{number}")
+        summary = json.loads((folder / "summary.json").read_text())
+        assert {*summary["alone"]} == {*summary["scores"]} == {"loss", "accuracy"}
+        assert f"Alone it reaches accuracy {summary['alone']['accuracy']:.3f}" in each.err
 
 
 @pytest.mark.slow

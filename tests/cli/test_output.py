@@ -4,13 +4,15 @@ import math
 import subprocess
 import sys
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 
 import msgspec
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import tables
+from p2pfl.cli import GROUPS, tables
+from p2pfl.cli.arguments import parser
 from p2pfl.report.notices.damage import MasksUncancelled
 
 
@@ -23,6 +25,13 @@ def test_help_does_not_wait_for_torch():
 def test_the_version_is_told_without_torch(p2pfl):
     said = p2pfl("--version")
     assert (said.status, said.out, said.err) == (0, f"p2pfl {version('p2pfl-mqtt')}\n", "")
+
+
+def test_every_command_has_a_function_in_the_folder_of_its_group():
+    commands = next(action.choices for action in parser()._actions if action.dest == "command")
+    assert {*commands} == {*GROUPS}
+    for command, group in GROUPS.items():
+        assert callable(getattr(import_module(f"p2pfl.cli.{group}.commands"), command))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +174,24 @@ def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl
     assert masses["lost"] == []
     for printed in (said.err, p2pfl("report", folder).out):
         assert masses["statement"] in " ".join(printed.split())
+
+
+@pytest.mark.parametrize(
+    ("alone", "sentence"),
+    [
+        ({"loss": 0.4, "accuracy": 0.75}, "Alone it reaches accuracy 0.750, so learning together gained 0.125."),
+        ({"loss": 0.4, "accuracy": 0.9}, "Alone it reaches accuracy 0.900, so learning together lost 0.025."),
+        ({"loss": 0.4, "accuracy": 0.875}, "Alone it reaches accuracy 0.875, so learning together changed nothing."),
+        ({"loss": 0.75}, "Alone it reaches loss 0.750, so learning together gained 0.250."),
+        (None, ""),
+    ],
+)
+def test_the_summary_of_one_peer_says_what_learning_together_gained(place, capsys, alone, sentence):
+    found = {"peer": "ada", "scores": {"loss": 0.5, "accuracy": 0.875}, "alone": alone}
+    tables.summary(found, place)
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert ("Alone" in said) == bool(sentence)
 
 
 def test_the_summary_of_one_peer_says_that_its_budget_ended_it(place, capsys):

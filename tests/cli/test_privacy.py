@@ -3,13 +3,13 @@ import math
 
 import pytest
 
-from p2pfl.cli import privacy
-from p2pfl.cli.observers import listening
+from p2pfl.cli.planning import privacy
+from p2pfl.cli.planning.observers import listening
 from p2pfl.cli.tables import shaded
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.budget import Budget
+from p2pfl.report.spending.budget import Budget
 
 CLAIM = ("--set", "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "topology.peers=4")
 QUICK = (*CLAIM, "--no-baselines")
@@ -293,3 +293,17 @@ def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said)
     statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
     assert ("use more peers" in statement) == (said is not None)
     assert said is None or said in statement
+
+
+@pytest.mark.parametrize(
+    ("departures", "noise", "said"),
+    [
+        ("go_on", 0.0, "exact update of that round is visible to whoever holds its model"),
+        ("go_on", 0.5, "update of that round is hidden by its private noise alone"),
+        ("unsettled", 0.0, "its masks may stay in the mean"),
+    ],
+)
+def test_the_statement_says_what_a_dropped_model_shows(departures, noise, said):
+    wanted = {"mode": "pairwise", "noise": noise, "clip": 1.0, "departures": departures}
+    changed = {"topology": {"kind": "complete", "peers": 4}, "gossip": {"steps": 1}, "privacy": wanted}
+    assert said in privacy.facts(privacy.outlined(read(TABLE | changed)))["statement"]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_a_sweep_runs_in_processes_prints_a_table_and_goes_on_where_it_was(p2pfl
     assert said.status == 0, said.err
     assert "4/4 " in said.err
     assert "learning.rate=0.5 seed 5:" in said.err
-    assert "better" in said.err or "not told apart" in said.err
+    assert "better" in said.err or "not significant" in said.err
     assert "sweep directory: runs/small-sweep" in said.err
     [*made] = (place / "runs" / "small-sweep" / "cells").iterdir()
     assert len(made) == 4
@@ -107,6 +108,22 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert [each["difference"]["count"] for each in found["differences"]] == [2]
     assert p2pfl("report", *runs, "--plot", "curves.png").status == 2
     assert p2pfl("report", *runs, "--metric", "loss", "--json").status == 0
+    copy = shutil.copytree(runs[0], place / "copy")
+    said = p2pfl("report", *runs, copy)
+    assert (said.status, said.out) == (2, "")
+    assert f"{runs[0]} and {copy} have the same settings and the seed 1, so they are one run twice" in said.err
+    assert p2pfl("report", runs[0], runs[0]).status == 2
+
+
+def test_event_files_of_a_run_and_of_several(p2pfl, place):
+    pytest.importorskip("tensorboardX")
+    for rate in ("0.001", "0.5"):
+        p2pfl("simulate", "small.toml", "--no-baselines", "--set", f"learning.rate={rate}")
+    runs = sorted((place / "runs").iterdir())
+    assert p2pfl("report", runs[0], "--tensorboard", "one").status == 0
+    assert sorted(each.name for each in (place / "one" / runs[0].name).iterdir()) == ["mean", "peer0", "peer1", "peer2"]
+    assert p2pfl("report", *runs, "--tensorboard", "both").status == 0
+    assert sorted(each.name for each in (place / "both").iterdir()) == ["rate 0.001, seed 0", "rate 0.5, seed 0"]
 
 
 def test_the_rounds_of_a_run_as_csv(p2pfl, place):

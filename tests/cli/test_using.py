@@ -54,9 +54,9 @@ def test_predictions_go_to_a_file_or_to_standard_output(p2pfl, place, model):
     rows = list(csv.DictReader(written.splitlines()))
     assert [row["prediction"] for row in rows] == Predictor.load(model).predict(place / "peer1.csv").labels
     said = p2pfl("predict", model, "peer1.csv", "--out", "none/predictions.csv")
-    assert said.status == 1
+    assert said.status == 2
     assert (
-        said.err == "p2pfl: none/predictions.csv cannot be written (No such file or directory); choose another file\n"
+        said.err == "p2pfl: none/predictions.csv cannot be written (No such file or directory); choose another place\n"
     )
 
 

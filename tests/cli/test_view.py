@@ -5,7 +5,8 @@ import multiprocessing
 import pytest
 from rich.console import Console
 
-from p2pfl.cli import tables, view
+from p2pfl.cli import tables
+from p2pfl.cli.running import view
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress
 from p2pfl.peer.launch import swarm
@@ -69,6 +70,12 @@ def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_end
         assert capsys.readouterr().err == ""
         lines.observe(Done(peer, {}, None))
     assert capsys.readouterr().err.strip() == view.COMPARING
+
+
+def test_a_peer_on_a_device_says_that_it_trains_alone_only_if_it_does(resolved, capsys):
+    for compares, said in ((True, f"{view.ALONE}\n"), (False, "")):
+        view.Lines(resolved, peers=1, quiet=False, compares=compares).observe(Done("peer0", {}, None))
+        assert capsys.readouterr().err == said
 
 
 def test_the_live_table_says_so_too(resolved):
@@ -178,3 +185,36 @@ def test_a_process_without_a_sign_of_life_is_named(monkeypatch):
     assert failed.error == "ProcessStuck"
     ours.close()
     theirs.close()
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def test_the_log_of_a_service_has_one_line_a_minute_and_names_who_was_missed_in_between(resolved, capsys, monkeypatch):
+    monkeypatch.setenv("INVOCATION_ID", "0f")  # as systemd sets it
+    clock = Clock()
+    lines = view.Lines(resolved, peers=1, quiet=False, clock=clock)
+    lines.observe(record("peer0"))
+    for now, round, missed in ((1.0, 1, ("peer1",)), (61.0, 2, ()), (62.0, 3, ())):
+        clock.now = now
+        lines.observe(record("peer0", round=round, missed=missed))
+    first, minute, last = capsys.readouterr().err.splitlines()
+    assert first.startswith("round 1/4")
+    assert minute.startswith("round 3/4")
+    assert minute.endswith("without all models of peer1")
+    assert last.startswith("round 4/4")
+    assert "without" not in last
+
+
+def test_outside_of_a_service_every_round_has_its_line(resolved, capsys, monkeypatch):
+    monkeypatch.delenv("INVOCATION_ID", raising=False)
+    lines = view.Lines(resolved, peers=1, quiet=False, clock=Clock())
+    for round in range(3):
+        lines.observe(record("peer0", round=round))
+    assert len(capsys.readouterr().err.splitlines()) == 3

@@ -86,6 +86,16 @@ def test_whole_numbers_that_pandas_made_floats_stay_levels_and_integers():
     assert features.tolist() == [[30, 1, 0], [41, 0, 1], [40, 0, 1]]
 
 
+def test_a_whole_number_with_a_decimal_point_is_its_level_in_a_csv_file_too(tmp_path):
+    (tmp_path / "p.csv").write_text("stage,grade,ill\n1.0,01,0.0\n2.,1,1\n01,02,1.0\n")
+    columns = {"stage": {"levels": [1, 2], "unknown": 2}, "grade": ["01", "02", "1"], "ill": [0, 1]}
+    features, targets = Table(columns, target="ill").read(tmp_path / "p.csv")
+    assert features[:, :3].argmax(1).tolist() == [0, 2, 1]
+    assert features[:, 3:].argmax(1).tolist() == [0, 1, 1]
+    assert targets.tolist() == [0, 1, 1]
+    assert propose(read(tmp_path / "p.csv"), target="ill")[0]["ill"] == ["0", "1"]
+
+
 def test_neither_the_declaration_nor_the_file_orders_the_features(patients):
     turned = "\n".join(",".join(reversed(line.split(","))) for line in PATIENTS.splitlines())
     features, targets = Table(dict(reversed(COLUMNS.items())), target="ill").read(patients(turned))
@@ -114,8 +124,13 @@ def test_a_target_that_is_a_number_gives_a_regression(patients):
         ("44,", "44.5,", {}, r'line 3: "44\.5" in column "age" is no whole number of at most 16,777,216; correct'),
         ("44,", "16777217,", {}, r'line 3: "16777217" in column "age" is no whole number of at most 16,777,216'),
         ("44,", ",", {}, r'line 3: "" in column "age" is missing; fill the cell, or have all peers declare'),
-        (",0\n", ",?\n", {}, r'line 3: "\?" in column "ill" is missing; fill the cell'),
-        (",0\n", ",2\n", {}, r'line 3: "2" in column "ill" is none of the levels "0", "1"; correct the cell'),
+        (",0\n", ",?\n", {}, r'line 3: "\?" in column "ill" is missing; fill the cell, or remove the row$'),
+        (
+            ",0\n",
+            ",2\n",
+            {},
+            r'line 3: "2" in column "ill" is none of the levels "0", "1"; correct the cell, or remove the row$',
+        ),
         ("f", "d", {}, r'line 3: "d" in column "sex" is none of the levels "f", "m" \(and in 1 more rows\); correct'),
         ("yes,1\n", "yes\n", {}, r"line 2: 5 cells instead of 6; fix that row"),
         ("x", "x", {"weight": "number"}, r'line 3: "NA" in column "weight" is missing; fill the cell, or have all'),
@@ -152,6 +167,11 @@ def test_a_data_frame_names_rows_by_their_number():
         ({"age": {"type": "number", "deviation": 0}}, "has the deviation 0; write a number, above 0 for a deviation"),
         ({"age": {"type": "number", "mean": "60"}}, "has the mean '60'; write a number, above 0 for a deviation"),
         ({"sex": {"levels": ["f", "m"], "mean": 1}}, 'column "sex" has levels and a mean; leave it out'),
+        (
+            {"sex": ["f", "m\nn"]},
+            r"""the level 'm\\nn' contains a line break or another control""",
+        ),
+        ({"a\x1b[2Jge": "number"}, r"""the column 'a\\x1b\[2Jge' contains a line break or another control"""),
         ({"ill": ["yes"]}, 'the target "ill" has the one level "yes"; declare at least two'),
     ],
 )

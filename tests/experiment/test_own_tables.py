@@ -6,7 +6,7 @@ import tomli_w
 import wards
 from p2pfl.errors import DataError, ExperimentError
 from p2pfl.experiment import plan, read, write
-from p2pfl.report.budget import beside
+from p2pfl.report.spending.budget import beside
 from p2pfl.simulation import simulate
 
 

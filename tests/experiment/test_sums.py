@@ -3,7 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from p2pfl.cli import privacy
+from p2pfl.cli.planning import privacy
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read, sums
 from p2pfl.experiment.sums import least, ring_width

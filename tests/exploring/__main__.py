@@ -9,15 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exploring.explorer import Explorer, ViolationError
+from exploring.liars import Liar
 from exploring.masked import Masked, MaskInvariants
-from exploring.members import Invariants, Member, members
+from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
+from p2pfl.protocol.agreement.agreement import Agreement
+from p2pfl.protocol.agreement.messages import Ballot
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
 
 HEAD = [
-    "| peers | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
-    "| ---: | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
+    "| peers | who lies | mask ledgers | the disk | ballots begun | crashes | messages | states | steps | seconds |",
+    "| ---: | --- | --- | --- | --- | --- | ---: | ---: | ---: | ---: |",
 ]
 
 
@@ -33,19 +36,33 @@ class Setting:
         Whether the members have mask ledgers, and release.
     blocking
         Whether a member takes nothing else while it writes.
+    liar
+        Member that sends whatever it can sign, and has one ballot; empty if all are honest.
     """
 
     ballots: tuple[int, ...]
     crashes: tuple[int, ...]
     masked: bool = False
     blocking: bool = True
+    liar: str = ""
 
-    def explorer(self, *, most: int) -> Explorer:
+    def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
         """Return what explores it."""
-        size = len(self.ballots)
-        kind, invariants = (Masked, MaskInvariants(size)) if self.masked else (Member, Invariants(size))
-        actors = members(size, kind=kind, ballots=self.ballots, crashes=self.crashes, blocking=self.blocking)
-        return Explorer(actors, invariants.actors, invariants.messages, most=most)
+        size, liars = len(self.ballots), {self.liar} - {""}
+        kind, judge = (Masked, MaskInvariants) if self.masked else (Member, Invariants)
+        how = {"ballots": self.ballots, "crashes": self.crashes, "blocking": self.blocking, "liars": liars}
+        actors = members(size, make=make, kind=kind, **how)
+        invariants = judge(size, liars=liars, progress=progress)
+        given = {} if not liars else {"enemy": self.enemy.says}
+        return Explorer(actors, invariants.actors, invariants.messages, most=most, **given)
+
+    @property
+    def enemy(self) -> Liar:
+        """The member that lies."""
+        group = committee(len(self.ballots))
+        begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
+        ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.liar}))
+        return Liar(self.liar, group, SUBJECT, ballots)
 
     def row(self, *, most: int) -> str:
         """Explore it; return a line of a table."""
@@ -55,8 +72,9 @@ class Setting:
         ballots, crashes = (", ".join(map(str, each)) for each in (self.ballots, self.crashes))
         disk = "blocks" if self.blocking else "does not block"
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
+        lies = "nobody" if not self.liar else "the owner" if self.liar == NAMES[0] else "another"
         return (
-            f"| {len(self.ballots)} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
+            f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
             f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
         )
 
@@ -86,12 +104,11 @@ def main() -> int:
 
 SETTINGS = (
     Setting((0, 0, 0), (1, 1, 1), blocking=False),
-    Setting((0, 1, 0), (1, 1, 1)),
+    Setting((0, 1, 0), (1, 1, 0)),
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
-    Setting((1, 1, 0), (0, 0, 0)),
-    Setting((0, 1, 0), (0, 0, 0), blocking=False),
-    Setting((0, 1, 0, 0), (0, 0, 0, 0)),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""
 

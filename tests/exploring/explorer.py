@@ -69,6 +69,8 @@ class Explorer:
         Return what is wrong with the states of all actors, and with all messages that were sent; or an empty text.
     most
         States after which it stops, without a verdict on the rest.
+    enemy
+        Returns what an enemy can send, given all messages that were sent; all of it can arrive from then on.
 
     Attributes
     ----------
@@ -82,6 +84,7 @@ class Explorer:
     check_actors: Callable[[tuple[Any, ...]], str]
     check_messages: Callable[[tuple[Any, ...]], str]
     most: int = 10_000_000
+    enemy: Callable[[list[tuple[str, str, Any]]], Iterable[tuple[str, str, Any]]] | None = None
     states: int = 0
     transitions: int = 0
     complete: bool = False
@@ -94,6 +97,7 @@ class Explorer:
     _followed: dict[tuple[int, Hashable], list[tuple[int, int]]] = field(default_factory=dict)
     _moves: dict[int, tuple[Hashable, ...]] = field(default_factory=dict)
     _inert: dict[int, int] = field(default_factory=dict)  # by state of an actor, the bits of messages without effect
+    _joined: dict[int, int] = field(default_factory=dict)  # messages, with those of the enemy
     _fine: set[Hashable] = field(default_factory=set)  # states of all actors, and sets of messages, that were checked
 
     @property
@@ -115,7 +119,7 @@ class Explorer:
             One of them violates an invariant.
         """
         self._to = dict.fromkeys(self.actors, 0)
-        first: State = (*(self._number(actor) for actor in self.actors.values()), 0)
+        first: State = (*(self._number(actor) for actor in self.actors.values()), self._with_enemy(0))
         self._seen[first] = None
         self._verify(first)
         queue = deque([first])
@@ -137,7 +141,8 @@ class Explorer:
             local = state[place]
             for step in self._steps(local, messages & self._to[name]):
                 for follower, sent in self._follow(name, local, step):
-                    yield (*state[:place], follower, *state[place + 1 : -1], messages | sent), (place, step)
+                    after = self._with_enemy(messages | sent)
+                    yield (*state[:place], follower, *state[place + 1 : -1], after), (place, step)
 
     def _steps(self, local: int, messages: int) -> Iterator[Hashable]:
         """Return the moves of an actor, and its messages that change anything."""
@@ -178,12 +183,28 @@ class Explorer:
     def _bits(self, sender: str, sent: list[tuple[str, Any]]) -> int:
         bits = 0
         for to, message in sent:
-            number = self._messages.setdefault((sender, to, message), len(self._sent))
-            if number == len(self._sent):
-                self._sent.append((sender, to, message))
-                self._to[to] |= 1 << number
-            bits |= 1 << number
+            bits |= 1 << self._letter(sender, to, message)
         return bits
+
+    def _letter(self, sender: str, to: str, message: Any) -> int:
+        number = self._messages.setdefault((sender, to, message), len(self._sent))
+        if number == len(self._sent):
+            self._sent.append((sender, to, message))
+            self._to[to] = self._to.get(to, 0) | 1 << number
+        return number
+
+    def _with_enemy(self, messages: int) -> int:
+        """Return messages, with those that the enemy can send once they were sent."""
+        if self.enemy is None:
+            return messages
+        known = self._joined.get(messages)
+        if known is None:
+            sent = [each for number, each in enumerate(self._sent) if messages >> number & 1]
+            known = messages
+            for letter in self.enemy(sent):
+                known |= 1 << self._letter(*letter)
+            self._joined[messages] = self._joined[known] = known
+        return known
 
     def _verify(self, state: State) -> None:
         """Check the states of all actors, and what was sent; each only once."""

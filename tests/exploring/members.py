@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from p2pfl.protocol.agreement.agreement import Agreement
 from p2pfl.protocol.agreement.effects import BLANK, Doubt, Event, Propose, Received, Record, Send, Store, Stored, Tick
-from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Committee, Decision, Message, Promise, Release, Vote
+from p2pfl.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Committee,
+    Decision,
+    Message,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
+)
 
 NAMES = ("ada", "bob", "eve", "mia")
 SUBJECT = Release("ada", 7, 0, 0)
@@ -194,8 +204,10 @@ def votes_in(message: Message) -> list[Vote]:
     match message:
         case Vote():
             return [message]
-        case Promise(voted=Vote() as voted):
-            return [voted]
+        case Promise(proof=proof):
+            return list(proof)
+        case Proposal(vote=vote, proof=proof):
+            return [vote, *proof]
         case Decision(votes=votes):
             return list(votes)
     return []
@@ -215,10 +227,13 @@ def members(
     ballots: Sequence[int] = (),
     crashes: Sequence[int] = (),
     blocking: bool = False,
+    liars: Collection[str] = (),
 ) -> dict[str, Member]:
-    """Return members that have just begun."""
+    """Return the honest members, which have just begun."""
     found, group = {}, committee(size) if group is None else group
     for place, name in enumerate(group.members):
+        if name in liars:
+            continue
         limits = {"ballots": ballots[place] if ballots else 0, "crashes": crashes[place] if crashes else 0}
         found[name] = kind(name, group, make=make, blocking=blocking, **limits).started()
     return found
@@ -231,26 +246,35 @@ class Invariants:
     ----------
     size
         Of the committee.
+    liars
+        Members that sign whatever they like.
+    progress
+        Whether it is checked that the others come to a verdict.
     """
 
-    def __init__(self, size: int) -> None:
-        self.majority = size // 2 + 1
+    def __init__(self, size: int, *, liars: Collection[str] = (), progress: bool = True) -> None:
+        self.majority = committee(size).majority
+        self.liars, self._progress = liars, progress
         self._live: set[Hashable] = set()  # states of members that come to a verdict
 
     def actors(self, actors: tuple[Member, ...]) -> str:
         """Return what is wrong with the members."""
         held = set().union(*(actor.holds for actor in actors))
-        return "two verdicts are held" if len(held) > 1 else self.progress(actors)
+        if len(held) > 1:
+            return "two verdicts are held"
+        return self.progress(actors) if self._progress else ""
 
     def messages(self, said: tuple[Message, ...]) -> str:
         """Return what is wrong with what was signed."""
         signed: dict[Hashable, Any] = {}
-        votes = [vote for message in said for vote in votes_in(message)]
+        votes = [vote for message in said for vote in votes_in(message) if vote.member not in self.liars]
         for vote in votes:
-            if signed.setdefault((vote.member, vote.ballot), vote.value) != vote.value:
+            if signed.setdefault((vote.member, vote.ballot, vote.final), vote.value) != vote.value:
                 return f"{vote.member} signed two values in one ballot"
         if len({message.value for message in said if isinstance(message, Decision)}) > 1:
             return "two verdicts are signed"
+        if self.liars:
+            return ""  # one may say that there is a release: those that lack it wait, see Settlement
         if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == COUNTED for vote in votes):
             return "a release counts that was never made"
         return ""

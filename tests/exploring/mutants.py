@@ -10,7 +10,7 @@ from exploring.masked import Masked
 from exploring.members import Member, Sent
 from p2pfl.protocol.agreement.agreement import Agreement
 from p2pfl.protocol.agreement.effects import BLANK, Record, Send
-from p2pfl.protocol.agreement.messages import Committee, Message, Promise, Vote
+from p2pfl.protocol.agreement.messages import Ballot, Committee, Message, Promise, Value, Vote
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,13 @@ class Hasty(Agreement):
 
 
 class Deaf(Agreement):
-    """Proposes what it wants, whatever votes were reported."""
+    """Proposes what it wants, whatever votes were reported, and others accept it."""
 
     def _promised(self, sender: str, promise: Promise) -> None:
-        super()._promised(sender, msgspec.structs.replace(promise, voted=None))
+        super()._promised(sender, msgspec.structs.replace(promise, voted=None, value=None))
+
+    def _honest(self, promise: Promise) -> bool:
+        return promise.member in self.committee.members
 
 
 class Faithless(Agreement):
@@ -46,13 +49,16 @@ class Faithless(Agreement):
         self.record = msgspec.structs.replace(self.record, promised=BLANK.promised)
         super()._voted(vote)
 
+    def _honest(self, promise: Promise) -> bool:
+        return promise.member in self.committee.members
+
 
 class Once(Agreement):
     """Votes once and never again, so that ballots after the first vote are in vain."""
 
-    def _vote(self, ballot: object, value: object) -> None:
+    def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         if self.record.voted is None:
-            super()._vote(ballot, value)
+            super()._vote(ballot, value, proof)
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,7 @@ def test_missing_cells_are_a_group_and_identifiers_are_none(predictor, trained):
 
 def test_a_class_that_the_model_does_not_know_is_named(predictor, tmp_path):
     (tmp_path / "new.csv").write_text("ward,sex,weight,age,outcome\neast,f,1,40,dead; 2020\n")
-    said = r'line 2: "dead; 2020" in column "outcome" is none of the levels "well", "ill"; correct or remove the row$'
+    said = r'line 2: "dead; 2020" in column "outcome" is none of the levels "well", "ill"; correct the cell, or remove'
     with pytest.raises(DataError, match=said):
         evaluate(predictor, tmp_path / "new.csv")
 
@@ -203,6 +203,11 @@ def test_a_file_cannot_run_code_or_take_memory(tmp_path, saved, monkeypatch):
         (lambda about: about["inputs"].update(mean=[0.0]), "contradicts itself on its 8 inputs"),
         (lambda about: about["inputs"]["columns"][1].update(missing="x"), 'contradicts itself on column "sex"'),
         (lambda about: about["inputs"]["columns"][0].update(missing="x"), 'contradicts itself on column "age"'),
+        (
+            lambda about: about["inputs"]["columns"][0].update(name="a\x1b[2J"),
+            r"column 'a\\x1b\[2J' contains a line break",
+        ),
+        (lambda about: about["outputs"].update(class_names=["a\n", "b"]), r"level 'a\\n' contains a line break"),
         (lambda about: about["inputs"].update(columns=None), "which have no column names; train on `data.name = "),
     ],
 )
@@ -215,6 +220,47 @@ def test_a_model_that_gives_no_numbers_is_refused(tmp_path, saved, trained):
     path = changed(saved, tmp_path, lambda _: None, {"3.bias": torch.tensor([0.0, torch.nan])})
     with pytest.raises(LearningError, match="does not give one finite number for each output; train the model again"):
         Predictor.load(path).predict(trained[0] / "peer0.csv")
+
+
+class Coded(torch.nn.Module):
+    """Embeds the codes of the wards, and breaks in the way that a test asks for."""
+
+    def __init__(self, *, mixed=False):
+        super().__init__()
+        self.codes = torch.nn.Embedding(3, 2)
+        self.last = torch.nn.Linear(2, 2, dtype=torch.float64 if mixed else torch.float32)
+
+    def forward(self, features):
+        return self.last(self.codes(features[:, 0].long()))
+
+
+@pytest.mark.parametrize(
+    ("module", "reason"), [(Coded(), "index out of range"), (Coded(mixed=True), "must have the same dtype")]
+)
+def test_a_model_that_refuses_its_inputs_is_one_sentence(tmp_path, saved, module, reason):
+    def described(about):
+        about["model"] = {"name": "own:Coded", "options": {}}
+        about["inputs"] |= {"columns": [{"name": "age"}], "shape": [1], "mean": 0.0, "deviation": 1.0}
+
+    path = changed(saved, tmp_path, described)
+    about = safe_open(path, "pt").metadata()
+    save_file(module.state_dict(), path, about)
+    (tmp_path / "new.csv").write_text(f"age\n1\n{7 if 'index' in reason else 2}\n")
+    with pytest.raises(ModelError, match=rf"other\.safetensors cannot predict these rows \(.*{reason}.*\); check that"):
+        Predictor.load(path, model=module).predict(tmp_path / "new.csv")
+
+
+def test_cells_are_missing_that_the_file_of_the_model_calls_missing(tmp_path, saved, predictor):
+    cells = {"missing": ["", "unknown"], "stripped": True}
+    path = changed(saved, tmp_path, lambda about: about["inputs"].update(cells=cells))
+    (tmp_path / "new.csv").write_text("ward,sex,weight,age\nwest,f,Unknown,61\nwest,f,80000,61\n")
+    values = Predictor.load(path).predict(tmp_path / "new.csv").values
+    assert np.array_equal(values[0], values[1])
+    with pytest.raises(DataError, match=r'"Unknown" in column "weight" is no finite number'):
+        predictor.predict(tmp_path / "new.csv")
+    path = changed(saved, tmp_path, lambda about: about["inputs"].update(cells=cells | {"stripped": False}))
+    with pytest.raises(InputError, match="does not strip white space around cells, which this release always does"):
+        Predictor.load(path)
 
 
 OWN = """

@@ -47,7 +47,7 @@ def test_the_calibration_error_is_that_of_its_formula(classes):
         for b in range(CONFIDENCES)
         if (place == b).any()
     )
-    assert scored(histograms(outputs, targets).numpy())["ece"] == pytest.approx(expected, abs=1e-6)
+    assert scored(histograms(outputs, targets).numpy())["calibration_error"] == pytest.approx(expected, abs=1e-6)
 
 
 @given(st.lists(st.integers(0, 3), min_size=60, max_size=60), st.sampled_from([2, 4]))
@@ -61,7 +61,7 @@ def test_histograms_of_parts_add_up_to_those_of_all_samples(owners, classes):
 
 def test_certain_outputs_fall_into_the_last_bin_and_one_class_alone_has_no_curve():
     outputs, targets = torch.tensor([[0.0, 900.0]]), torch.tensor([1])
-    assert scored(histograms(outputs, targets).numpy()) == {"ece": 0.0}
+    assert scored(histograms(outputs, targets).numpy()) == {"calibration_error": 0.0}
     assert scored(np.zeros(length(2), np.int64)) == {}
 
 

@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 from sklearn import metrics as oracle
 
 from p2pfl.learning import metrics
+from p2pfl.learning.histograms import histograms, scored
 
 
 def said(seed, classes, *, ties=False, size=300):
@@ -66,11 +68,19 @@ def test_scores_of_numbers_are_those_of_scikit_learn():
 
 
 def test_the_calibration_error_weighs_the_gap_of_each_bin():
-    positive = np.array([0.05, 0.05, 0.95, 0.95, 0.95, 1.0])
+    positive = np.array([0.45, 0.45, 0.95, 0.95, 0.95, 1.0])
     targets = np.array([0, 1, 1, 1, 0, 1])
     probabilities = np.stack([1 - positive, positive], axis=1)
-    low, high = abs(0.5 - 0.05), abs(0.75 - (3 * 0.95 + 1) / 4)
-    assert metrics.calibration_error(probabilities, targets) == pytest.approx((2 * low + 4 * high) / 6)
+    unsure, sure = abs(0.5 - 0.55), abs(0.75 - (3 * 0.95 + 1) / 4)
+    assert metrics.calibration_error(probabilities, targets) == pytest.approx((2 * unsure + 4 * sure) / 6)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_the_calibration_error_of_an_evaluation_is_that_of_the_common_model(classes):
+    probabilities, targets = said(classes, classes)
+    logits, labels = torch.from_numpy(np.log(probabilities)), torch.from_numpy(targets)
+    common = scored(histograms(logits, labels).numpy())["calibration_error"]
+    assert metrics.calibration_error(probabilities, targets) == pytest.approx(common, abs=1e-6)
 
 
 def test_the_calibration_error_of_many_classes_is_that_of_the_likeliest():
@@ -101,6 +111,15 @@ def test_intervals_are_reproducible_and_those_of_the_bootstrap_by_hand():
     drawn = [rng.integers(80, size=80) for _ in range(50)]
     by_hand = [oracle.roc_auc_score(targets[chosen], probabilities[chosen, 1]) for chosen in drawn]
     assert found["auc"] == pytest.approx(tuple(np.quantile(by_hand, [0.025, 0.975])))
+
+
+def test_scores_that_do_not_vary_have_no_interval():
+    probabilities, targets = said(1, 3, size=40)
+    one = metrics.intervals(metrics.CLASSIFICATION, probabilities[:1], targets[:1], seed=0, draws=20)
+    assert np.isnan([*one.values()]).all()
+    right = np.eye(3)[targets]
+    found = metrics.intervals(metrics.CLASSIFICATION, right, targets, seed=0, draws=20)
+    assert np.isnan(found["accuracy"]).all()
 
 
 @pytest.mark.slow

@@ -309,7 +309,7 @@ def test_mixed_precision_learns_about_the_same():
 
 def test_a_loss_that_is_not_a_number_names_peer_and_round():
     learner = learner_of(mlp(), rate=1e200)
-    with pytest.raises(LearningError, match=r"training of peer3 diverged in round 3; set a smaller learning\.rate"):
+    with pytest.raises(LearningError, match=r"training of peer0 diverged in round 3; set a smaller learning\.rate"):
         learner.fit(learner.start(PEERS), peers=PEERS, round=3)
 
 

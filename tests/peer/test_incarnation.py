@@ -217,7 +217,12 @@ async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hou
         assert not any(record.missed for record in end.records)
 
 
-async def test_a_peer_of_a_device_whose_clock_is_behind_says_so_and_joins_over_a_real_broker(tmp_path):
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(NOW, NOW - HOUR), (NOW, 0), (NOW + 30 * 365 * 24 * HOUR, NOW)],
+    ids=["an hour behind", "in 1970", "once 30 years ahead"],
+)
+async def test_a_peer_of_a_device_whose_clock_is_behind_its_last_start_says_so_and_joins(tmp_path, before, after):
     names = ("peer0", "peer1")
     identities = {name: Identity.generate(SeededSource(1), peer=name) for name in names}
     roster = Roster({name: identity.public for name, identity in identities.items()})
@@ -236,14 +241,14 @@ async def test_a_peer_of_a_device_whose_clock_is_behind_says_so_and_joins_over_a
         def phase(name):
             return [event.phase for event in events if isinstance(event, child.Progress) and event.peer == name]
 
-        first = begin("peer1", "first", NOW)
+        first = begin("peer1", "first", before)
         while "gathering" not in phase("peer1") and not first.done():  # noqa: ASYNC110
             await asyncio.sleep(0.001)  # nothing tells of this
         first.cancel()
         await asyncio.wait({first})
-        await asyncio.gather(begin("peer0", "others", NOW), begin("peer1", "second", NOW - HOUR))
+        await asyncio.gather(begin("peer0", "others", NOW), begin("peer1", "second", after))
 
     with embedded() as broker:
         await asyncio.wait_for(main(broker.url), 60)
-    assert ClockBehind(peer="peer1", seconds=3600) in events
+    assert ClockBehind(peer="peer1", seconds=round((before - after) / SECOND)) in events
     assert {event.peer for event in events if isinstance(event, child.Done)} == set(names)

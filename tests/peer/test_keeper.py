@@ -14,7 +14,9 @@ from p2pfl.neighbourhood import Public
 from p2pfl.peer.storage.checkpoint import Checkpoint, Store
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.peer.storage.writer import Keeper, erase_keys
-from p2pfl.protocol.ledgers.slots import END
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.protocol.ledgers import masks as ledger
+from p2pfl.protocol.ledgers.slots import END, Slot
 
 
 def checkpoint(round):
@@ -72,6 +74,69 @@ def test_the_exchange_key_of_a_run_that_has_ended_is_erased_from_every_journal_a
     assert not any(
         bytes([number] * 32) in path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() for number in (1, 2)
     )
+
+
+class Spent:
+    """What hides the rows of a peer, as far as a journal has it."""
+
+    def __init__(self):
+        self.released, self.sampled, self.verdicts, self.corrected = 0, {}, (), 0
+        self.spent, self.alone = {}, set()
+
+    @property
+    def notes(self):
+        return ledger.Journal(Slot(0, self.released + 1), {"bob": ledger.Notes()})
+
+    def correct(self):
+        self.corrected += 1
+
+
+async def test_writes_of_the_journal_never_overlap_and_who_waits_finds_its_own_state_written(tmp_path):
+    class Slow(Store):
+        writing, most, gate = 0, 0, threading.Event()
+
+        def note(self, journal):
+            self.writing += 1
+            self.most = max(self.most, self.writing)
+            assert self.gate.wait(timeout=30)
+            super().note(journal)
+            self.writing -= 1
+
+    store, spent, found = Slow(tmp_path, "ada"), Spent(), []
+    kept = keeper(store)
+
+    async def written(round):
+        spent.released = round
+        await kept.durable(spent)
+        found.append((round, store.journal().released))
+
+    async with asyncio.TaskGroup() as tasks:
+        for round in range(1, 5):
+            tasks.create_task(written(round))
+            for _ in range(10):  # it begins to write, or to wait
+                await asyncio.sleep(0)
+        store.gate.set()
+    assert store.most == 1
+    assert all(there >= wanted for wanted, there in found)
+    assert spent.corrected == 4
+
+
+async def test_a_release_that_noise_alone_hides_is_never_written_without_its_cost(tmp_path):
+    """A thread charges, first the cost and then the release, whenever it likes."""
+    store = Store(tmp_path, "ada")
+
+    class Charging(Spent):
+        @property
+        def spent(self):
+            self.alone = {Slot(0, 0)}  # it charges just now
+            return {Cost(1.0, 1.0): 1} if self.charged else {}
+
+        @spent.setter
+        def spent(self, _):
+            self.charged = False
+
+    await keeper(store).durable(Charging())
+    assert store.journal().uncovered == frozenset()
 
 
 async def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):

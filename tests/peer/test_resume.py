@@ -1,6 +1,8 @@
 """Live peers that are killed and go on: all at once, one while the others wait, one while the others go on."""
 
 import asyncio
+import errno
+import os
 from datetime import UTC, datetime
 
 import msgspec
@@ -8,8 +10,9 @@ import pytest
 import torch
 
 from lives import Held, Lives, begun
-from p2pfl.errors import LostModelError, ResumeError
+from p2pfl.errors import LostModelError, ResumeError, StorageError
 from p2pfl.experiment import Experiment, read
+from p2pfl.files import Drive
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.storage.checkpoint import Store
@@ -88,6 +91,68 @@ async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     assert apart(models(ended), simulated(experiment)) <= GRID
     for end in ended.values():
         assert not end.peer.session.books.masks.uncancelled()
+
+
+@pytest.mark.parametrize("changes", [[], [*MASKS, "topology.kind=complete", "gossip.steps=1"]], ids=["plain", "masks"])
+async def test_with_rare_checkpoints_all_go_back_to_the_same_round_and_end_as_if_nothing_had_happened(
+    changes, tmp_path
+):
+    experiment, ended = await restarted([*changes, "transport.checkpoint=3"], tmp_path, at=(4, 0))
+    assert [each.round for each in Store(tmp_path, "peer0").checkpoints()] == [6, 3]
+    assert apart(models(ended), simulated(experiment)) <= GRID
+    for end in ended.values():
+        assert not end.peer.session.books.masks.uncancelled()
+
+
+class Failing(Drive):
+    """A disk that fails from one of its operations on, as for a process that is killed there."""
+
+    def __init__(self, left):
+        self.left = left
+
+    def _count(self):
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def write(self, path, data, *, mode):
+        self._count()
+        super().write(path, data, mode=mode)
+
+    def rename(self, path, to):
+        self._count()
+        super().rename(path, to)
+
+    def sync(self, folder):
+        self._count()
+        super().sync(folder)
+
+
+NOISE = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1", "privacy.noise=0.5", "privacy.clip=1.0"]
+
+
+@pytest.mark.sampled(fast=1, all=6)
+@pytest.mark.parametrize("operation", range(4, 40, 3))
+async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_uncharged(operation, tmp_path):
+    experiment = read(SMALL, changes=[*RING, *NOISE, "gossip.steps=1", "transport.checkpoint=3"])
+
+    async with asyncio.timeout(60):
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives.start()
+        lives.now["peer1"].keeper.store.disk = Failing(operation)
+        with pytest.raises(StorageError):
+            await lives.until(lambda _: lives.tasks["peer1"].done() and lives.tasks["peer1"].result())
+        await lives.kill()
+        before = len(lives.records["peer1"])
+        slots = Store(tmp_path, "peer1").journal().masks.until
+        lives.start(resume=True)
+        ended = await lives.end()
+    end = ended["peer1"]
+    assert end.records[-1].round == 5
+    assert sum(end.peer.keeper.journal.spent.values()) >= len(lives.records["peer1"]) >= before + 1
+    assert end.peer.keeper.journal.masks.until > slots
+    for each in ended.values():
+        assert not each.peer.session.books.masks.uncancelled()
 
 
 async def killed_while_leaving(lives):

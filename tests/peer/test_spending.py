@@ -10,7 +10,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.report.meter import Meter
+from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 

@@ -1,18 +1,23 @@
 """Live peers that decide which models of a round count, and remove the masks of those that do not."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from dying import VICTIM, Death
 from lives import Lives, begun
-from p2pfl.errors import ExperimentError
+from p2pfl.errors import ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
+from p2pfl.peer import Peer
+from p2pfl.peer.masking.deciding import Deciding
 from p2pfl.peer.masking.hiding import undecided
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.protocol.session.effects import Undecided
 from p2pfl.protocol.wire.verdicts import Vote
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.transport import MemoryTransport
@@ -134,6 +139,73 @@ def test_two_of_four_are_no_majority_and_end_instead_of_going_on_with_masks():
     assert told == ["undecided"] * 3
 
 
+class Answering:
+    """A connection that answers at once; what is asked and stored is noted."""
+
+    def __init__(self, answer):
+        self.answer, self.log = answer, []
+
+    async def ask(self, event):
+        self.log.append(event)
+        return self.answer
+
+    async def durable(self):
+        self.log.append("durable")
+
+
+@pytest.mark.parametrize(("goes_on", "charged"), [(True, [Slot(0, 2)]), (False, [])])
+async def test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_before_it_ends(goes_on, charged):
+    connection, found = Answering(Undecided(frozenset({"eve"}))), []
+    cover = SimpleNamespace(slot=Slot(0, 2), ledger=SimpleNamespace(peer="ada"))
+    deciding = Deciding(connection, cover, found.append, goes_on=goes_on)
+    with pytest.raises(UndecidedError, match="no majority answered about eve"):
+        await deciding.verdicts(2, held=["bob"])
+    assert found == charged
+    assert connection.log[1:] == ["durable"] * goes_on
+
+
+async def test_who_withholds_keys_of_masks_is_named_and_the_cost_is_durable_before_a_key_leaves():
+    connection, found = Answering(Undecided(frozenset({"eve"}))), []
+    cover = SimpleNamespace(
+        slot=Slot(0, 2), ledger=SimpleNamespace(peer="ada"), least=1, withdraw={"bob": bytes(32)}.get
+    )
+    deciding = Deciding(connection, cover, found.append, goes_on=True, masked={"bob": 1, "eve": 1, "mia": 1})
+    with pytest.raises(UndecidedError, match="because eve did not publish the keys of masks shared with bob"):
+        await deciding.halves(2, {"bob"}, applied=["eve", "mia"])
+    assert found == [Slot(0, 2)]
+    assert connection.log[0] == "durable"
+    assert connection.log[1].awaited == {("eve", "bob"), ("mia", "bob")}
+
+
+def test_a_peer_that_could_forget_its_votes_is_refused():
+    found = plan(read(SMALL, changes=[*FOUR, *GO_ON]), only=["peer0"])
+    with pytest.raises(ExperimentError, match="give Peer a store"):
+        Peer("peer0", found, transport=MemoryTransport())
+
+
+@pytest.mark.slow
+def test_peers_that_end_without_a_verdict_are_charged_and_play_on_together_when_they_are_resumed(tmp_path):
+    """Two of four die, so no majority is left; the others keep the right to release."""
+
+    async def ended():
+        lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "transport.patience=5"]), MemoryTransport(), tmp_path)
+        lives.start()
+        await lives.until(lambda now: all(begun(peer) and peer.mailbox.exchange[0] >= 2 for peer in now.values()))
+        await lives.kill("peer2", "peer3")
+        await asyncio.gather(lives.tasks["peer0"], lives.tasks["peer1"])
+        kept = {name: Store(tmp_path, name).journal() for name in ("peer0", "peer1")}
+        reasons = [each.reason for each in lives.notices if isinstance(each, LearningStopped)]
+        lives.start(resume=True)
+        return kept, reasons, await lives.end()
+
+    kept, reasons, again = virtually(ended())
+    assert reasons == ["undecided"] * 2
+    assert not any(each.over for each in kept.values())
+    assert all(each.uncovered for each in kept.values())
+    assert again.keys() == {f"peer{number}" for number in range(4)}
+    assert {each.records[-1].round for each in again.values()} == {4}
+
+
 def virtually(main):
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
@@ -190,15 +262,27 @@ def test_what_does_not_work_with_departures_is_refused(changes, why):
     assert why in str(caught.value)
 
 
+VOTE = Vote("ada", 1, 4, "ada", 0, "ada", True, bytes(64))
+DROP = Vote("ada", 1, 4, "bob", 1, "bob", False, bytes(64))
+
+
 @pytest.mark.parametrize(
-    ("decided", "alone", "charged"),
-    [((), (), {Slot(0, 4)}), ((), ((0, 4),), set()), (("a vote",), (), set())],
+    ("record", "alone", "charged"),
+    [
+        ((VOTE, ()), (), {Slot(0, 4)}),
+        ((VOTE, ()), ((0, 4),), set()),
+        ((None, ()), (), {Slot(0, 4)}),
+        ((None, (DROP,)), (), {Slot(0, 4)}),
+        ((None, (DROP,)), ((0, 4),), set()),
+        ((None, (VOTE,)), (), set()),
+    ],
+    ids=["voted", "charged", "promised", "dropped", "dropped and charged", "counted"],
 )
-def test_a_restart_charges_a_release_whose_verdict_is_unknown_as_hidden_by_noise_alone(decided, alone, charged):
-    vote = Vote("ada", 1, 4, "ada", 0, "ada", True, bytes(64))
+def test_a_restart_charges_a_release_that_may_not_count_as_hidden_by_noise_alone(record, alone, charged):
+    vote, (voted, decided) = VOTE, record
     records = (
         VerdictRecord("ada", 1, 3, (0, "ada"), vote, (vote,)),
-        VerdictRecord("ada", 1, 4, (0, "ada"), vote, tuple(vote for _ in decided)),
+        VerdictRecord("ada", 1, 4, (1, "bob"), voted, decided),
         VerdictRecord("bob", 1, 4, (0, "bob"), vote),
     )
     kept = Journal(1, b"", until=(0, 5), alone=alone, verdicts=records)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from p2pfl.report.comparing import wording
-from p2pfl.report.comparing.comparison import Outcome, compare
+from p2pfl.report.comparing.comparison import Outcome, compare, lower_is_better
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
 from p2pfl.report.comparing.statistics import estimate, holm, paired
 
@@ -22,8 +22,11 @@ SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
 def test_an_interval_is_that_of_students_t(values):
     found = estimate(values)
     error = stats.sem(values)
-    half = 0.0 if error == 0 else stats.t.interval(0.95, len(values) - 1, loc=0, scale=error)[1]
-    assert found.half == pytest.approx(half, rel=1e-9, abs=1e-12)
+    if len({*values}) == 1:
+        assert found.half is None
+    else:
+        half = stats.t.interval(0.95, len(values) - 1, loc=0, scale=error)[1]
+        assert found.half == pytest.approx(half, rel=1e-9, abs=1e-12)
     assert found.count == len(values)
 
 
@@ -40,9 +43,19 @@ def test_a_paired_difference_agrees_with_scipy(pairs):
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((low, high), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("shift", "p"), [(0.25, 0.0), (0.0, 1.0)])
-def test_equal_differences_need_no_test(shift, p):
-    assert paired([0.5 + shift, 0.75 + shift], [0.5, 0.75])[1] == p
+@pytest.mark.parametrize("shift", [0.25, 0.1, 0.0])
+def test_equal_differences_have_neither_an_interval_nor_a_p_value(shift):
+    """0.9 - 0.8 and 0.4 - 0.3 differ in their last bit, which is no deviation to test with."""
+    found, p = paired([0.8 + shift, 0.3 + shift, 0.7 + shift], [0.8, 0.3, 0.7])
+    assert (found.mean, found.half, p) == (pytest.approx(shift), None, None)
+
+
+def test_equal_differences_are_no_better_setting_and_a_note_says_why():
+    table = {(("rate", "1"),): [0.5, 0.6], (("rate", "2"),): [0.6, 0.7], (("rate", "3"),): [0.5, 0.6]}
+    found = compare(outcomes(table), metric="accuracy", against={"rate": "1"})
+    assert [wording.verdict(found, each) for each in found.differences] == ["no test", "equal"]
+    assert [each.adjusted for each in found.differences] == [None, None]
+    assert any("neither an interval nor a test" in sentence for sentence in wording.notes(found))
 
 
 def test_one_pair_has_neither_an_interval_nor_a_p_value():
@@ -83,7 +96,7 @@ def test_a_setting_is_compared_with_the_one_that_differs_in_the_reference_alone(
     assert [(each.setting, each.reference) for each in found.differences] == [(2, 0), (3, 1)]
     assert [each.best for each in found.settings] == [False, True, True, False]
     assert found.differences[0].difference.mean == pytest.approx(0.31 / 3)
-    assert [wording.verdict(found, each) for each in found.differences] == ["better", "not told apart"]
+    assert [wording.verdict(found, each) for each in found.differences] == ["better", "not significant"]
 
 
 def test_without_a_reference_all_are_compared_with_the_best_and_the_sentence_says_so():
@@ -96,6 +109,24 @@ def test_a_smaller_loss_is_better():
     found = compare(outcomes(GRID), metric="loss", against={"algorithm": "fedavg"})
     assert [each.best for each in found.settings] == [True, False, False, True]
     assert wording.verdict(found, found.differences[0]) == "worse"
+
+
+@pytest.mark.parametrize("name", ["validation_loss", "mean_absolute_error", "calibration_error", "brier", "own.rmse"])
+def test_errors_and_losses_are_better_smaller(name):
+    assert lower_is_better(name)
+
+
+@pytest.mark.parametrize("name", ["accuracy", "auc", "r2", "average_precision", "balanced_accuracy", "lossless_share"])
+def test_all_other_scores_are_better_larger(name):
+    assert not lower_is_better(name)
+
+
+def test_a_line_break_in_a_setting_does_not_end_a_comment_in_latex():
+    runs = [
+        Outcome(values={"name": value}, seed=seed, score=0.5) for value in ("a\n\\input{x}", "b") for seed in range(2)
+    ]
+    text = comparison_tex(compare(runs, metric="accuracy", against={"name": "b"}))
+    assert "\\input" not in text.replace("\\textbackslash{}", "")
 
 
 def test_differences_use_the_seeds_that_both_have():
@@ -122,6 +153,13 @@ def test_at_equal_cost_the_other_cost_is_a_note_and_no_warning():
     found = compare(runs, metric="accuracy", against={"algorithm": "fedavg"}, budget="bytes=100B")
     assert not [*wording.warnings(found)]
     assert [*wording.notes(found)][-1] == "Even so, scaffold cost 0.5 times the gradients of fedavg."
+
+
+def test_a_reference_that_no_setting_shares_the_other_keys_with_is_a_warning():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedsgd"})
+    assert found.differences == ()
+    [sentence] = wording.warnings(found)
+    assert sentence.startswith("No setting is compared with another")
 
 
 def test_many_unequal_costs_are_one_warning():

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from sklearn import datasets
 
+import wards
 from p2pfl.data import federate
 from p2pfl.data.pictures import read_idx
 from p2pfl.data.sharing import SOURCES
 from p2pfl.experiment import read
+from p2pfl.inference import Predictor
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import forecast, network
 from raw import Saved
@@ -90,19 +92,51 @@ def test_a_model_of_a_csv_file_scores_the_same_on_its_raw_cells(tmp_path, scale)
     assert saved.about["outputs"]["target"] == "outcome"
 
 
+def program_of_the_docs():
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
+    _, program = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return program
+
+
 def test_the_program_in_the_docs_uses_a_saved_model(tmp_path, monkeypatch):
     rows, labels = patients(tmp_path / "patients.csv", target="outcome")
     options = {"path": str(tmp_path / "patients.csv"), "target": "outcome"}
     wanted = experiment("csv", data={"options": options, "scale": True}, rounds=10)
     together, _ = simulated(wanted, tmp_path / "run")
-    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text("utf-8")
-    _, program = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     monkeypatch.chdir(tmp_path / "run" / "peers")
     names = {}
-    exec(compile(program, "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
+    exec(compile(program_of_the_docs(), "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
     test = held_out(wanted)
     right = [said == labels[i] for said, i in zip(names["predict"]([rows[i] for i in test]), test, strict=True)]
     assert sum(right) / len(right) == together
+
+
+def test_the_program_in_the_docs_follows_the_rules_for_cells(tmp_path, monkeypatch):
+    wards.write(tmp_path)
+    columns = wards.COLUMNS | {"stage": {"levels": [1, 2], "unknown": 2}}
+    for peer in wards.PEERS:
+        lines = (tmp_path / f"{peer}.csv").read_text().splitlines()
+        stages = ["stage", *(str(1 + place % 2) for place in range(len(lines) - 1))]
+        text = "".join(f"{line},{stage}\n" for line, stage in zip(lines, stages, strict=True))
+        (tmp_path / f"{peer}.csv").write_text(text)
+    table = wards.experiment(tmp_path)
+    table["data"]["options"]["columns"] = columns
+    simulate(read(table), folder=tmp_path / "run", baselines=False)
+    (tmp_path / "new.csv").write_text(
+        "age,sex,stage,ward,weight\n61,f,1.0,south,\n44,m, 2 ,,70000\n30,m,9,west,90000\n"
+    )
+    monkeypatch.chdir(tmp_path / "run" / "peers")
+    names = {}
+    exec(compile(program_of_the_docs(), "models.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
+    rows = [line.split(",") for line in (tmp_path / "new.csv").read_text().splitlines()[1:]]
+    assert [[*names["encode"](row)] for row in rows] == [
+        [61, 1, 0, 1, 0, 0, 0, 0, 1, 80_000],
+        [44, 0, 1, 0, 1, 1, 0, 0, 0, 70_000],
+        [30, 0, 1, 0, 1, 0, 0, 1, 0, 90_000],
+    ]
+    assert names["predict"](rows) == Predictor.load("peer0.safetensors").predict(tmp_path / "new.csv").labels
+    with pytest.raises(ValueError, match="not in list"):
+        names["predict"]([["61", "x", "1", "west", "1"]])
 
 
 @pytest.mark.parametrize("scale", [False, True])

@@ -18,7 +18,8 @@ from p2pfl.report.comparing.comparison import Outcome, compare
 from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
 from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
 from p2pfl.report.pages.comparison_page import Part, comparison_page
-from p2pfl.report.pages.gains import verdict
+from p2pfl.report.pages.curves import means, scores
+from p2pfl.report.pages.gains import gains, verdict
 from p2pfl.report.pages.markup import tag
 from p2pfl.report.pages.run_page import run_page
 from p2pfl.report.pages.style import POLICY
@@ -168,6 +169,71 @@ def test_nothing_in_a_comparison_becomes_markup(run):
     assert "<script" not in text
 
 
+def test_scores_are_those_of_the_peers_that_do_not_attack(run):
+    def shifted(record):
+        scores = (
+            {name: value - 5.0 for name, value in record.scores.items()} if record.peer == "peer1" else record.scores
+        )
+        return msgspec.structs.replace(record, scores=scores)
+
+    metrics = [shifted(record) for record in run.metrics]
+    per_peer = {peer: each | {"attacker": peer == "peer1"} for peer, each in run.summary["per_peer"].items()}
+    summary = run.summary | {"per_peer": per_peer}
+    without = [record for record in run.metrics if record.peer != "peer1"]
+    attacked = copied(run, metrics=metrics, summary=summary)
+    clean = copied(run, metrics=without, summary=summary)
+    for name in ("accuracy", "loss"):
+        drawn = [chart.curves[0] for chart in scores(attacked) if chart.title == f"{name} by round"]
+        assert drawn == [chart.curves[0] for chart in scores(clean) if chart.title == f"{name} by round"]
+        assert drawn[0].label == "together: mean and range of the honest peers"
+    [bytes_] = [chart.curves[0] for chart in scores(attacked) if chart.title == "accuracy by bytes"]
+    assert [bytes_.xs] == [chart.curves[0].xs for chart in scores(run) if chart.title == "accuracy by bytes"]
+    assert means([attacked], "accuracy") == means([clean], "accuracy")
+    assert gains(summary, attacked.honest) == gains(summary, without)
+    unfinished = copied(
+        run, metrics=metrics, summary={}, experiment=check({"attack": {"name": "scaled", "peers": ["peer1"]}})
+    )
+    assert unfinished.honest == without
+
+
+def test_a_page_has_no_folders_of_absolute_paths(run):
+    home = "/home/ada/study"
+    options = {"path": f"{home}/{{peer}}.csv", "target": "y", "columns": {"x": "number", "y": [0, 1]}}
+    files = {
+        "trust": {"keys": f"{home}/my keys", "roster": f"{home}/roster.toml"},
+        "topology": {"file": [f"{home}/a.json"]},
+    }
+    experiment = check({"data": {"name": "table", "options": options}, **files})
+    stop = {"done": 1, "rounds": 2, "epsilon": 8.0, "account": f"{home}/budget.jsonl", "peers": 1, "among": 1}
+    message = f"{home}/peers/peer1.state cannot be written; see mqtt://broker/topic/x and 1/2/3"
+    events = [PeerFailed(peer="peer1", error="E", message=message, status=1)]
+    text = run_page(copied(run, experiment=experiment, events=events, summary=run.summary | {"stopped": stop}))
+    said = "".join(checked(text).text)
+    assert "/home" not in text
+    assert "ada" not in text
+    for left in (
+        "{peer}.csv",
+        'keys = "my keys"',
+        "roster.toml",
+        "budget.jsonl",
+        "peer1.state cannot",
+        "mqtt://broker/topic/x and 1/2/3",
+    ):
+        assert left in said
+    outcomes = [Outcome(values={"data.options": f"{{'path': '{home}/{each}'}}"}, seed=0, score=0.5) for each in "ab"]
+    assert "/home" not in comparison_page(
+        compare(outcomes, metric="accuracy"), [Part(copied(run, experiment=experiment), 0)], name="c"
+    )
+
+
+def test_control_characters_are_shown_and_not_obeyed(run):
+    events = [PeerFailed(peer="p\x1b[2J", error="E", message="one\u202etwo\x07", status=1)]
+    text = run_page(copied(run, events=events))
+    assert not {"\x1b", "\u202e", "\x07"} & {*text}
+    assert "p\\x1b[2J" in text
+    assert "one\\u202etwo\\x07" in text
+
+
 def test_alarms_come_before_everything_else(run):
     alarm = MasksUncancelled(peer="peer0", round=2, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
     gone = msgspec.structs.replace(alarm, peer="peer2", cancelled=True)
@@ -183,7 +249,7 @@ def test_alarms_come_before_everything_else(run):
 def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
     failed = PeerFailed(peer="peer1", error="StorageError", message="the disk is full", status=1)
     said = "".join(checked(run_page(copied(run, summary={}, events=[failed]))).text)
-    assert "did not come to its end" in said
+    assert "The run is not finished" in said
     assert "the disk is full" in said
     assert "Scores after round" in said
     assert "".join(checked(run_page(copied(run, summary={}, metrics=[]))).text)
@@ -205,10 +271,19 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     )
     summary = {key: run.summary.get(key) for key in keys}
     summary |= {"kind": "peer", "peer": "peer0", "scores": {"accuracy": 0.91, "loss": 0.3}, "unsettled": {}}
+    summary["alone"] = {"accuracy": 0.95, "loss": 0.4}
     events = [MasksUnsettled(peer="peer0", masks={"peer1": 2}, deviation=0.1)]
     metrics = [record for record in run.metrics if record.peer == "peer0"]
     said = "".join(checked(run_page(copied(run, summary=summary, metrics=metrics, events=events))).text)
     assert "peer0 learned a model with accuracy 0.910, loss 0.300" in said
+    assert "Alone it reaches accuracy 0.950, so learning together lost 0.040." in said
+    assert "-0.040" in said  # the gain in accuracy, and that in loss
+    assert "-0.100" in said
+    other = copied(run, summary=summary, metrics=metrics)
+    levels = {chart.title: chart.levels for chart in scores(other)}
+    assert levels["accuracy by round"] == [("alone", 0.95)]
+    assert [chart.x for chart in scores(other) if chart.title == "accuracy by bytes"] == ["MB sent"]
+    assert levels["loss by round"] == [("alone", 0.4)]
     assert "2 masks shared with peer1 may not have cancelled" in said
 
 

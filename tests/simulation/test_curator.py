@@ -9,7 +9,7 @@ from p2pfl.algorithms import DPSGD
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting.accountant import account
-from p2pfl.report.budget import Budget
+from p2pfl.report.spending.budget import Budget
 from p2pfl.simulation import curator as module
 from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare, curator, needed

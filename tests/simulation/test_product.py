@@ -4,7 +4,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.simulation.stacked import product
+from p2pfl.simulation.mixing import product
 
 ROWS = torch.from_numpy(np.random.default_rng(4).normal(size=(5, 7)))
 

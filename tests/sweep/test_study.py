@@ -5,6 +5,7 @@ import pytest
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import flat, read
 from p2pfl.sweep.contents import digest
+from p2pfl.sweep.running import against
 from p2pfl.sweep.study import Study, cells, load, parse_budget, parse_random, parse_values
 
 SMALL = """
@@ -90,10 +91,48 @@ def test_a_budget_that_is_none_is_refused(text):
         parse_budget(text)
 
 
-@pytest.mark.parametrize("text", ["1", "1..0", "0..1:log", "1..2:exp", "a..b"])
-def test_a_range_that_is_none_is_refused(text):
-    with pytest.raises(InputError):
+RANGES = [
+    ("1..0", "1..0 is no range; write two finite numbers"),
+    ("0..1:log", "cannot begin at 0; write a number above 0"),
+    ("-1..1:log", "cannot begin at -1"),
+    ("1..inf:integer", "1..inf is no range"),
+    ("nan..1", "nan..1 is no range"),
+    ("0.5..3:integer", "no range of whole numbers"),
+]
+
+
+@pytest.mark.parametrize("text", ["1", "a..b", "1..", "1..2:exp"])
+def test_text_that_is_no_range_is_refused(text):
+    with pytest.raises(InputError, match=r"is not a range; write LOW\.\.HIGH"):
         parse_random(text)
+
+
+@pytest.mark.parametrize(("text", "reason"), RANGES)
+def test_a_range_that_is_none_is_refused_on_the_command_line_and_in_a_file(text, reason, small, tmp_path):
+    with pytest.raises(InputError, match=reason):
+        parse_random(text)
+    span, _, scale = text.partition(":")
+    low, _, high = span.partition("..")
+    path = tmp_path / "study.toml"
+    table = f'{{ low = {low}, high = {high}, scale = "{scale or "linear"}" }}'
+    path.write_text(f'experiment = "{small}"\n[random]\n"learning.rate" = {table}\n')
+    with pytest.raises(ExperimentError, match=rf"study\.toml: .*{reason}"):
+        load(path)
+
+
+def test_a_rounded_draw_stays_in_its_range(small):
+    random = {"learning.rate": parse_random("0.123456..0.123457")}
+    for cell in cells(Study(experiment=small, random=random, draws=5, seeds=1)):
+        assert 0.123456 <= cell.experiment.learning.rate <= 0.123457
+
+
+def test_the_reference_is_the_first_value_of_the_first_key_that_has_several():
+    over = {"data.split": ("iid",), "learning.rate": (0.1, 0.2)}
+    assert against(Study(experiment="small", over=over)) == {"learning.rate": "0.1"}
+    settings = {"careful": {"rounds": 2}, "bold": {"rounds": 1}}
+    one = {"data.split": ("iid",)}
+    assert against(Study(experiment="small", over=one, settings=settings)) == {"settings": "careful"}
+    assert against(Study(experiment="small", over=one)) == {}
 
 
 def test_an_array_that_is_none_is_refused():

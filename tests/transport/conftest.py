@@ -1,16 +1,12 @@
-import datetime as dt
-import ipaddress
 import itertools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from certificates import certificate, write
 from p2pfl.transport.broker import Program, embedded, iotcore, mosquitto, running
 from p2pfl.transport.lasting import Lasting
 from p2pfl.transport.memory import MemoryTransport
@@ -21,7 +17,7 @@ COUNTER = itertools.count()
 
 @dataclass(frozen=True)
 class Certificates:
-    """A CA, what it signed for the broker and for a peer, a CA that signed nothing, and a certificate not yet valid."""
+    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late."""
 
     ca: Path
     broker: Path
@@ -30,39 +26,7 @@ class Certificates:
     peer_key: Path
     stranger: Path
     early: Path
-
-
-def certificate(name, *, issuer=None, key, issuer_key=None, ca=False, begins=2020):
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    names = [x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    authority = (issuer_key or key).public_key()
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer or subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(dt.datetime(begins, 1, 1, tzinfo=dt.UTC))
-        .not_valid_after(dt.datetime(2120, 1, 1, tzinfo=dt.UTC))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(authority), critical=False)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .sign(issuer_key or key, hashes.SHA256())
-    )
-
-
-def write(folder, name, item):
-    if isinstance(item, x509.Certificate):
-        data = item.public_bytes(serialization.Encoding.PEM)
-    else:
-        data = item.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    path = folder / name
-    path.write_bytes(data)
-    path.chmod(0o644 if isinstance(item, x509.Certificate) else 0o600)
-    return path
+    late: Path
 
 
 @pytest.fixture(scope="session")
@@ -74,6 +38,7 @@ def certificates(tmp_path_factory):
         certificate(name, key=keys[name], issuer=ca.subject, issuer_key=keys["ca"]) for name in ("broker", "peer")
     )
     early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
+    late = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], ends=2021)
     return Certificates(
         ca=write(folder, "ca.pem", ca),
         broker=write(folder, "broker.pem", broker),
@@ -82,6 +47,7 @@ def certificates(tmp_path_factory):
         peer_key=write(folder, "peer.key", keys["peer"]),
         stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
         early=write(folder, "early.pem", early),
+        late=write(folder, "late.pem", late),
     )
 
 

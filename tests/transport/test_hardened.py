@@ -2,12 +2,12 @@
 
 import asyncio
 import base64
-import contextlib
 import stat
 import subprocess
 
 import pytest
 
+from certificates import reachable
 from p2pfl.errors import AccessError, BrokerError, InputError, RefusedError
 from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.broker import Program, mosquitto, running
@@ -18,13 +18,6 @@ from p2pfl.transport.login import PASSWORD, USER, Login, login, overheard
 from p2pfl.transport.mqtt import MqttTransport
 
 ROOT = "p2pfl/v1/clinic/peer"
-
-
-def reachable(folder):
-    """Let the user mosquitto, which it becomes, pass through pytest's folders."""
-    for each in (folder, *folder.parents):
-        with contextlib.suppress(PermissionError):
-            each.chmod(each.stat().st_mode | 0o011)
 
 
 def started(folder):

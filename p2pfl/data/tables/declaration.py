@@ -35,6 +35,9 @@ class Table:
         a TOML table has no order.
     target
         Column to predict: levels give classes in their order, a number gives a regression.
+    event
+        Column of two levels, or of the numbers 0 and 1, that says whether the event happened at the time that the
+        target is. The targets of samples without the event are negative.
 
     Raises
     ------
@@ -53,7 +56,7 @@ class Table:
     ([[31.0, 0.0, 1.0], [44.0, 1.0, 0.0]], [0, 1])
     """
 
-    def __init__(self, columns: Mapping[str, Any], *, target: str) -> None:
+    def __init__(self, columns: Mapping[str, Any], *, target: str, event: str | None = None) -> None:
         if not isinstance(target, str):
             raise DataError(f'the option "target" must be the name of a column, but it is {target!r}; change it')
         if not isinstance(columns, Mapping):
@@ -65,6 +68,7 @@ class Table:
         if target not in declared:
             raise DataError(f'the target "{target}" is not declared in the columns; {nearest(target, declared)}')
         self.target = declared.pop(target)
+        self.event = None if event is None else _event(declared, event, self.target)
         self.fields = tuple(declared.values())
         if not self.fields:
             raise DataError("the columns declare no feature besides the target; declare at least one")
@@ -116,12 +120,44 @@ class Table:
         """
         cells = source if isinstance(source, Cells) else read(source)
         features = encoded(coded(cells, self.fields), self.fields)
-        known = numbers if self.target.levels is None else labels
-        return (features - self.mean) / self.deviation, known(cells, self.target)
+        return (features - self.mean) / self.deviation, self._targets(cells)
+
+    def _targets(self, cells: Cells) -> FloatArray | IntArray:
+        """Return classes, numbers, or times, which are negative where the event has not happened."""
+        if self.target.levels is not None:
+            return labels(cells, self.target, role="target")
+        found = numbers(cells, self.target, role="target")
+        if self.event is None:
+            return found
+        happened = (
+            numbers(cells, self.event, role="target")
+            if self.event.levels is None
+            else labels(cells, self.event, role="target")
+        )
+        wrong = np.flatnonzero((happened != 0) & (happened != 1) | ~(found >= 0))
+        if len(wrong):
+            raise DataError(
+                f"{cells.place(int(wrong[0]))}: a time must be at least 0 and an event 0 or 1; correct the row"
+            )
+        return np.where(happened == 1, found, -found)
 
     def source(self, load: Any) -> Private:
         """Return the source of data whose samples ``load`` reads for each peer."""
         return Private(load, classes=self.classes, description=self.description)
+
+
+def _event(declared: dict[str, Field], event: str, target: Field) -> Field:
+    """Take the column of the event out of the features."""
+    if event not in declared:
+        raise DataError(f'the event "{event}" is not declared in the columns; {nearest(event, declared)}')
+    found = declared.pop(event)
+    if target.levels is not None:
+        raise DataError(
+            f'the target "{target.name}" has levels, but an event belongs to a time; declare it as a number'
+        )
+    if found.levels is not None and len(found.levels) != 2:
+        raise DataError(f'the event "{event}" has {len(found.levels)} levels; declare two, no event and event')
+    return found
 
 
 def _field(name: str, value: Any) -> Field:
@@ -148,9 +184,10 @@ def _number(name: str, value: Mapping[str, Any]) -> Field:
     for key in ("mean", "deviation"):
         if key in value and not (_is_number(value[key]) and (key == "mean" or value[key] > 0)):
             raise _wrong(name, f"has the {key} {value[key]!r}", "write a number, above 0 for a deviation")
-    if missing is not None and not _is_number(missing):
+    stays = isinstance(missing, float) and bool(np.isnan(missing))
+    if missing is not None and not stays and not _is_number(missing):
         raise _wrong(name, f"replaces missing cells by {missing!r}", "write a number, or leave `missing` out")
-    if missing is not None and kind == INTEGER and missing != int(missing):
+    if missing is not None and not stays and kind == INTEGER and missing != int(missing):
         raise _wrong(name, f"replaces missing whole numbers by {missing!r}", "write a whole number")
     return Field(name, missing=None if missing is None else float(missing), integer=kind == INTEGER)
 

@@ -1,19 +1,24 @@
 """Encoding of a table's cells as numbers, the same for training and for predictions."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Literal
 
 import numpy as np
 
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Field
-from p2pfl.data.tables.reading import Cells, is_missing
+from p2pfl.data.tables.reading import MISSING, Cells, is_missing, whole
 from p2pfl.errors import DataError
 
 EXACT = 2**24
 """Whole numbers up to this one are exact in single precision, in which models take them."""
 
 
-def coded(cells: Cells, fields: Sequence[Field]) -> FloatArray:
+Role = Literal["feature", "target"]
+"""Use of a column; rules for cells that do not fit are for features alone."""
+
+
+def coded(cells: Cells, fields: Sequence[Field], *, missing: Collection[str] = MISSING) -> FloatArray:
     """Return one number per cell: the number itself, or the position of the level.
 
     The rules of the columns replace missing cells and unknown levels.
@@ -24,6 +29,8 @@ def coded(cells: Cells, fields: Sequence[Field]) -> FloatArray:
         Table with at least the columns of the fields.
     fields
         Declaration of C columns.
+    missing
+        What stands for a missing cell, in lower case.
 
     Returns
     -------
@@ -41,8 +48,11 @@ def coded(cells: Cells, fields: Sequence[Field]) -> FloatArray:
     >>> coded(cells, [Field("sex", ("f", "m"), missing="f"), Field("age")]).tolist()
     [[1.0, 31.0], [0.0, 44.5]]
     """
-    columns = [numbers(cells, field) if field.levels is None else labels(cells, field) for field in fields]
-    return np.stack(columns, axis=1).astype(np.float64)  # [n, C]
+    columns = [
+        (numbers if field.levels is None else labels)(cells, field, missing=missing).astype(np.float64)
+        for field in fields
+    ]
+    return np.stack(columns, axis=1)  # [n, C]
 
 
 def encoded(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
@@ -60,27 +70,52 @@ def encoded(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
     return np.concatenate(parts, axis=1)  # [n, F]
 
 
-def numbers(cells: Cells, field: Field) -> FloatArray:
+def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> FloatArray:
     """Return a column of numbers, ``[n]`` float64.
+
+    Parameters
+    ----------
+    cells
+        Table.
+    field
+        Declaration of the column.
+    missing
+        What stands for a missing cell, in lower case.
+    role
+        Whether the column is a feature or the target, which decides what to advise.
 
     Raises
     ------
     DataError
         A cell is missing and there is no rule for it, is no finite number, or is not whole where it must be.
     """
-    number = _whole if field.integer else _number
-    column = cells.column(field.name)
-    found = [_missing(cells, field) if is_missing(cell) else number(cell) for cell in column]
+    read = _whole if field.integer else number
+    filler = _filler(cells, field, missing=missing, role=role)
+    found = [filler if is_missing(cell, missing) else read(cell) for cell in cells.column(field.name)]
     values = np.array(found, dtype=np.float64)  # [n]
-    if not np.isfinite(values).all():
+    wrong = ~np.isfinite(values)
+    if isinstance(field.missing, float) and np.isnan(field.missing):  # a missing value stays missing
+        wrong &= ~np.array([is_missing(cell, missing) for cell in cells.column(field.name)], dtype=bool)
+    if wrong.any():
         kind = f"no whole number of at most {EXACT:,}" if field.integer else "no finite number"
-        remedy = "correct the cell, or declare another type" if field.integer else "correct the cell"
-        raise _unfit(cells, field, ~np.isfinite(values), kind, remedy)
+        remedy = "correct the cell"
+        if role == "target":
+            remedy = "correct the cell, or remove the row"
+        elif field.integer:
+            remedy = "correct the cell, or declare another type"
+        raise _unfit(cells, field, wrong, kind, remedy)
     return values
 
 
-def labels(cells: Cells, field: Field) -> IntArray:
+def labels(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> IntArray:
     """Return the positions of a column's levels, ``[n]`` int64.
+
+    The whole number ``1.0`` is the level ``1``, as a program writes it that keeps whole numbers as decimal ones.
+
+    Parameters
+    ----------
+    cells, field, missing, role
+        As for :func:`numbers`.
 
     Raises
     ------
@@ -89,19 +124,23 @@ def labels(cells: Cells, field: Field) -> IntArray:
     """
     places = {level: place for place, level in enumerate(field.levels or ())}
     unknown = -1 if field.unknown is None else places[field.unknown]
+    filler = _filler(cells, field, missing=missing, role=role)
     found = [
-        places[str(_missing(cells, field))] if is_missing(cell) else places.get(cell, unknown)
+        places[str(filler)] if is_missing(cell, missing) else places.get(cell, places.get(whole(cell), unknown))
         for cell in cells.column(field.name)
     ]
     positions = np.array(found, dtype=np.int64)  # [n]
     if (positions < 0).any():
         shown = ", ".join(f'"{level}"' for level in places)
         remedy = "correct the cell, or have all peers declare the level or a rule `unknown`"
+        if role == "target":
+            remedy = "correct the cell, or remove the row"
         raise _unfit(cells, field, positions < 0, f"none of the levels {shown}", remedy)
     return positions
 
 
-def _number(cell: str) -> float:
+def number(cell: str) -> float:
+    """Return the number of a cell; NaN if it is none."""
     try:
         return float(cell)
     except ValueError:
@@ -109,15 +148,16 @@ def _number(cell: str) -> float:
 
 
 def _whole(cell: str) -> float:
-    number = _number(cell)
-    return number if number == np.rint(number) and abs(number) <= EXACT else np.nan
+    value = number(cell)
+    return value if value == np.rint(value) and abs(value) <= EXACT else np.nan
 
 
-def _missing(cells: Cells, field: Field) -> float | str:
-    """Return what replaces a missing cell."""
-    if field.missing is None:
-        column = np.array([is_missing(cell) for cell in cells.column(field.name)])
-        raise _unfit(cells, field, column, "missing", "fill the cell, or have all peers declare a rule `missing`")
+def _filler(cells: Cells, field: Field, *, missing: Collection[str], role: Role) -> float | str | None:
+    """Return what replaces a missing cell; ``None`` where no cell is missing and no rule says."""
+    gone = np.array([is_missing(cell, missing) for cell in cells.column(field.name)])
+    if field.missing is None and gone.any():
+        remedy = "remove the row" if role == "target" else "have all peers declare a rule `missing`"
+        raise _unfit(cells, field, gone, "missing", f"fill the cell, or {remedy}")
     return field.missing
 
 

@@ -13,7 +13,9 @@ PEER = "{peer}"
 """Part of a path that stands for the name of a peer."""
 
 
-def table(data_dir: Path | None, *, path: str, target: str, columns: Mapping[str, Any]) -> Private:
+def table(
+    data_dir: Path | None, *, path: str, target: str, columns: Mapping[str, Any], event: str | None = None
+) -> Private:
     """Read the table of each peer: a CSV file, or a Parquet file.
 
     Parameters
@@ -24,6 +26,9 @@ def table(data_dir: Path | None, *, path: str, target: str, columns: Mapping[str
         Path of the file, in which ``{peer}`` stands for the name of a peer.
     target, columns
         Declaration that all peers agree on, see :class:`~p2pfl.data.tables.declaration.Table`.
+    event
+        Column that says by its second level, or by 1, whether the event happened at the time that the target is; the
+        time of a sample without the event becomes negative.
 
     Returns
     -------
@@ -37,7 +42,7 @@ def table(data_dir: Path | None, *, path: str, target: str, columns: Mapping[str
     """
     if not isinstance(path, str | Path):
         raise DataError(f'the option "path" must be the name of a file, but it is {path!r}; change it')
-    declared = Table(columns, target=target)
+    declared = Table(columns, target=target, event=event)
     read = dict[Path, str]()
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> tuple[FloatArray, FloatArray | IntArray]:

@@ -3,7 +3,8 @@
 import math
 from typing import Any
 
-from p2pfl.data.tables.reading import Cells, is_missing
+from p2pfl.data.tables.encoding import number
+from p2pfl.data.tables.reading import Cells, is_missing, whole
 from p2pfl.errors import DataError
 
 FEW_ROWS = 8
@@ -13,7 +14,7 @@ MOST_LEVELS = 50
 """Largest number of different texts that a proposal takes for the levels of a column."""
 
 MOST_CLASSES = 20
-"""Largest number of different whole numbers in a target that a proposal takes for classes."""
+"""Largest number of different whole numbers in a target that stand for classes."""
 
 
 def propose(cells: Cells, *, target: str) -> tuple[dict[str, Any], list[str]]:
@@ -77,18 +78,12 @@ def _kind(cells: list[str], *, most: int) -> Any:
     In a table of more than a few rows, text of which most values are different is no category: names and identifiers of
     persons must not get into an experiment file.
     """
-    numbers = [_number(cell) for cell in cells]
+    numbers = [number(cell) for cell in cells]
     if cells and all(map(math.isfinite, numbers)):
         if not all(number.is_integer() for number in numbers):
             return "number"
-        return sorted(set(cells), key=float) if len(set(cells)) <= most else "integer"
+        codes = {whole(cell) for cell in cells}
+        return sorted(codes, key=float) if len(codes) <= most else "integer"
     levels = sorted(set(cells))
     identifies = len(cells) > FEW_ROWS and 2 * len(levels) > len(cells)
     return levels if 0 < len(levels) <= MOST_LEVELS and not identifies else None
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan

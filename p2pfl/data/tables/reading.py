@@ -1,7 +1,8 @@
 """The one reader of tables: CSV files with the standard library; Parquet files and data frames through pyarrow."""
 
 import csv
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,9 @@ from p2pfl.errors import DataError
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that stand for a missing value, in lower case."""
+
+WHOLE = re.compile(r"(-?[0-9]+)\.0*")
+"""A whole number as a program writes it that keeps whole numbers as decimal ones."""
 
 PARQUET = (".parquet", ".pq")
 """Endings of the names of Parquet files."""
@@ -102,9 +106,21 @@ def read(source: Any, *, header: bool = True) -> Cells:
     return cells
 
 
-def is_missing(cell: str) -> bool:
+def is_missing(cell: str, missing: Collection[str] = MISSING) -> bool:
     """Return whether a cell stands for a missing value."""
-    return cell.lower() in MISSING
+    return cell.lower() in missing
+
+
+def whole(cell: str) -> str:
+    """Return a whole number without its decimal point, and any other cell as it is.
+
+    Examples
+    --------
+    >>> whole("1.0"), whole("1.5"), whole("01"), whole("east")
+    ('1', '1.5', '01', 'east')
+    """
+    found = WHOLE.fullmatch(cell)
+    return found[1] if found else cell
 
 
 def _csv(path: Path, *, header: bool) -> Cells:

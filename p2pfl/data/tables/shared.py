@@ -14,11 +14,9 @@ from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.data.tables.own import located
+from p2pfl.data.tables.proposal import MOST_CLASSES
 from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
 from p2pfl.errors import DataError
-
-MOST_CLASSES = 20
-"""Largest number of different whole numbers in a target that gives classes."""
 
 MOST_LEVELS = 1000
 """Largest number of levels of a category; a text column with more is a name or an address."""
@@ -46,8 +44,8 @@ def csv(
 
     Columns of numbers are standardised, and text is one-hot encoded (a feature for each level). Missing cells (see
     :data:`~p2pfl.data.tables.reading.MISSING`) become the mean or the most frequent level of the training part. A
-    target of text or of few whole numbers (see :data:`MOST_CLASSES`) gives classes in sorted order, any other a
-    regression. All columns, including dropped ones, remain available to ``split = "column"``.
+    target of text or of few whole numbers (see :data:`~p2pfl.data.tables.proposal.MOST_CLASSES`) gives classes in
+    sorted order, any other a regression. All columns, including dropped ones, remain available to ``split = "column"``.
 
     Parameters
     ----------
@@ -136,7 +134,9 @@ def _targets(column: Column, file: Path) -> tuple[npt.NDArray[Any], tuple[int | 
     if column.numbers is not None and not _few_integers(column.numbers):
         return column.numbers, None
     levels, classes = np.unique(column.values, return_inverse=True)
-    return classes, tuple(str(level) if column.numbers is None else int(level) for level in levels)
+    names = tuple(str(level) if column.numbers is None else int(level) for level in levels)
+    Field(column.name, tuple(map(str, names)))  # checks the names, which a saved model contains
+    return classes, names
 
 
 def _few_integers(numbers: npt.NDArray[np.float64]) -> bool:

@@ -7,6 +7,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ import msgspec
 import tomli_w
 
 from p2pfl.errors import ExperimentError
-from p2pfl.experiment.catalogue import CODECS, MODES, RULES
+from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown
 from p2pfl.experiment.schema import Experiment, Section
 
@@ -88,10 +89,12 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     experiment = check(table, origin=origin)
     _refuse(idle(experiment), experiment, origin=origin)
     if not changes:
+        _choose(table, experiment, origin=origin)
         return experiment
     named = tuple(_set(table, change) for change in changes)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
+    _choose(table, changed, origin=origin)
     stale = idle(changed)
     named += HELD
     meant = {key: why for key, why in stale.items() if any(_overlap(f"{key}.", change) for change in named)}
@@ -154,6 +157,9 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     """
     _keep_secret(table, origin=origin)
     experiment = checked(table, Experiment, origin=origin)
+    if experiment.model.name in MODELS and "algorithm" not in table.get("learning", {}):  # there is no other for them
+        learning = msgspec.structs.replace(experiment.learning, algorithm=ADDITIVE)
+        experiment = msgspec.structs.replace(experiment, learning=learning)
     names = {
         MODES: experiment.privacy.mode,
         CODECS: experiment.compression.name,
@@ -165,6 +171,16 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
         except ExperimentError as error:
             raise ExperimentError(f"{origin}: {error}") from None
     return experiment
+
+
+def _choose(table: Mapping[str, Any], experiment: Experiment, *, origin: str) -> None:
+    """Refuse a model that follows from totals unless the table says what hides contributions, as totals are exact."""
+    if experiment.learning.algorithm == ADDITIVE and "mode" not in table.get("privacy", {}):
+        raise ExperimentError(
+            f'{origin}: model.name = "{experiment.model.name}" shows exact totals over all data to every peer, so '
+            'privacy.mode must be chosen; set it to "pairwise", with which masks hide each contribution, or to "none", '
+            "with which peers read the contributions that pass through them"
+        )
 
 
 def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str = "") -> S:
@@ -348,6 +364,7 @@ def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     return f"the known keys are {', '.join(section.__struct_fields__)}"
 
 
+@cache
 def _sections(section: type[Section]) -> dict[str, type[Section]]:
     kinds = {field.name: field.type for field in msgspec.structs.fields(section)}
     return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Section)}

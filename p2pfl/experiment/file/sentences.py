@@ -108,7 +108,32 @@ def idle(experiment: Experiment) -> dict[str, str]:
     if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
         found["simulation.pace"] = "there are no simulation.slow peers"
     found |= _unmixed(experiment) | _uncompressed(experiment.compression)
+    if _traits(experiment.learning.algorithm).additive:
+        found |= _unadded(experiment)
     return found | _unhidden(experiment) | _uncontested(experiment)
+
+
+UNADDED: Mapping[str, tuple[str, ...]] = {
+    "learning": (
+        *("optimizer", "rate", "options", "schedule", "schedule_options", "batch", "epochs", "steps", "stragglers"),
+        *("loss", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
+    ),
+    "model": ("hidden", "pretrained", "frozen"),
+    "gossip": ("steps", "tolerance", "weights", "acceleration"),
+    "compression": ("zstd",),
+    "privacy": ("clip", "clipping", "mask", "bits", "participation", "partners"),
+    "simulation": ("loss",),
+    "transport": ("hurry",),
+}
+"""Keys by section that have no effect on models that follow from totals."""
+
+
+def _unadded(experiment: Experiment) -> dict[str, str]:
+    """Return the keys that have no effect on a model that follows from totals."""
+    why = f"{experiment.model.name} follows from exact totals over all peers"
+    usual = Experiment()
+    sections = {name: (getattr(experiment, name), getattr(usual, name)) for name in UNADDED}
+    return {f"{name}.{key}": why for name, keys in UNADDED.items() for key in keys if _set(*sections[name], key)}
 
 
 def _unlearned(experiment: Experiment) -> dict[str, str]:

@@ -15,7 +15,8 @@ from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Federation
 from p2pfl.data.imported import located
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.experiment.catalogue import ALGORITHMS, imported, traits_of
+from p2pfl.exact import ExactLearner, ExactModel
+from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.file.sentences import shown, words
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
@@ -54,6 +55,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
     learning, model = experiment.learning, experiment.model
     if learning.learner is not None:
         return own_learner(experiment, federation)
+    if traits_of(learning.algorithm).additive:
+        return ExactLearner(exact_model(experiment, federation), federation)
     kind: Callable[..., TorchLearner] = TorchLearner
     if learning.example_noise:
         kind = partial(
@@ -139,6 +142,34 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     return learner
 
 
+def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
+    """Return the model of an experiment that follows from totals.
+
+    It receives ``features``, ``classes`` and ``rounds`` where it has parameters of these names, and ``model.options``.
+
+    Raises
+    ------
+    ExperimentError
+        The model or an option is unknown, or the value of an option has another type.
+    """
+    model, dataset = experiment.model, federation.dataset
+    kind = MODELS.kind(model.name)
+    parameters = inspect.signature(kind).parameters
+    shown_features = math.prod(dataset.shape)
+    given = {"features": shown_features, "classes": dataset.classes, "rounds": experiment.rounds}
+    own = [parameter for parameter in parameters if parameter not in given]
+    if unknown := [option for option in model.options if option not in own]:
+        known = ", ".join(own) or "none"
+        raise ExperimentError(f"model.options: {model.name} has no option {unknown[0]}; its options are: {known}")
+    hints = get_type_hints(kind, include_extras=True)
+    values = {
+        option: _checked(value, hints.get(option, Any), option=option, key="model.options")
+        for option, value in model.options.items()
+    }
+    made: ExactModel = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    return made
+
+
 def takes_data(experiment: Experiment) -> bool:
     """Return whether a learner needs the data of ``[data]``; a user's own learner may have data of its own."""
     reference = experiment.learning.learner
@@ -196,6 +227,11 @@ def _steps(experiment: Experiment) -> int | None:
 def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
     """Return the model of an experiment; an exception of a user's own class becomes one sentence."""
     model, dataset = experiment.model, federation.dataset
+    if model.name in MODELS:
+        raise ExperimentError(
+            f'learning.algorithm = "{experiment.learning.algorithm}" does not work with model.name = "{model.name}", '
+            f'which follows from exact totals; leave it out, or set it to "{ADDITIVE}"'
+        )
     if ":" not in model.name and model.options:
         raise ExperimentError(
             f'model.options sets {", ".join(model.options)}, but the model "{model.name}" takes no options; leave them '
@@ -259,10 +295,8 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     return made
 
 
-def _checked(value: Any, kind: Any, *, option: str) -> Any:
+def _checked(value: Any, kind: Any, *, option: str, key: str = "learning.algorithm_options") -> Any:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        raise ExperimentError(
-            f"learning.algorithm_options.{option} is {shown(value)}; set it to {words(kind)}"
-        ) from None
+        raise ExperimentError(f"{key}.{option} is {shown(value)}; set it to {words(kind)}") from None

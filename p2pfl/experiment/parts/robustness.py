@@ -97,15 +97,23 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
         raise ExperimentError(
             f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
         )
-    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
-    drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
-    liars = frozenset(wanted.peers or (peers[index] for index in drawn))
+    liars = attackers(experiment, peers)
     if len(peers) - len(liars) < 2:
         raise ExperimentError(
             f"the attack leaves {len(peers) - len(liars)} of {len(peers)} peers honest; lower attack.share or shorten "
             "attack.peers until at least two are"
         )
     return Attack(wanted.name, liars, len(peers), wanted.scale, experiment.seed)
+
+
+def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:
+    """Return the names of the peers that attack, as the experiment names or draws them among all peers."""
+    wanted = experiment.attack
+    if wanted.name == "none":
+        return frozenset()
+    count = max(int(wanted.share > 0), int(wanted.share * len(peers) + 0.5))
+    drawn = draw(experiment.seed, "liars").permutation(len(peers))[:count]
+    return frozenset(wanted.peers or (peers[index] for index in drawn))
 
 
 def misled(federation: Federation, attack: Attack | None) -> Federation:

@@ -7,7 +7,7 @@ from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.errors import InputError
-from p2pfl.experiment.catalogue import traits_of
+from p2pfl.experiment.catalogue import MODELS, traits_of
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.outline import built
 from p2pfl.experiment.parts.weights import mixing
@@ -39,6 +39,9 @@ def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
     table = {section: SMALL.get(section, {}) | dict(settings.get(section, {})) for section in {*SMALL, *settings}}
     table["learning"] = {"algorithm": name, **table.get("learning", {})}
     traits = traits_of(name)
+    if traits.additive:
+        table["model"] = {"name": next(iter(MODELS))}
+        table.setdefault("privacy", {"mode": "none"})
     if traits.full_participation:
         table["learning"].pop("weighted", None)
     if traits.single_step or traits.asynchronous:

@@ -102,7 +102,7 @@ class Composition:
     def blind_masks(self) -> bool:
         """True if the default mask would need a number of steps that the learner does not declare."""
         privacy = self.experiment.privacy
-        unknown = self.learner is not None and not self.learner.known_steps
+        unknown = self.learner is not None and not self.learner.known_steps and not self.algorithm.additive
         return unknown and self.mode.masks and privacy.mask is None and not self.claims
 
     @property

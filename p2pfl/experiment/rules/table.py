@@ -142,7 +142,49 @@ DECIDED = tuple(
 )
 """Agreement on which releases of a round count."""
 
-RULES = (*DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+ADDED = (
+    Rule(
+        "learning.algorithm",
+        lambda it: it.learner and it.algorithm.additive and not it.learner.additive,
+        "with this learner, whose model does not follow from totals",
+        "take another algorithm, or a model such as boosting",
+    ),
+    Rule(
+        "learning.algorithm",
+        lambda it: it.learner and it.learner.additive and not it.algorithm.additive,
+        "with this learner, whose model follows from exact totals alone",
+        'set it to "exact"',
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.additive and it.mode.hides and not it.mode.masks and not it.mode.sums,
+            "with {algorithm}, whose totals are exact and have no private noise",
+        ),
+        keys=("privacy.mode",),
+        remedy='set it to "pairwise", which hides the contributions to every total, or to "none"',
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.additive and it.mode.hides,
+            "with {algorithm}, whose totals no accountant covers",
+        ),
+        keys=("privacy.noise", "privacy.epsilon"),
+        remedy="leave it out; masks hide contributions, and the totals themselves become known to all peers",
+    ),
+    *each(
+        (lambda it: it.algorithm.additive, "with {algorithm}, because a total takes all peers"),
+        keys=("simulation.absence",),
+        remedy="leave it out",
+    ),
+    *each(
+        (lambda it: it.algorithm.additive, "with {algorithm}, whose models end by themselves"),
+        keys=("learning.stop",),
+        remedy="leave it out, or set model.options.early_stopping where the model has it",
+    ),
+)
+"""Models that follow from exact totals."""
+
+RULES = (*ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

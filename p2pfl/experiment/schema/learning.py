@@ -61,11 +61,12 @@ class Model(Section, frozen=True):
     Attributes
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``.
+        ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
+        ``boosting``, ``glm``, ``cox``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
-        Keyword arguments of a class of your own.
+        Keyword arguments of a class of your own, or of a model that follows from totals.
     pretrained
         A safetensors file with parameters to start from.
     frozen

@@ -125,6 +125,8 @@ class Transport(Section, frozen=True):
         A file with the private key of ``certificate``.
     version
         Version of MQTT: 4 is 3.1.1.
+    qos
+        Quality of service of MQTT: 1 acknowledges each packet; 0 does not, which a cluster of ``nats-server`` needs.
     chunk
         Bytes per message.
     patience
@@ -139,6 +141,10 @@ class Transport(Section, frozen=True):
         Seconds within which neighbours must be present before the first round.
     quorum
         Share of the neighbours that suffices at the end of ``gather``.
+    checkpoint
+        Rounds from one checkpoint to the next; a peer that is killed loses up to so many. What it has used and spent is
+        on the disk before each release all the same. Each round has its checkpoint where a peer could go on from no
+        older one: with state for each edge, compression, running sums, and ``privacy.departures = "go_on"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -147,12 +153,14 @@ class Transport(Section, frozen=True):
     certificate: str | None = None
     key: str | None = None
     version: Literal[4, 5] = 4
+    qos: Literal[0, 1] = 1
     chunk: Annotated[int, Meta(ge=1024, le=64 * 2**20)] = 256 * 1024
     patience: Endless = 30.0
     hurry: Share = 1.0
     outage: Waiting = 600.0
     gather: Endless = 60.0
     quorum: Share = 1.0
+    checkpoint: Number = 1
 
 
 class Simulation(Section, frozen=True):

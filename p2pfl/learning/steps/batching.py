@@ -1,12 +1,13 @@
 """Batches and steps of a stack of rows of different lengths."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from p2pfl.data import IntArray
+from p2pfl.data import IntArray, Orders
+from p2pfl.rows import placed
 
 
 @dataclass(frozen=True)
@@ -52,15 +53,114 @@ class Footprint:
         return max(1, self.block // (2 * self.row + width * self.sample))
 
 
+class Part:
+    """Samples of R rows, on the device.
+
+    Parameters
+    ----------
+    each
+        Positions of each row's samples in the data set.
+    device
+        Device of the data set.
+
+    Attributes
+    ----------
+    shared
+        Whether all rows have the same samples, in one array.
+    samples
+        Positions of all samples, those of the first row first; once if they are shared.
+    starts, counts
+        ``[R]``: where the samples of each row begin, and how many there are.
+    """
+
+    def __init__(self, each: Sequence[IntArray], device: torch.device) -> None:
+        self.shared = bool(each) and all(mine is each[0] for mine in each)
+        self.counts = np.array([len(mine) for mine in each], dtype=np.int64)  # [R]
+        self.starts = np.zeros_like(self.counts) if self.shared else np.cumsum(self.counts) - self.counts  # [R]
+        samples = np.concatenate([np.empty(0, np.int64), *(each[:1] if self.shared else each)])
+        self.samples = placed(torch.from_numpy(samples), device)
+        self._each = each
+        self._spread: torch.Tensor | None = None
+
+    def first(self) -> "Part":
+        """Return the samples of the first row."""
+        return Part(self._each[:1], self.samples.device)
+
+    def spread(self, targets: torch.Tensor) -> torch.Tensor:
+        """Return the variance of each row's targets, ``[R]`` float64; it is computed once."""
+        if self._spread is None:
+            found = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
+            spread = torch.tensor(found * (len(self._each) if self.shared else 1), dtype=torch.float64)  # [R]
+            self._spread = placed(spread, targets.device)
+        return self._spread
+
+    def _variance(self, targets: torch.Tensor, mine: IntArray) -> float:
+        where = placed(torch.from_numpy(mine), targets.device)
+        return float(targets[where].double().var(correction=0)) if len(mine) else 0.0
+
+
+class Held:
+    """Samples of the peers that were asked for last.
+
+    Parameters
+    ----------
+    parts
+        Positions of each peer's samples in the data set.
+    device
+        Device of the data set.
+    """
+
+    def __init__(self, parts: Mapping[str, IntArray], device: torch.device) -> None:
+        self.parts, self.device = parts, device
+        self._last: tuple[tuple[str, ...], Part] | None = None
+
+    def of(self, peers: tuple[str, ...]) -> Part:
+        """Return the samples of some peers."""
+        last = self._last
+        if last is None or last[0] is not peers:
+            last = self._last = peers, Part([self.parts[peer] for peer in peers], self.device)
+        return last[1]
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Batches of R rows in a round.
+
+    Attributes
+    ----------
+    part
+        Samples of each row.
+    widths
+        ``[R]``: samples in a batch of each row.
+    counts
+        ``[R]``: steps of each row.
+    first
+        Number of the first batch in the round.
+    orders
+        Permutations of the samples, one for each epoch.
+    """
+
+    part: Part
+    widths: IntArray
+    counts: IntArray
+    first: int
+    orders: Orders
+
+    @property
+    def epoch(self) -> IntArray:
+        """Steps of each row in an epoch, ``[R]``."""
+        return -(-self.part.counts // np.maximum(self.widths, 1))
+
+
 class Plan:
     """Steps of K rows, rows with the most steps first.
 
     Parameters
     ----------
-    batches
-        Positions of each row's batches within its part.
-    parts
-        Positions of each row's samples in the data set.
+    schedule
+        Batches of all rows.
+    chosen
+        ``[K]``: the rows.
 
     Attributes
     ----------
@@ -76,28 +176,32 @@ class Plan:
         Whether all active rows have batches of that length.
     """
 
-    def __init__(self, batches: Sequence[Sequence[IntArray]], parts: Sequence[IntArray]) -> None:
-        counts = np.array([len(mine) for mine in batches])  # [K]
-        steps = int(counts[0])
-        every = [batch for mine in batches for batch in mine]
-        lengths = np.fromiter(map(len, every), dtype=np.int64, count=len(every))
-        sizes = np.zeros((len(counts), steps), dtype=np.int64)  # [K, T]
-        sizes[np.arange(steps) < counts[:, None]] = lengths
-        # One flat array holds the positions of all rows, each shifted to the start of its part in `samples`.
-        samples = np.concatenate(parts)
-        begins = np.repeat(np.cumsum([0, *(len(part) for part in parts[:-1])]), sizes.sum(axis=1))
-        width = int(lengths.max())
-        index = np.zeros((len(counts), steps, width), dtype=np.int64)  # [K, T, B]
-        index[np.arange(width) < sizes[:, :, None]] = samples[np.concatenate(every) + begins]
-        self.index = torch.from_numpy(np.ascontiguousarray(index.swapaxes(0, 1)))  # [T, K, B]
-        self.sizes = sizes.T  # [T, K]
-        self.active: list[int] = np.count_nonzero(sizes, axis=0).tolist()
-        self.widths: list[int] = sizes.max(axis=0).tolist()
-        self.even: list[bool] = (sizes.sum(axis=0) == np.multiply(self.active, self.widths)).tolist()
+    def __init__(self, schedule: Schedule, chosen: IntArray) -> None:
+        part, orders = schedule.part, schedule.orders
+        counts, widths, each = (of[chosen] for of in (schedule.counts, schedule.widths, schedule.epoch))  # [K]
+        step = np.arange(counts[0])[:, None]  # [T, 1]
+        epoch, within = np.divmod(schedule.first + step, each)  # [T, K]
+        left = part.counts[chosen] - within * widths
+        self.sizes: IntArray = np.where(step < counts, np.minimum(widths, left), 0)  # [T, K]
+        self.active: list[int] = np.count_nonzero(self.sizes, axis=1).tolist()
+        self.widths: list[int] = self.sizes.max(axis=1).tolist()
+        self.even: list[bool] = (self.sizes.sum(axis=1) == np.multiply(self.active, self.widths)).tolist()
+        device = part.samples.device
+        begins = orders.base[chosen] + epoch * orders.stride[chosen] + within * widths  # [T, K]
+        numbers = np.stack([begins, self.sizes, np.broadcast_to(part.starts[chosen], begins.shape)])
+        begin, self._sizes, start = placed(torch.from_numpy(numbers), device).unsqueeze(-1).unbind()  # [T, K, 1] each
+        place = torch.arange(max(self.widths), device=device)  # [B]
+        if all(self.even) and self.active[-1] == len(chosen) and len({*self.widths}) == 1:
+            self.index = part.samples[start + orders.flat[begin + place]]  # [T, K, B]
+            return
+        real = place < self._sizes
+        position = orders.flat[torch.where(real, begin + place, 0)]
+        self.index = torch.where(real, part.samples[torch.where(real, start + position, 0)], 0)
 
-    def weights(self, step: int) -> torch.Tensor | None:
+    def weights(self, step: int, *, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the weights ``[K, B]`` of the samples of a step, or ``None`` where no row is padded."""
         if self.even[step]:
             return None
-        sizes = self.sizes[step, : self.active[step], None]  # [K, 1]
-        return torch.from_numpy((np.arange(self.widths[step]) < sizes) / sizes)  # [K, B]
+        sizes = self._sizes[step, : self.active[step]]  # [K, 1]
+        place = torch.arange(self.widths[step], device=sizes.device)
+        return ((place < sizes).double() / sizes).to(dtype)  # [K, B]

@@ -188,7 +188,7 @@ class Recipe:
 
     def groups(self, memory: Memory, size: int) -> np.ndarray:
         """Return labels ``[R]``: rows with equal labels have equal counts and may be updated together."""
-        scalars = [value.cpu().numpy() for _, value in sorted(memory.items()) if value.dim() == 1]
+        scalars = [value.numpy() for _, value in sorted(memory.items()) if value.dim() == 1]
         if self.stateless or not scalars:
             return np.zeros(size, dtype=np.int64)  # [R]
         labels: np.ndarray = np.unique(np.stack(scalars, axis=1), axis=0, return_inverse=True)[1].reshape(-1)  # [R]

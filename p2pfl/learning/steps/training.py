@@ -12,12 +12,11 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.errors import LearningError
 from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
 from p2pfl.learning.learner import Correction
-from p2pfl.learning.steps.batching import Batch, Plan
+from p2pfl.learning.steps.batching import Batch, Plan, Schedule
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
-from p2pfl.rows import Layout, Rows
+from p2pfl.rows import Layout, Rows, placed
 
 
 class Engine(Protocol):
@@ -41,7 +40,6 @@ class Trainable(Protocol):
     recipe: Recipe
     dropouts: dict[str, KeyedDropout]
     seed: int
-    batch: int | None
 
 
 @dataclass
@@ -50,17 +48,16 @@ class Work:
 
     rows: Rows
     memory: dict[str, torch.Tensor]
-    parts: list[IntArray]
-    batches: list[list[IntArray]]
+    schedule: Schedule
     peers: tuple[str, ...]
     round: int
     first: int = 0  # number of the first step in the round
     loss: torch.Tensor = field(init=False)
-    counts: np.ndarray = field(init=False)
+    counts: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         self.loss = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)  # [R]
-        self.counts = np.array([len(each) for each in self.batches], dtype=np.int64)  # [R]
+        self.counts = self.schedule.counts
 
 
 class Slope:
@@ -91,7 +88,7 @@ def train(
     order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
     if not len(order):
         return
-    width = max(len(batch) for batch in (work.batches[row][0] for row in order))
+    width = int(work.schedule.widths[order].max())
     blocks = math.ceil(len(order) / engine.block(width))
     for chosen in np.array_split(order, blocks):
         block = _Block(work, learner, chosen)
@@ -106,23 +103,22 @@ class _Block:
     def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
-        self.where = torch.from_numpy(chosen).to(self.device)  # [K]
-        self.plan = Plan([work.batches[row] for row in chosen], [work.parts[row] for row in chosen])
-        self.index = self.plan.index.to(self.device)  # [T, K, B]
+        self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
+        self.plan = Plan(work.schedule, chosen)
         parts = learner.layout.split(work.rows.index_select(0, self.where))
         self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
         self.keys: torch.Tensor | None = None
         if learner.dropouts:
             names = [work.peers[row] for row in chosen]
-            self.keys = round_keys(learner.seed, names, work.round).to(self.device)  # [K]
+            self.keys = placed(round_keys(learner.seed, names, work.round), self.device)  # [K]
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
         recipe = self.learner.recipe
         if recipe.stateless:
             return PlainUpdate(settings)
-        memory = {name: value[self.where] for name, value in self.work.memory.items()}
+        memory = {name: value[self._rows(value)] for name, value in self.work.memory.items()}
         return StackedUpdate(
             recipe.kind,
             settings,
@@ -135,13 +131,12 @@ class _Block:
     def batch(self, step: int) -> Batch:
         """Gather the samples of one step."""
         active, width = self.plan.active[step], self.plan.widths[step]
-        index = self.index[step, :active, :width].reshape(-1)  # [K B]
+        index = self.plan.index[step, :active, :width].reshape(-1)  # [K B]
         features, targets = self.learner.features, self.learner.targets
-        weights = self.plan.weights(step)
         return Batch(
             features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
-            None if weights is None else weights.to(self.device, self.work.rows.dtype),
+            self.plan.weights(step, dtype=self.work.rows.dtype),
             None if self.keys is None else step_keys(self.keys[:active], self.work.first + step),
         )
 
@@ -167,26 +162,26 @@ class _Block:
         return [gradient + term for gradient, term in zip(gradients, terms.values(), strict=True)]
 
     def finish(self, update: Update) -> None:
-        """Write rows, memory and losses back."""
+        """Write rows, memory and losses back; the loss of a row that is no longer finite is NaN."""
         layout = self.learner.layout
         rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
         loss = self._last_epoch()  # [K]
         sound = torch.isfinite(loss + rows.sum(dim=1))  # [K]
-        if not sound.all():
-            peer = self.work.peers[int(self.chosen[int(sound.logical_not().nonzero()[0])])]
-            raise LearningError(f"training of {peer} diverged in round {self.work.round}; set a smaller learning.rate")
         self.work.rows.index_copy_(0, self.where, rows)
-        self.work.loss.index_copy_(0, self.where, loss)
+        self.work.loss.index_copy_(0, self.where, torch.where(sound, loss, torch.nan))
         for name, value in update.memory().items():
             if name not in self.work.memory:
                 self.work.memory[name] = value.new_zeros(len(self.work.rows), *value.shape[1:])  # [R, P] or [R]
-            self.work.memory[name].index_copy_(0, self.where, value)
+            self.work.memory[name].index_copy_(0, self._rows(value), value)
+
+    def _rows(self, value: torch.Tensor) -> torch.Tensor:
+        """Return the numbers of these rows, on the device of the value."""
+        return self.where if value.device == self.device else torch.from_numpy(self.chosen)  # [K]
 
     def _last_epoch(self) -> torch.Tensor:
         """Return the mean loss over the samples of each row's last epoch, ``[K]`` float64."""
-        held = np.array([len(self.work.parts[row]) for row in self.chosen])  # [K]
-        epoch = -(-held // (self.learner.batch or held))  # [K] steps
         steps = np.arange(len(self.plan.sizes))[:, None]
-        shares = self.plan.sizes * (steps >= self.work.counts[self.chosen] - epoch)  # [T, K]
-        share = torch.from_numpy(shares / shares.sum(axis=0)).to(self.device)
+        last = self.work.counts[self.chosen] - self.work.schedule.epoch[self.chosen]  # [K]
+        shares = self.plan.sizes * (steps >= last)  # [T, K]
+        share = placed(torch.from_numpy(shares / shares.sum(axis=0)), self.device)
         return (self.losses * share).sum(dim=0)  # [K]

@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 
 import msgspec
 
 from p2pfl.experiment import Plan
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.updates import Done, Failed, Progress
-from p2pfl.report import Run
-from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import Notice, PeerFailed, PeerFinished, PhaseBegan
+from p2pfl.report import Record, Run
+from p2pfl.report.notices.alarms import raised
+from p2pfl.report.notices.damage import LossRose, MasksUncancelled
+from p2pfl.report.notices.kinds import (
+    Notice,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+)
 from p2pfl.report.results import Guarantee, PeerSummary
 from p2pfl.report.summary import describe
 
+APART = timedelta(seconds=1)
+"""Time between two lines about one wait of a peer, which bounds the file."""
+
 
 class EventLog:
-    """``events.jsonl`` of a run, and its alarms.
+    """Files ``metrics.jsonl`` and ``events.jsonl`` of a run, whose lines have the time.
 
     Parameters
     ----------
     run
-        Run that keeps the events.
+        Run that keeps the lines.
     now
         Returns the time in UTC.
     """
@@ -31,48 +43,70 @@ class EventLog:
     def __init__(self, run: Run, *, now: Callable[[], datetime]) -> None:
         self._run = run
         self._now = now
-        self._phases: dict[str, str] = {}
-        self._alarms: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left
+        self._before: dict[str, Progress] = {}
+        self._waits: dict[str, tuple[WaitBegan, datetime]] = {}
+
+    def record(self, record: Record) -> None:
+        """Write down the record of a round."""
+        self._run.record([msgspec.structs.replace(record, time=self._now())])
 
     def observe(self, event: object) -> None:
         """Write down an event, unless it is one of those that come again and again."""
-        notice = self._notice(event)
-        if notice is None:
-            return
-        self._run.log([msgspec.structs.replace(notice, time=self._now())])
-        match notice:
-            case MasksUncancelled() | LossRose():
-                self._alarms.append((notice, {*notice.partners}))
-            case MasksCancelled():
-                for alarm, left in self._alarms:
-                    if (alarm.peer, alarm.round) == (notice.peer, notice.round):
-                        left -= {*notice.partners}
+        now = self._now()
+        if notices := [*self._notices(event, now=now)]:
+            self._run.log([msgspec.structs.replace(notice, time=now) for notice in notices])
+
+    def _notices(self, event: object, *, now: datetime) -> Iterator[Notice]:
+        match event:
+            case Notice():
+                yield event
+            case Progress():
+                yield from self._changes(event, at=now)
+            case Done():
+                yield from self._resumed(event.peer)
+                yield PeerFinished(peer=event.peer, scores=event.scores)
+            case Failed():
+                yield PeerFailed(peer=event.peer, error=event.error, message=event.reason, status=event.status)
             case _:
                 pass
 
-    def _notice(self, event: object) -> Notice | None:
-        match event:
-            case Notice():
-                return event
-            case Progress() if self._phases.get(event.peer) != event.phase:
-                self._phases[event.peer] = event.phase
-                return PhaseBegan(peer=event.peer, phase=event.phase, round=event.round)
-            case Done():
-                return PeerFinished(peer=event.peer, scores=event.scores)
-            case Failed():
-                return PeerFailed(peer=event.peer, error=event.error, message=event.reason, status=event.status)
-            case _:
-                return None
+    def _changes(self, now: Progress, *, at: datetime) -> Iterator[Notice]:
+        """Yield what differs from what the peer did before: its phase, its neighbours, and its wait."""
+        before = self._before.get(now.peer)
+        self._before[now.peer] = now
+        if before is None or before.phase != now.phase:
+            yield PhaseBegan(peer=now.peer, phase=now.phase, round=now.round)
+        there, here = set() if before is None else {*before.present}, {*now.present}
+        if there != here:
+            yield PresenceChanged(peer=now.peer, came=tuple(sorted(here - there)), left=tuple(sorted(there - here)))
+        if not now.stalled:
+            yield from self._resumed(now.peer)
+            return
+        wait = WaitBegan(peer=now.peer, round=now.round, neighbours=now.waiting, connected=now.connected)
+        waited, written = self._waits.get(now.peer, (None, None))
+        if waited != wait and (written is None or at - written >= APART):
+            self._waits[now.peer] = wait, at
+            yield wait
+
+    def _resumed(self, peer: str) -> Iterator[Notice]:
+        """Yield the end of a peer's wait if it waited."""
+        if self._waits.pop(peer, None) is not None:
+            yield WaitEnded(peer=peer)
 
     @property
     def alarms(self) -> tuple[MasksUncancelled | LossRose, ...]:
-        """Alarms of the run; each states whether all its masks have cancelled since, and one without partners stays."""
-        return tuple(
-            msgspec.structs.replace(alarm, cancelled=bool(alarm.partners) and not left) for alarm, left in self._alarms
-        )
+        """Alarms of the run, with whether they are over."""
+        return raised(self._run.events)
 
 
-def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | LossRose], accounted: bool) -> PeerSummary:
+def concluded(
+    plan: Plan,
+    done: Done,
+    *,
+    alarms: Sequence[MasksUncancelled | LossRose],
+    accounted: bool,
+    alone: Mapping[str, float] | None = None,
+) -> PeerSummary:
     """Return the summary of one peer.
 
     Parameters
@@ -85,6 +119,8 @@ def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | Los
         Alarms of the run.
     accounted
         Whether the account of the data counts the run.
+    alone
+        Scores of a model that the peer has trained alone; ``None`` if it has not.
     """
     played = None if done.played is None else {done.peer: done.played}
     return PeerSummary(
@@ -92,6 +128,7 @@ def concluded(plan: Plan, done: Done, *, alarms: Sequence[MasksUncancelled | Los
         peer=done.peer,
         accounted=accounted,
         scores=done.scores,
+        alone=None if alone is None else dict(alone),
         common=done.common,
         stopped=done.stopped,
         given=done.given,

@@ -30,8 +30,8 @@ from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.peer.updates import Described, Done, Event, Failed
 from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
-from p2pfl.report.budget import check_accounted
-from p2pfl.report.meter import stopped
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
 
@@ -162,7 +162,7 @@ def run(
         When a new run began, in UTC, for the summary; now by default.
     unaccounted
         Whether the run may be outside of the account of its data, see
-        :func:`p2pfl.report.budget.check_accounted`.
+        :func:`p2pfl.report.spending.budget.check_accounted`.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def _follow(
         log.observe(event)
         match event:
             case Record():
-                result.record([event])
+                log.record(event)
                 last = time.perf_counter()
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
             case Described():

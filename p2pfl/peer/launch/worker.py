@@ -19,16 +19,19 @@ from typing import Any
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.algorithms.baselines import training
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
 from p2pfl.experiment import Experiment, Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
+from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
+from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
-from p2pfl.peer.updates import Alive, Described, Done, Event, Failed, Progress
+from p2pfl.peer.updates import Alive, Alone, Described, Done, Event, Failed, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
@@ -38,6 +41,9 @@ from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait
 from p2pfl.transport.login import Login, login, overheard
+
+STALL = 1.0
+"""Seconds of waiting in the same gossip step after which a peer counts as stalled."""
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -63,6 +69,7 @@ def connect(
         certificate=_path(settings.certificate),
         key=_path(settings.key),
         version=settings.version,
+        qos=settings.qos,
         limit=settings.chunk + HEAD,
     )
     transports = [opened(url, access) for url in urls]
@@ -103,6 +110,7 @@ async def live(
     notify: Callable[[Event], None],
     former: Former | None = None,
     record: bool = False,
+    compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
 ) -> None:
@@ -126,6 +134,8 @@ async def live(
         What an earlier incarnation left in the run directory, to go on from.
     record
         Whether to log the events of its session and its secrets in ``recordings/`` of the run directory.
+    compare
+        Whether to train a model alone when the run has ended, to see what learning together gained.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
@@ -194,6 +204,7 @@ async def live(
     finally:
         watching.cancel()
     found = {key: float(value[0]) for key, value in evaluated.items()}
+    notify(peer.progress)  # a short last phase may have passed between two looks
     notify(
         Done(
             name,
@@ -209,6 +220,18 @@ async def live(
             samplings=peer.meter.samples.told(name),
         )
     )
+    if compare:
+        notify(Alone(name, await _alone(learner, name, rounds=last + 1)))
+
+
+async def _alone(learner: Learner, name: str, *, rounds: int) -> dict[str, float]:
+    """Return the scores of a model that a peer trains alone; it can be cancelled after each round."""
+    steps = training(learner, (name,), rounds=rounds)
+    rows = next(steps)
+    while (trained := await asyncio.to_thread(next, steps, None)) is not None:
+        rows = trained
+    evaluated = await asyncio.to_thread(learner.evaluate, rows, peers=(name,))
+    return {key: float(value[0]) for key, value in evaluated.items()}
 
 
 async def _incarnation(
@@ -273,8 +296,9 @@ async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
     reported: Progress | None = None
     gossip_step = peer.mailbox.gossip_step
     due = loop.time()
+    stall = Stall(after=STALL)
     while True:
-        progress = peer.progress
+        progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
         if progress != reported or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))

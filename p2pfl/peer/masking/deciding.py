@@ -120,7 +120,12 @@ class Deciding:
         awaited = {(holder, peer) for peer in dropped for holder in applied}
         answer = await self.connection.ask(Disclose(round, keys, frozenset(awaited)))
         if not isinstance(answer, Disclosed):
-            raise UndecidedError(_undecided(self._me, round, answer))
+            blocking = ", ".join(sorted(getattr(answer, "peers", ())))
+            raise UndecidedError(
+                f"round {round} cannot be completed at {self._me}, because {blocking} did not publish the keys of "
+                f"masks shared with {', '.join(sorted(dropped))}, whose models were dropped; start the run again, "
+                f"without {blocking} if this happens more than once"
+            )
         found = {(self._me, peer): key for peer, key in keys.items()} | dict(sorted(answer.keys.items()))
         return await asyncio.to_thread(lambda: list(self._drawn(round, found)))
 

@@ -27,14 +27,17 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.report.meter import Meter
 from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.spending.meter import Meter
 
 
 def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
-    """Return the last release of an earlier incarnation if its verdict is unknown; not if it is charged already."""
+    """Return the last release of an earlier incarnation unless it counts; not if it is charged already.
+
+    The others may have dropped it, or may still do so, and publish its masks.
+    """
     last = Slot(*kept.until)
-    rounds = {each.round for each in kept.verdicts if each.peer == peer and each.voted and not each.decided}
+    rounds = {each.round for each in kept.verdicts if each.peer == peer and not each.counted}
     slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
     return frozenset(slots) - kept.uncovered
 
@@ -90,8 +93,8 @@ class Hiding:
         self.departures = plan.protection.wanted.departures
         self.cover: Cover | None = None
         self.released = -1
-        self._doubtful = undecided(kept, self.name)
-        self._alone = kept.uncovered | self._doubtful
+        self._doubtful = undecided(kept, self.name) if self.departures == "go_on" else frozenset()
+        self._alone = kept.uncovered
 
     @property
     def notes(self) -> Journal:
@@ -120,13 +123,13 @@ class Hiding:
 
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
+        for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
+            self.meter.correct(slot.round)
+        self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
         if self.masked:
             self.cover = Cover(
                 self.masks(), self.session.books.masks, places=self._places, least=self.least, charged=self._alone
             )
-        for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
-            self.meter.correct(slot.round)
-        self._doubtful = frozenset()
         self._share()
 
     def masks(self) -> Masks:
@@ -195,8 +198,10 @@ class Hiding:
 
         def charge(slot: Slot) -> None:
             if slot not in cover.charged:
-                cover.charged.add(slot)
                 self.meter.correct(slot.round)
+                cover.charged.add(
+                    slot
+                )  # last: the journal may be written meanwhile, and must not have it without its cost
 
         return Deciding(self.connection, cover, charge, goes_on=self.departures == "go_on")
 
@@ -225,6 +230,7 @@ class Hiding:
         if self.cover is not None:
             for slot in self.cover.uncovered(self.session.books.halves):
                 self.meter.correct(slot.round)
+                self.cover.charged.add(slot)
 
     def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
         """Return the mask partners to wait for before a release."""

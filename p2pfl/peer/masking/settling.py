@@ -178,10 +178,8 @@ class Cover:
         return scattered(payment, masks=self.masks, places=self.places, where=where)[np.newaxis]
 
     def uncovered(self, halves: set[tuple[str, Slot]]) -> list[Slot]:
-        """Releases that turned out to lack a partner's half of a mask, each once."""
-        found = sorted({slot for _, slot in halves} - self.charged)
-        self.charged.update(found)
-        return found
+        """Return the releases that turned out to lack a partner's half of a mask and are not charged for it yet."""
+        return sorted({slot for _, slot in halves} - self.charged)
 
     def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
         """Return the sum of the masks decided, grid points ``[1, P]``.

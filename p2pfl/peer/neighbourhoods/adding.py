@@ -13,7 +13,7 @@ from p2pfl.protocol.ledgers.books import heaviest
 from p2pfl.protocol.session.effects import SLOW
 from p2pfl.protocol.wire.messages import ForOne
 from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
-from p2pfl.report.meter import Meter
+from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving

@@ -92,6 +92,7 @@ class LiveNeighbourhood:
     async def _decide(self, deciding: Deciding, total: Conserved) -> None:
         """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
         dropped = await deciding.verdicts(self.round, held=total.applied)
+        total.gather()
         if dropped:
             for peer in sorted(dropped):
                 total.drop(peer)
@@ -330,6 +331,12 @@ class Conserved:
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
         return self.books.flows.applied(self.gossip_step)
+
+    def gather(self) -> None:
+        """Add the flows of models that came late, so that they are weighed like the others."""
+        arrived = self.books.arrived()
+        if arrived is not None:
+            self.total += arrived
 
     def drop(self, peer: str) -> None:
         """Take back the model of a neighbour, and never apply it in this gossip step."""

@@ -103,7 +103,7 @@ class BestModel:
         StorageError
             If the disk is full or not writable; the model that was kept stays.
         """
-        if self.store is None:
+        if self.store is None or learner_traits(plan.learner).additive:  # of these the last is the best, of all peers
             return
         part = "train" if validation is None else "validation"
         loss = self._trained(plan, rows) if validation is None else validation

@@ -4,7 +4,8 @@ Two files belong to a peer of a run, with different rules:
 
 - The **checkpoint** ``NAME.state`` is all that belongs to its row after a round: the state, the page of the books,
   bytes counted. It may be old. It is durable before anything of the next round is sent, so that a peer that is killed
-  loses the round in progress and no other; it is written while that round trains. The one before is kept as
+  loses the round in progress and no other (or as many as ``transport.checkpoint`` says); it is written while that round
+  trains. The one before is kept as
   ``NAME.previous.state``, and a hash tells which of them is whole.
 - The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
   derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A peer whose row
@@ -29,8 +30,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 
-from p2pfl.algorithms import State, Statistics
+from p2pfl.algorithms import Accounting, State, Statistics
 from p2pfl.errors import RunError, StorageError
+from p2pfl.experiment import Plan
+from p2pfl.experiment.catalogue import declared
 from p2pfl.files import DRIVE, Disk, replace
 from p2pfl.peer.storage.best import Best
 from p2pfl.peer.storage.journal import Journal, opened, sealed
@@ -65,6 +68,25 @@ class Checkpoint:
     bytes_out: int = 0
     bytes_in: int = 0
     statistics: Statistics | None = None
+
+
+def checkpointed(plan: Plan, *, round: int) -> bool:
+    """Return whether a round ends with a checkpoint: the first, the last, and every so many.
+
+    The first always does, because a peer that has released a second round without one counts as one whose model is
+    lost. Peers write after the same rounds, so that all that were stopped together have a common one to go on from.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved for this peer.
+    round
+        The round that has ended.
+    """
+    experiment, algorithm = plan.experiment, plan.algorithm
+    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
+    every = 1 if fragile or declared(algorithm).state_per_edge else experiment.transport.checkpoint
+    return round == 0 or (round + 1) % every == 0 or round + 1 == experiment.rounds
 
 
 class _Note(msgspec.Struct, frozen=True):

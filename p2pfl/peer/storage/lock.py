@@ -93,6 +93,23 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
         os.close(descriptor)
 
 
+def alive(path: Path) -> bool:
+    """Return whether a process that has owned a run directory lives, as far as this machine can tell.
+
+    It does not touch the lock, so that whoever takes it at this moment is not refused.
+
+    Parameters
+    ----------
+    path
+        Of the lock.
+    """
+    try:
+        signed = path.read_bytes()[:_LONGEST].split()
+    except OSError:
+        return False
+    return any(_runs(int(each)) for each in signed if each.isdigit())
+
+
 def _locked(descriptor: int, folder: Path) -> bool:
     """Try to take the lock; return whether this process holds it now."""
     try:

@@ -166,13 +166,14 @@ class Keeper:
             if self._noting is not None and not self._noting.done():
                 await asyncio.shield(self._noting)  # of a caller that was cancelled
             await self._saved()
+            alone = spending.alone  # before what it has cost: a thread that charges adds it after that
             masks = spending.notes
             sampled = spending.sampled
             now = self.journal.after(
                 round=spending.released,
                 masks=masks,
                 spent=spending.spent,
-                alone=spending.alone,
+                alone=alone,
                 sampled=sampled,
                 verdicts=spending.verdicts,
             )

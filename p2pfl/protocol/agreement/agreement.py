@@ -1,22 +1,27 @@
 r"""Part of one member in the agreement on one subject.
 
 The protocol is single-decree Paxos among a committee of n members, of which a strict majority
-:math:`q = \lfloor n / 2 \rfloor + 1` decides, with one shortcut: the first ballot belongs to the owner and needs no
-preparation, because no ballot is below it.
+:math:`q = \lfloor n / 2 \rfloor + 1` decides, with two additions. The first ballot belongs to the owner and needs no
+preparation, because no ballot is below it. Above it, members check what they accept, so that a member that lies cannot
+make others vote for a value that its proposer was not free to choose.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
-   its promise and with its vote in the highest ballot so far.
-2. Once a majority has promised, the proposer votes in b: for the value of the highest vote that was reported, or for
-   the value that it wants if none was. Its vote is the proposal, and the others vote likewise unless they have promised
-   a higher ballot.
-3. A value is decided once a majority has voted in one ballot.
+   its signed promise, which names its vote in the highest ballot so far, and with the proof of that vote.
+2. Once a majority has promised, the proposer sends these promises with a value: that of the highest vote that was
+   reported, or the value that it wants if none was. The others check this and send their acceptances to all, unless
+   they have promised a higher ballot.
+3. Once a majority has accepted a value in one ballot, each member votes for it. The acceptances prove its vote.
+4. A value is decided once a majority has voted in one ballot.
 
-A record is durable before a member sends any vote or promise in it, and the member counts its own only then.
+In the first ballot, the owner's vote is the proposal, and others vote at once; it proves their votes.
+
+A record is durable before a member sends any vote, acceptance or promise in it. The member counts its own only then.
 
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
 That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
-are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a member that lies, see
+:mod:`p2pfl.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
 majority can communicate and one proposer is not overtaken while its messages travel: proposers wait in the order of
@@ -43,6 +48,7 @@ from p2pfl.protocol.agreement.effects import (
     Doubt,
     Effect,
     Event,
+    Noted,
     Propose,
     Received,
     Record,
@@ -53,23 +59,26 @@ from p2pfl.protocol.agreement.effects import (
     WakeAt,
 )
 from p2pfl.protocol.agreement.messages import (
+    HIGHEST,
     Ballot,
     Committee,
     Decision,
     Message,
     Prepare,
     Promise,
+    Proposal,
     Subject,
     Value,
     Vote,
     majority,
 )
+from p2pfl.protocol.agreement.proofs import contradict, exists, follows, reports
 
 LONGEST = 6
 """Maximum number of doublings of the pause between two ballots of one proposer."""
 
-HIGHEST = 1 << 32
-"""Upper bound on ballot numbers; members vote in no ballot from this number on, so that no ballot is out of reach."""
+LEAP = 1 << 16
+"""Ballot numbers that one message can use up: a member ignores ballots further above all that it knows of."""
 
 Sign = Callable[[bytes], bytes]
 """Function that signs a statement."""
@@ -98,7 +107,9 @@ class Agreement:
     pause
         Seconds that a ballot may take, about twice the latency of a message.
     sign
-        Function that signs votes.
+        Function that signs statements.
+    incarnation
+        Incarnation of the member, which its statements name.
 
     Examples
     --------
@@ -123,9 +134,12 @@ class Agreement:
     record: Record = BLANK
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
+    incarnation: int = 0
     due: float = math.inf
     """Time at which to begin a ballot."""
     _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
+    _noted: dict[str, Vote] = field(default_factory=dict)  # that do not count yet
+    _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
     _began: int = 0  # number of ballots that this incarnation began
@@ -143,6 +157,8 @@ class Agreement:
         if self.record.voted is not None:
             self.wanted = self.record.voted.value
             self._votes[self.me] = self.record.voted
+        if self.record.accepted is not None:
+            self._acceptances[self.me] = self.record.accepted
 
     @property
     def value(self) -> Value | None:
@@ -169,6 +185,8 @@ class Agreement:
                 self._wait()
             case Received(sender, message):
                 self._receive(sender, message)
+            case Noted(vote):
+                self._note(vote, self._noted)
             case Stored():
                 self._stored()
             case Tick():
@@ -184,8 +202,9 @@ class Agreement:
         """Propose in the first ballot if this member owns it and has promised no higher one."""
         if self.record.voted is None and self.record.decided is None:
             self.wanted = value
-            if self.me == self.committee.owner and self.record.promised < self.committee.first:
-                self._vote(self.committee.first, value)
+            first = self.committee.first
+            if self.me == self.committee.owner and self.record.promised < first:
+                self._vote(first, value, ())
 
     def _wait(self) -> None:
         """Schedule a ballot, after a pause in which the members ranked before this one can begin theirs."""
@@ -222,12 +241,27 @@ class Agreement:
         self._preparing, self._promises = ballot, {}
         self.record = msgspec.structs.replace(self.record, promised=ballot)
         self._send_all(Prepare(self.subject, ballot))
-        self._send(self.me, Promise(self.subject, ballot, self.record.voted))
+        self._send(self.me, self._promise())
         self._store()
+
+    def _promise(self) -> Promise:
+        """Return the promise that the record contains."""
+        promise = Promise(
+            self.subject,
+            self.me,
+            self.record.promised,
+            None if self.record.voted is None else self.record.voted.ballot,
+            None if self.record.voted is None else self.record.voted.value,
+            incarnation=self.incarnation,
+            proof=self.record.proof,
+        )
+        return msgspec.structs.replace(promise, signature=self.sign(promise.statement))
 
     def _promised(self, sender: str, promise: Promise) -> None:
         """Propose once a majority has promised."""
-        if promise.ballot != self._preparing:
+        if promise.ballot != self._preparing or promise.member != sender or not self._honest(promise):
+            return
+        if not reports(promise, committee=self.committee):
             return
         self._promises[sender] = promise
         if len(self._promises) < self.committee.majority:
@@ -235,21 +269,76 @@ class Agreement:
         self._preparing = None
         if promise.ballot < self.record.promised:
             return  # this member has meanwhile promised a higher ballot
-        votes = [each.voted for each in self._promises.values() if each.voted is not None]
-        value = max(votes, key=lambda vote: vote.ballot).value if votes else self.wanted
-        self._promises = {}
-        self._vote(promise.ballot, value)
+        promises, self._promises = self._promises, {}
+        voted = [each for each in promises.values() if each.voted is not None]
+        last = max(voted, key=lambda each: each.voted or self.committee.first, default=None)
+        value = self.wanted if last is None or last.value is None else last.value
+        few = tuple(msgspec.structs.replace(each, proof=()) for _, each in sorted(promises.items()))
+        self._accept(promise.ballot, value, few, () if last is None else last.proof)
+
+    def _honest(self, promise: Promise) -> bool:
+        """Return whether a promise hides no vote that this member knows of."""
+        known = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
+        hidden = [Contradicted(vote, promise) for vote in known if contradict(vote, promise)]
+        self._effects += hidden[:1]
+        return not hidden
+
+    # ------------------------------------------------------------------ accepting
+
+    def _accept(
+        self, ballot: Ballot, value: Value, promises: tuple[Promise, ...] = (), proof: tuple[Vote, ...] = ()
+    ) -> None:
+        """Accept a value in a ballot; the proposer shows the others that it may be accepted."""
+        vote = self._signed(ballot, value, final=False)
+        self.record = msgspec.structs.replace(self.record, promised=ballot, accepted=vote)
+        self._send_all(Proposal(vote, promises, proof) if promises else vote)
+        self._send(self.me, vote)
+        self._store()
+
+    def _proposed(self, proposal: Proposal) -> None:
+        """Accept a proposal that its promises allow, unless this member has promised or accepted otherwise."""
+        vote, own = proposal.vote, self.record.accepted
+        if not follows(proposal, committee=self.committee):
+            return
+        self._highest = max(self._highest, vote.ballot.number)
+        if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
+            return
+        self._accepted(vote)
+        free = own is None or own.ballot < vote.ballot
+        if free and vote.ballot >= self.record.promised:
+            self._accept(vote.ballot, vote.value)
+
+    def _accepted(self, vote: Vote) -> None:
+        """Vote for a value that a majority has accepted in one ballot."""
+        if not self._note(vote, self._acceptances):
+            return
+        many, own = majority(self._acceptances, self.committee), self.record.voted
+        if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
+            self._vote(many[0].ballot, many[0].value, many)
+
+    def _note(self, vote: Vote, known: dict[str, Vote]) -> bool:
+        """Keep a member's statement in the highest ballot; return whether it contradicts none before."""
+        before = known.get(vote.member)
+        if before is not None and contradict(before, vote):
+            self._effects.append(Contradicted(before, vote))
+            return False
+        if before is None or before.ballot < vote.ballot:
+            known[vote.member] = vote
+        return True
 
     # ------------------------------------------------------------------ voting
 
-    def _vote(self, ballot: Ballot, value: Value) -> None:
+    def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
         """Vote in a ballot that is not below the promised one and is above that of the last vote."""
-        vote = Vote(self.subject, self.me, ballot, value)
-        vote = msgspec.structs.replace(vote, signature=self.sign(vote.statement))
-        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote)
+        vote = self._signed(ballot, value)
+        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof or (vote,))
         self._send_all(vote)
         self._send(self.me, vote)
         self._store()
+
+    def _signed(self, ballot: Ballot, value: Value, *, final: bool = True) -> Vote:
+        vote = Vote(self.subject, self.me, ballot, value, incarnation=self.incarnation, final=final)
+        return msgspec.structs.replace(vote, signature=self.sign(vote.statement))
 
     def _receive(self, sender: str, message: Message) -> None:
         """Handle a message of a member."""
@@ -259,12 +348,14 @@ class Agreement:
             self._answer(sender, message, self.record.decided)
             return
         match message:
-            case Prepare(ballot=ballot) if ballot.proposer == sender and self._possible(ballot):
+            case Prepare(ballot=ballot) if ballot.number and ballot.proposer == sender and self._possible(ballot):
                 self._prepared(sender, ballot)
             case Promise(ballot=ballot) if self._possible(ballot):
                 self._promised(sender, message)
-            case Vote(member=member, ballot=ballot) if member == sender and self._possible(ballot):
-                self._voted(message)
+            case Proposal() if message.vote.member == sender:
+                self._proposed(message)
+            case Vote() if message.member == sender and self._valid(message):
+                (self._voted if message.final else self._accepted)(message)
             case Decision() if message.holds(self.committee):
                 self._decide(message)
 
@@ -274,52 +365,55 @@ class Agreement:
             case Prepare():
                 self._send(sender, decision)
                 self._store()
-            case Vote(member=member, ballot=ballot, value=value) if member == sender:
+            case Vote(member=member) | Promise(member=member) if member == sender:
                 for vote in decision.votes:
-                    if (vote.member, vote.ballot) == (member, ballot) and vote.value != value:
+                    if contradict(vote, message):
                         self._effects.append(Contradicted(vote, message))
 
     def _possible(self, ballot: Ballot) -> bool:
-        """Return whether a ballot can exist, and record its number."""
-        possible = ballot.number < HIGHEST and self.committee.owns(ballot)
-        if possible:
-            self._highest = max(self._highest, ballot.number)
-        return possible
+        """Return whether a ballot can exist and is not far above all that are known, and record its number.
+
+        Members that are far behind catch up by ``LEAP`` with each message.
+        """
+        if not self.committee.owns(ballot):
+            return False
+        most = self._highest + LEAP
+        self._highest = max(self._highest, min(ballot.number, most))
+        return ballot.number <= most
+
+    def _valid(self, vote: Vote) -> bool:
+        """Return whether a vote is in a ballot that can exist, and for a value that can win there."""
+        known = exists(self.subject, vote.ballot, vote.value, committee=self.committee)
+        return known and self._possible(vote.ballot)
 
     def _prepared(self, sender: str, ballot: Ballot) -> None:
         """Promise a ballot, or answer with the higher promise that prevents it."""
         if ballot > self.record.promised:
             self.record = msgspec.structs.replace(self.record, promised=ballot)
             self._postpone()
-        self._send(sender, Promise(self.subject, self.record.promised, self.record.voted))
+        self._send(sender, self._promise())
         self._store()
 
     def _voted(self, vote: Vote) -> None:
-        """Vote for the same value if the vote is a proposal, and check whether it decides."""
-        before = self._votes.get(vote.member)
-        if before is not None and (before.ballot, before.value) != (vote.ballot, vote.value):
-            if before.ballot == vote.ballot:
-                self._effects.append(Contradicted(before, vote))
-                return
-            vote = max(before, vote, key=lambda each: each.ballot)
-        self._votes[vote.member] = vote
-        own = self.record.voted
-        free = own is None or own.ballot < vote.ballot
-        if vote.member == vote.ballot.proposer and free and vote.ballot >= self.record.promised:
-            self._vote(vote.ballot, vote.value)
+        """Vote likewise if the vote is the owner's for its release, and check whether it decides."""
+        if not self._note(vote, self._votes):
+            return
+        first = self.committee.first
+        proposed = vote.member == self.committee.owner and vote.ballot == first
+        if proposed and self.record.voted is None and first >= self.record.promised:
+            self._vote(first, vote.value, (vote,))
         self._count()
 
     def _count(self) -> None:
         """Decide if a majority has voted in one ballot."""
-        ballot = majority(self._votes.values(), self.committee)
-        if ballot is not None:
-            votes = tuple(sorted((v for v in self._votes.values() if v.ballot == ballot), key=lambda v: v.member))
+        votes = majority(self._votes, self.committee)
+        if votes:
             self._decide(Decision(self.subject, votes[0].value, votes))
 
     def _decide(self, decision: Decision) -> None:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = Record(decided=decision)
-        self._votes, self._promises, self._preparing = {}, {}, None
+        self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
         self._highest, self._began, self.due = 0, 0, math.inf
         self._store()
 

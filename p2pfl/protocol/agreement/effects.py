@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from p2pfl.protocol.agreement.messages import Ballot, Decision, Message, Value, Vote
+from p2pfl.protocol.agreement.messages import Ballot, Decision, Message, Promise, Value, Vote
 
 NEVER = Ballot(-1, "")
 """Placeholder below every ballot."""
@@ -23,11 +23,17 @@ class Record(msgspec.Struct, frozen=True):
         Vote of the member in the highest ballot in which it has voted.
     decided
         Decision, if the member knows of one.
+    accepted
+        Acceptance of the member in the highest ballot in which it has accepted a proposal.
+    proof
+        Statements that allowed the member to vote as it did.
     """
 
     promised: Ballot = NEVER
     voted: Vote | None = None
     decided: Decision | None = None
+    accepted: Vote | None = None
+    proof: tuple[Vote, ...] = ()
 
 
 BLANK = Record()
@@ -50,7 +56,7 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Received:
-    """Arrival of another member's message; the shell has authenticated the message and the votes in it.
+    """Arrival of another member's message; the shell has authenticated the message and the statements in it.
 
     The shell passes a vote on only once this peer holds the release that the vote counts: a proposal to count a release
     waits until the release has arrived.
@@ -58,6 +64,13 @@ class Received:
 
     sender: str
     message: Message
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Vote that does not count here yet, because this peer lacks the release; its sender must not hide it."""
+
+    vote: Vote
 
 
 @dataclass(frozen=True)
@@ -70,7 +83,7 @@ class Tick:
     """Passage of time."""
 
 
-Event = Propose | Doubt | Received | Stored | Tick
+Event = Propose | Doubt | Received | Noted | Stored | Tick
 
 
 # ---------------------------------------------------------------------- effects
@@ -107,10 +120,13 @@ class Decided:
 
 @dataclass(frozen=True)
 class Contradicted:
-    """Two values that a member signed in one ballot; both votes prove this to any peer that knows its key."""
+    """Two statements that contradict each other; they prove to any peer that knows the member's key that it lied.
+
+    Or it forgot: then the statements are of two incarnations.
+    """
 
     one: Vote
-    other: Vote
+    other: Vote | Promise
 
 
 @dataclass(frozen=True)

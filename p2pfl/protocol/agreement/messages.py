@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
 
-from p2pfl.errors import InputError
+from p2pfl.errors import DecodeError, InputError
 
 COUNTED = "counted"
 """Verdict that a release enters its round with full weight."""
@@ -19,6 +19,10 @@ DROPPED = "dropped"
 
 Value = str | tuple[str, ...]
 """Agreed value: a verdict, or the sorted names of a participant set."""
+
+
+HIGHEST = 1 << 32
+"""Upper bound on ballot numbers; there is no ballot from this number on."""
 
 
 class Ballot(NamedTuple):
@@ -102,18 +106,26 @@ class Committee:
 
     def owns(self, ballot: Ballot) -> bool:
         """Return whether a ballot belongs to this committee: the first is the owner's, the others are any member's."""
-        return ballot == self.first if ballot.number <= 0 else ballot.proposer in self.members
+        if ballot.number <= 0:
+            return ballot == self.first
+        return ballot.number < HIGHEST and ballot.proposer in self.members
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """Signed statement that its sender votes for a value in a ballot; the proposer's vote is the proposal.
+    """Signed statement of a member for a value in a ballot.
 
     Attributes
     ----------
     subject, member, ballot, value
-        Subject, voter, ballot and value of the vote. A member signs at most one value in a ballot.
+        Subject, voter, ballot and value of the vote.
     signature
         Signature of all other fields, so that others can prove the vote.
+    incarnation
+        Incarnation of the voter: two that contradict each other show that a record was lost.
+    final
+        False for an acceptance: the member has checked the proposal of the ballot, and accepts no other one in it.
+        True for a vote that decides: a majority has accepted the value. A member signs at most one value of each in a
+        ballot.
     """
 
     subject: Subject
@@ -121,12 +133,17 @@ class Vote(msgspec.Struct, frozen=True):
     ballot: Ballot
     value: Value
     signature: bytes = b""
+    incarnation: int = 0
+    final: bool = True
 
     @property
     def statement(self) -> bytes:
         """Encoded statement that the member signs."""
         kind = type(self.subject).__name__
-        return msgspec.msgpack.encode((kind, self.subject, self.member, self.ballot, self.value))
+        said = "vote" if self.final else "acceptance"
+        return msgspec.msgpack.encode(
+            (said, kind, self.subject, self.member, self.incarnation, self.ballot, self.value)
+        )
 
 
 class Prepare(msgspec.Struct, frozen=True):
@@ -137,19 +154,65 @@ class Prepare(msgspec.Struct, frozen=True):
 
 
 class Promise(msgspec.Struct, frozen=True):
-    """Promise to vote in no ballot below this one.
+    """Signed promise to accept and to vote in no ballot below this one.
 
     Attributes
     ----------
-    subject, ballot
-        Subject of the promise, and the promised ballot.
-    voted
-        Vote of the sender in the highest ballot in which it has voted; ``None`` if it has not voted.
+    subject, member, ballot
+        Subject of the promise, its sender, and the promised ballot.
+    voted, value
+        Highest ballot in which the member has voted, and the value; ``None`` if it has not voted.
+    signature, incarnation
+        As of :class:`Vote`.
+    proof
+        Statements that allowed the member to vote there, see :func:`p2pfl.protocol.agreement.proofs.certified`; not
+        signed again.
     """
 
     subject: Subject
+    member: str
     ballot: Ballot
-    voted: Vote | None = None
+    voted: Ballot | None = None
+    value: Value | None = None
+    signature: bytes = b""
+    incarnation: int = 0
+    proof: tuple[Vote, ...] = ()
+
+    @property
+    def statement(self) -> bytes:
+        """Encoded statement that the member signs."""
+        kind = type(self.subject).__name__
+        return msgspec.msgpack.encode(
+            ("promise", kind, self.subject, self.member, self.incarnation, self.ballot, self.voted, self.value)
+        )
+
+
+class Proposal(msgspec.Struct, frozen=True):
+    """Value that the proposer of a ballot above the first was free to choose, with the proof that it was.
+
+    Attributes
+    ----------
+    vote
+        Acceptance of the proposer.
+    promises
+        Promises of a majority for the ballot, without their own proofs.
+    proof
+        Proof of the highest vote that the promises report; empty if they report none.
+    """
+
+    vote: Vote
+    promises: tuple[Promise, ...]
+    proof: tuple[Vote, ...] = ()
+
+    @property
+    def subject(self) -> Subject:
+        """Subject of the proposal."""
+        return self.vote.subject
+
+    @property
+    def value(self) -> Value:
+        """Proposed value."""
+        return self.vote.value
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -181,17 +244,48 @@ class Decision(msgspec.Struct, frozen=True):
         """
         members = {vote.member for vote in self.votes}
         ballots = {vote.ballot for vote in self.votes}
-        same = all((vote.subject, vote.value) == (self.subject, self.value) for vote in self.votes)
+        same = all((vote.subject, vote.value, vote.final) == (self.subject, self.value, True) for vote in self.votes)
         many = members <= {*committee.members} and len(members) >= committee.majority
         return same and many and len(ballots) == 1 and all(map(committee.owns, ballots))
 
 
-Message = Vote | Prepare | Promise | Decision
+def stated(statement: bytes) -> Vote | Promise:
+    """Return the vote or promise on a release that a statement contains, without its signature.
+
+    Raises
+    ------
+    DecodeError
+        The statement is of another kind.
+
+    Examples
+    --------
+    >>> vote = Vote(Release("ada", 7, 0, 0), "bob", Ballot(1, "eve"), DROPPED, final=False)
+    >>> stated(vote.statement) == vote
+    True
+    """
+    try:
+        kind, _, *given = msgspec.msgpack.decode(statement)
+        subject, member, incarnation, ballot, *last = given
+        release = msgspec.convert(subject, Release)
+        place = msgspec.convert(ballot, Ballot)
+        if kind == "promise":
+            voted, value = msgspec.convert(last, tuple[Ballot | None, str | None])
+            read: Vote | Promise = Promise(release, member, place, voted, value, incarnation=incarnation)
+        else:
+            (value,) = msgspec.convert(last, tuple[str])
+            read = Vote(release, member, place, value, incarnation=incarnation, final=kind == "vote")
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        raise DecodeError("expected a vote or a promise on a release, got another statement") from None
+    if read.statement != statement:
+        raise DecodeError("expected a vote or a promise on a release, got another statement")
+    return read
 
 
-def majority(votes: Collection[Vote], committee: Committee) -> Ballot | None:
-    """Return the ballot in which these votes, one of each member, decide; ``None`` if there is none."""
-    for ballot, count in Counter(vote.ballot for vote in votes).items():
-        if count >= committee.majority:
-            return ballot
-    return None
+Message = Vote | Prepare | Promise | Proposal | Decision
+
+
+def majority(votes: Mapping[str, Vote], committee: Committee) -> tuple[Vote, ...]:
+    """Return those of the members' votes that a majority has given for one value in one ballot; empty without one."""
+    counts = Counter((vote.ballot, vote.value) for vote in votes.values())
+    decided = max((each for each, count in counts.items() if count >= committee.majority), default=None)
+    return tuple(vote for _, vote in sorted(votes.items()) if (vote.ballot, vote.value) == decided)

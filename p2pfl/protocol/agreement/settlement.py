@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from p2pfl.protocol.agreement.agreement import Agreement, Sign, unsigned
 from p2pfl.protocol.agreement.effects import (
@@ -13,6 +14,7 @@ from p2pfl.protocol.agreement.effects import (
     Decided,
     Doubt,
     Event,
+    Noted,
     Propose,
     Received,
     Record,
@@ -22,7 +24,18 @@ from p2pfl.protocol.agreement.effects import (
     Tick,
     WakeAt,
 )
-from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Committee, Decision, Message, Release, Value, Vote
+from p2pfl.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Proposal,
+    Release,
+    Value,
+    Vote,
+)
 
 Departures = Literal["go_on", "wait", "stop"]
 """Reaction of the survivors to a dropped release."""
@@ -102,7 +115,7 @@ class Settlement:
         Number of live partners that the peer needs for a repair.
     records
         Records of an earlier incarnation, by release.
-    pause, sign
+    pause, sign, incarnation
         See :class:`~p2pfl.protocol.agreement.agreement.Agreement`.
 
     Examples
@@ -130,29 +143,32 @@ class Settlement:
     records: Mapping[Release, Record] = field(default_factory=dict)
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
+    incarnation: int = 0
     outcome: Outcome | None = None
     """Outcome of the round; ``None`` until it is settled."""
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
     _held: set[Release] = field(default_factory=set)
     _doubted: set[Release] = field(default_factory=set)
+    _free: set[Release] = field(default_factory=set)  # of which this peer answers requests without a doubt of its own
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
+    _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
+    _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
 
     def __post_init__(self) -> None:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
-            record = self.records.get(release, BLANK)
-            self._agreements[release] = Agreement(
-                self.me, release, committee, DROPPED, record, pause=self.pause, sign=self.sign
-            )
+            self._agreements[release] = self._agreement(release, committee, self.records.get(release, BLANK))
 
     def admit(self, release: Release, committee: Committee, *, record: Record = BLANK) -> None:
         """Add the agreement on a release that was not known at first; the peer mixes it unless it is its own."""
         if release in self._agreements:
             return
-        self._agreements[release] = Agreement(
-            self.me, release, committee, DROPPED, record, pause=self.pause, sign=self.sign
-        )
+        self._agreements[release] = self._agreement(release, committee, record)
         if release.peer != self.me:
             self.mixed = {*self.mixed, release}
+
+    def _agreement(self, release: Release, committee: Committee, record: Record) -> Agreement:
+        how: dict[str, Any] = {"pause": self.pause, "sign": self.sign, "incarnation": self.incarnation}
+        return Agreement(self.me, release, committee, DROPPED, record, **how)
 
     # ------------------------------------------------------------------ events
 
@@ -196,18 +212,36 @@ class Settlement:
         if not isinstance(release, Release) or release not in self._agreements:
             return []
         received = Received(sender, message)
-        counts = isinstance(message, Vote | Decision) and message.value == COUNTED
+        if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
+            return []
+        counts = isinstance(message, Vote | Proposal | Decision) and message.value == COUNTED
         if counts and release in self.mixed and release not in self._held:
-            return self._keep_back(release, received)
+            noted = [Noted(message)] if isinstance(message, Vote) and message.final and message.member == sender else []
+            return self._do(release, *noted, now=now) + self._keep_back(release, received)
         return self._do(release, received, now=now)
+
+    def _welcome(self, sender: str, message: Prepare, release: Release, *, now: float) -> bool:
+        """Return whether to answer a request now: once the release is in doubt here too, and not too often."""
+        if now < self._requests.get((release, sender), -math.inf) + self.pause / 2:
+            return False
+        self._requests[release, sender] = now
+        if release in self._doubted | self._free or self._agreements[release].record.decided is not None:
+            return True
+        self._early.setdefault(release, {})[sender] = Received(sender, message)
+        return False
 
     def doubts(self, peer: str, *, now: float) -> list[Effect]:
         """Begin to decide the releases of a peer without it, because it is probably gone."""
         effects: list[Effect] = []
         for release in self._of(peer):
             self._doubted.add(release)
-            effects += self._do(release, Doubt(), now=now)
+            effects += self._do(release, Doubt(), *self._early.pop(release, {}).values(), now=now)
         return effects
+
+    def answers(self, release: Release, *, now: float) -> list[Effect]:
+        """Answer requests on a release from now on, because this peer does not wait for the release itself."""
+        self._free.add(release)
+        return self._do(release, *self._early.pop(release, {}).values(), now=now)
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record of a release is durable."""
@@ -268,7 +302,7 @@ class Settlement:
     def _keep_back(self, release: Release, received: Received) -> list[Effect]:
         """Hold the members' last messages until the release arrives; request it unless its owner sent the message."""
         kept = self._kept_back.setdefault(release, [])
-        kept[:] = [each for each in kept if each.sender != received.sender] + [received]
+        kept[:] = [each for each in kept if _kind(each) != _kind(received)] + [received]
         return [] if received.sender == release.peer else [Fetch(release, received.sender)]
 
     def _do(self, release: Release, *events: Event, now: float) -> list[Effect]:
@@ -297,3 +331,9 @@ class Settlement:
         mine = any(release.peer == self.me for release in dropped)
         enough = len(living) >= min(self.least, len({*self.partners}))
         return Repair(dropped) if self.departures == "go_on" and enough and not mine else Restore(dropped)
+
+
+def _kind(received: Received) -> tuple[str, type[Message], bool]:
+    """Return what a later message takes the place of: its sender, and what it states."""
+    message = received.message
+    return received.sender, type(message), isinstance(message, Vote) and message.final

@@ -14,6 +14,7 @@ from p2pfl.protocol.agreement.messages import (
     Message,
     Prepare,
     Promise,
+    Proposal,
     Release,
     Vote,
 )
@@ -33,6 +34,8 @@ class VerdictRecord(msgspec.Struct, frozen=True):
         Last vote of the member.
     decided
         Votes that prove the decision; empty before it.
+    accepted, proof
+        Last acceptance of the member, and the proof of its last vote.
     """
 
     peer: str
@@ -41,14 +44,21 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     promised: tuple[int, str] = (NEVER.number, NEVER.proposer)
     voted: wire.Vote | None = None
     decided: tuple[wire.Vote, ...] = ()
+    accepted: wire.Vote | None = None
+    proof: tuple[wire.Vote, ...] = ()
 
     @classmethod
     def of(cls, release: Release, record: Record) -> VerdictRecord:
         """Return a record as the journal contains it."""
-        voted = None if record.voted is None else sent_vote(record.voted)
+        voted, accepted = (None if each is None else sent_vote(each) for each in (record.voted, record.accepted))
         decided = () if record.decided is None else tuple(map(sent_vote, record.decided.votes))
-        place = release.peer, release.incarnation, release.round
-        return cls(*place, (record.promised.number, record.promised.proposer), voted, decided)
+        promised, proof = (record.promised.number, record.promised.proposer), tuple(map(sent_vote, record.proof))
+        return cls(release.peer, release.incarnation, release.round, promised, voted, decided, accepted, proof)
+
+    @property
+    def counted(self) -> bool:
+        """True if the release is known to count."""
+        return any(vote.counted for vote in self.decided)
 
     @property
     def release(self) -> Release:
@@ -57,10 +67,10 @@ class VerdictRecord(msgspec.Struct, frozen=True):
 
     def read(self) -> Record:
         """Return the record."""
-        voted = None if self.voted is None else read_vote(self.voted)
+        voted, accepted = (None if each is None else read_vote(each) for each in (self.voted, self.accepted))
         votes = tuple(map(read_vote, self.decided))
         decided = Decision(self.release, votes[0].value, votes) if votes else None
-        return Record(Ballot(*self.promised), voted, decided)
+        return Record(Ballot(*self.promised), voted, decided, accepted, tuple(map(read_vote, self.proof)))
 
 
 def sent_vote(vote: Vote) -> wire.Vote:
@@ -68,17 +78,42 @@ def sent_vote(vote: Vote) -> wire.Vote:
     release = release_of(vote)
     counted = vote.value == COUNTED
     place = release.peer, release.incarnation, release.round
-    return wire.Vote(*place, vote.member, *vote.ballot, counted, vote.signature or bytes(64))
+    signature = vote.signature or bytes(64)
+    return wire.Vote(*place, vote.member, *vote.ballot, counted, signature, vote.incarnation, vote.final)
 
 
 def read_vote(vote: wire.Vote) -> Vote:
     """Return a vote that was received."""
     release = Release(vote.peer, vote.incarnation, vote.round, 0)
-    value = COUNTED if vote.counted else DROPPED
-    return Vote(release, vote.member, Ballot(vote.number, vote.proposer), value, vote.signature)
+    ballot, value = Ballot(vote.number, vote.proposer), _value(counted=vote.counted)
+    return Vote(release, vote.member, ballot, value, vote.signature, vote.voter, vote.final)
 
 
-def sent(message: Message) -> wire.Votes | wire.Prepare | wire.Promise | wire.Decision:
+def _sent_promise(promise: Promise) -> wire.Promised:
+    release = release_of(promise)
+    last = None if promise.voted is None else wire.Last(*promise.voted, promise.value == COUNTED)
+    place = release.peer, release.incarnation, release.round, promise.member, *promise.ballot
+    return wire.Promised(*place, promise.signature or bytes(64), promise.incarnation, last)
+
+
+def read_promise(promise: wire.Promised, proof: tuple[wire.Vote, ...] = ()) -> Promise:
+    """Return a promise that was received."""
+    release, last = Release(promise.peer, promise.incarnation, promise.round, 0), promise.last
+    voted = None if last is None else Ballot(last.number, last.proposer)
+    value = None if last is None else _value(counted=last.counted)
+    ballot, votes = Ballot(promise.number, promise.proposer), tuple(map(read_vote, proof))
+    return Promise(release, promise.member, ballot, voted, value, promise.signature, promise.voter, votes)
+
+
+def _value(*, counted: bool) -> str:
+    return COUNTED if counted else DROPPED
+
+
+Wired = wire.Votes | wire.Prepare | wire.Promise | wire.Proposal | wire.Decision
+"""Messages of an agreement on a release, in the wire format."""
+
+
+def sent(message: Message) -> Wired:
     """Return a message of an agreement on a release in the wire format."""
     release = release_of(message)
     place = release.peer, release.incarnation, release.round
@@ -88,13 +123,15 @@ def sent(message: Message) -> wire.Votes | wire.Prepare | wire.Promise | wire.De
         case Prepare():
             return wire.Prepare(*place, message.ballot.number)
         case Promise():
-            voted = None if message.voted is None else sent_vote(message.voted)
-            return wire.Promise(*place, *message.ballot, voted)
+            return wire.Promise(_sent_promise(message), tuple(map(sent_vote, message.proof)))
+        case Proposal():
+            promises = tuple(map(_sent_promise, message.promises))
+            return wire.Proposal(sent_vote(message.vote), promises, tuple(map(sent_vote, message.proof)))
         case Decision():
             return wire.Decision(tuple(map(sent_vote, message.votes)))
 
 
-def read(message: wire.Votes | wire.Prepare | wire.Promise | wire.Decision, *, sender: str) -> tuple[Message, ...]:
+def read(message: Wired, *, sender: str) -> tuple[Message, ...]:
     """Return the messages of agreements that a message contains.
 
     Raises
@@ -109,18 +146,22 @@ def read(message: wire.Votes | wire.Prepare | wire.Promise | wire.Decision, *, s
     """
     match message:
         case wire.Votes(votes):
-            own = tuple(map(read_vote, votes))
-            if any(vote.member != sender for vote in own):
+            many = tuple(map(read_vote, votes))
+            if any(vote.member != sender for vote in many):
                 raise DecodeError(f'expected votes of "{sender}", got those of another peer')
-            return own
+            return many
         case wire.Prepare(peer, incarnation, round, number):
             return (Prepare(Release(peer, incarnation, round, 0), Ballot(number, sender)),)
-        case wire.Promise(peer, incarnation, round, number, proposer, voted):
-            release = Release(peer, incarnation, round, 0)
-            vote = None if voted is None else read_vote(voted)
-            if vote is not None and (vote.member, vote.subject) != (sender, release):
-                raise DecodeError(f'expected the last vote of "{sender}" on a release, got another vote')
-            return (Promise(release, Ballot(number, proposer), vote),)
+        case wire.Promise(promised, proof):
+            promise = read_promise(promised, proof)
+            if promise.member != sender:
+                raise DecodeError(f'expected a promise of "{sender}", got that of another peer')
+            return (promise,)
+        case wire.Proposal(vote, promises, proof):
+            own = read_vote(vote)
+            if own.member != sender:
+                raise DecodeError(f'expected a proposal of "{sender}", got that of another peer')
+            return (Proposal(own, tuple(map(read_promise, promises)), tuple(map(read_vote, proof))),)
         case wire.Decision(votes):
             many = tuple(map(read_vote, votes))
             if len({(vote.subject, vote.value) for vote in many}) != 1:

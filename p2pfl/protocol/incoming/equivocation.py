@@ -10,6 +10,8 @@ import msgspec
 
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.identity import verify
+from p2pfl.protocol.agreement.messages import Promise, Release, Vote, stated
+from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.wire.rows import said_head
 from p2pfl.protocol.wire.sums import about_sum
 from p2pfl.protocol.wire.trailer import Said
@@ -24,7 +26,8 @@ class Proof:
     one, other
         Signed statements.
     domain
-        Kind of the statements: ``row`` for the model of a gossip step, ``roll`` for the participants of a secure sum.
+        Kind of the statements: ``row`` for the model of a gossip step, ``roll`` for the participants of a secure sum,
+        ``vote`` for two votes in one ballot on a release, or for a vote and a later promise that hides it.
 
     Examples
     --------
@@ -34,7 +37,7 @@ class Proof:
 
     one: Said
     other: Said
-    domain: Literal["row", "roll"] = "row"
+    domain: Literal["row", "roll", "vote"] = "row"
 
     @property
     def gossip_step(self) -> tuple[int, int]:
@@ -56,11 +59,18 @@ class Proof:
         except DecodeError:
             return False
         signed = all(verify(public, each.statement, each.signature, domain=self.domain) for each in said)
+        if self.domain == "vote":
+            return signed and matter == other and _contradict(*said)
         return signed and matter == other and self.one.statement != self.other.statement
 
     def _about(self, said: Said) -> tuple[str | int, ...]:
         if self.domain == "roll":
             return about_sum(said.statement)
+        if self.domain == "vote":
+            context, vote = _voted(said)
+            release = vote.subject
+            assert isinstance(release, Release)  # noqa: S101 (of no other kind is a vote read)
+            return context, release.peer, release.incarnation, release.attempt, vote.incarnation, release.round, 0
         head = said_head(said)
         return said.context, head.round, head.step
 
@@ -83,3 +93,15 @@ class Proof:
             raise InputError(f"{path}: expected a proof that can be read, got: {error.strerror}: name one") from None
         except msgspec.DecodeError:
             raise InputError(f"{path}: expected a proof as a peer keeps it, got something else: name one") from None
+
+
+def _voted(said: Said) -> tuple[str, Vote | Promise]:
+    """Return the swarm and the statement on a release that was signed."""
+    swarm, _, statement = said.statement.partition(b"/")
+    return swarm.decode(errors="replace"), stated(statement)
+
+
+def _contradict(one: Said, other: Said) -> bool:
+    """Return whether nobody that follows the protocol signs both."""
+    (_, first), (_, second) = _voted(one), _voted(other)
+    return isinstance(first, Vote) and contradict(first, second)

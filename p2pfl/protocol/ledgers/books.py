@@ -101,8 +101,9 @@ class Books:
         self.unaware: set[str] = set()
         """Partners that may have models of an earlier incarnation, and have not reported that they know this one."""
         self._owed: dict[int, Row] = {}
-        """Flows that were found late, by the release to which they belong."""
+        """Flows that were found late, by the release to whose models they belong."""
         self._chain_of: dict[GossipStep, int] = {}
+        self._arrived: Row | None = None  # flows of the open gossip step that came late
         self._current: GossipStep | None = None
         self._last: dict[str, int] = {}  # number of a partner's last account
         self._incarnations: dict[str, int] = {}  # incarnation of a partner to which its flows belong
@@ -242,12 +243,23 @@ class Books:
         if own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
             return False
         moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype))
-        if moved is not None:
+        if moved is not None and delivery.gossip_step == self._current:
+            self._silent = EVERY
+            self._arrived = moved if self._arrived is None else self._arrived + moved
+        elif moved is not None:
             self._owe(delivery.gossip_step, moved)
         return moved is not None
 
+    def arrived(self) -> Row | None:
+        """Return the flows of the open gossip step that came late and are not in its result yet."""
+        arrived, self._arrived = self._arrived, None
+        return arrived
+
     def close(self) -> Row | None:
-        """End the gossip step; return the flows of earlier steps to add to its result."""
+        """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones."""
+        arrived = self.arrived()
+        if arrived is not None and self._current is not None:
+            self._owe(self._current, arrived)
         due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)
         self._current = None
         oldest = self.flows.oldest

@@ -218,6 +218,7 @@ class FlowLedger:
         self.lost: list[tuple[str, GossipStep]] = []
         """Flows that one end has and the other has not, beyond repair."""
         self._own: dict[GossipStep, _Own] = {}
+        self._final: set[GossipStep] = set()  # in which all peers have agreed on the models that count
         self._next = START if journal is None else journal.closed
         self._closed = self._next  # what was open before a restart is never
         self._ends = {partner: _Ends() for partner in sorted(partners)}
@@ -272,7 +273,7 @@ class FlowLedger:
         A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing.
         """
         ends, own = self._end(partner), self._own.get(gossip_step)
-        if own is None or gossip_step in ends.applied | ends.refused or partner not in own.weights:
+        if own is None or gossip_step in ends.applied | ends.refused | self._final or partner not in own.weights:
             return None
         refused = ends.news is not None and ends.news.excludes(gossip_step)
         if refused or (self.room and len(ends.held) >= self.room):
@@ -320,7 +321,8 @@ class FlowLedger:
         return back.get(gossip_step)
 
     def final(self, gossip_step: GossipStep) -> None:
-        """Never take back what is applied in a gossip step, because all peers have agreed on whose rows count in it."""
+        """Never take back what is applied in a gossip step, and apply nothing more: all peers have agreed on it."""
+        self._final.add(gossip_step)
         for ends in self._ends.values():
             ends.held.pop(gossip_step, None)
             ends.spare.pop(gossip_step, None)
@@ -360,6 +362,7 @@ class FlowLedger:
 
     def prune(self) -> None:
         """Discard the numbers of gossip steps that no partner needs, and of which no row can arrive any more."""
+        self._final &= self._own.keys()
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
             ends.spare = {gossip_step: row for gossip_step, row in ends.spare.items() if gossip_step in self._own}

@@ -202,6 +202,7 @@ class Receiving:
         if late:
             self.verdicts.arrived(sender, head.round)
         if verdict == "kept":
+            self.verdicts.delivered(sender, head.round)
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
             shared.refuse(sender, verdict)

@@ -8,15 +8,26 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import verify
-from p2pfl.protocol.agreement.agreement import HIGHEST
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
-from p2pfl.protocol.agreement.messages import DROPPED, Committee, Decision, Message, Promise, Release, Vote
+from p2pfl.protocol.agreement.messages import (
+    DROPPED,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
+)
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
+from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
+from p2pfl.protocol.wire.trailer import Said
 from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
 
 PLACE = "account"
@@ -41,6 +52,8 @@ class Verdicts:
 
     shared: Shared
     neighbours: Neighbours
+    proofs: dict[str, Proof] = field(default_factory=dict)
+    """By member that has signed statements that contradict each other, the proof."""
     _rounds: dict[int, Settlement] = field(default_factory=dict)
     _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
     _now: int = 0  # latest round that this peer has released or decided
@@ -49,11 +62,13 @@ class Verdicts:
     _wake: float = math.inf
     _asked: Decide | None = None
     _needed: tuple[Release, ...] = ()
+    _decided: int = -1  # latest round that this peer has begun to decide
     _since: float = 0.0
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
     _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
     _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
-    _halves: dict[tuple[int, str], dict[str, bytes]] = field(default_factory=dict)  # by round and neighbour
+    _halves: dict[tuple[int, str, int], dict[str, bytes]] = field(default_factory=dict)  # by round and incarnation
+    _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
     _reported: float = 0.0
 
@@ -94,10 +109,9 @@ class Verdicts:
         """Begin to wait for the verdicts of a round."""
         shared = self.shared
         self._begin(asked.round)
-        self._asked, self._since = asked, shared.now
+        self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._masked[asked.round] = frozenset(asked.masked)
-        up = shared.membership.up
-        held = {peer: up[peer].incarnation for peer in asked.held}
+        held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
@@ -108,21 +122,36 @@ class Verdicts:
                 doubted.add(release.peer)
         for peer in sorted(doubted):
             self._do(settlement.doubts(peer, now=shared.now))
+        for release in filter(self._idle, settlement.admitted):
+            self._do(settlement.answers(release, now=shared.now))
         self._write()
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
         self._disclosing, self._since, self._reported = asked, self.shared.now, self.shared.now
         self._own[asked.round] = dict(asked.keys)
-        self.shared.publish(PLACE, Halves(asked.round, dict(asked.keys)))
+        self.shared.publish(PLACE, self._keys(asked.round, asked.keys))
+
+    def delivered(self, sender: str, round: int) -> None:
+        """Note of which incarnation of a neighbour the release of a round is that has arrived."""
+        if abs(round - self._now) <= REACH:
+            self._delivered.setdefault((round, sender), self.shared.membership.up[sender].incarnation)
 
     def arrived(self, sender: str, round: int) -> None:
         """Note that a neighbour's release arrived late and was applied."""
+        self.delivered(sender, round)
         asked = self._asked
         if asked is not None and asked.round == round:
-            release = self._release(sender, self.shared.membership.up[sender].incarnation, round)
+            release = self._release(sender, self._life(sender, round), round)
             self._do(self._rounds[round].has(release, now=self.shared.now))
             self._write()
+
+    def _life(self, peer: str, round: int) -> int:
+        """Return the incarnation of a neighbour that released in a round; its present one if nothing has arrived."""
+        return self._delivered.get((round, peer), self.shared.membership.up[peer].incarnation)
+
+    def _keys(self, round: int, keys: Mapping[str, bytes], wanting: tuple[str, ...] = ()) -> Halves:
+        return Halves(round, dict(keys), wanting, self.shared.me.incarnation)
 
     # ------------------------------------------------------------------ incoming messages
 
@@ -132,7 +161,8 @@ class Verdicts:
         Raises
         ------
         DecodeError
-            The message contains a vote that its member has not signed, or concerns a peer that this one has no part in.
+            The message contains a statement that its member has not signed, or concerns a peer that this one has no
+            part in.
         """
         if isinstance(message, Halves):
             self._receive_halves(sender, message)
@@ -141,8 +171,17 @@ class Verdicts:
             release = release_of(each)
             if self._welcome(release):
                 self._check(each)
+                if isinstance(each, Prepare) and self._idle(release):
+                    self._do(self._rounds[release.round].answers(release, now=self.shared.now))
                 self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
         self._write()
+
+    def _idle(self, release: Release) -> bool:
+        """Return whether this peer does not wait for a release: it has no part in the round, or decides without it."""
+        first = self.shared.first
+        if first is None or release.round < first or release.round < self._decided:
+            return True
+        return release.round == self._decided and release not in self._needed
 
     def _receive_halves(self, sender: str, message: Halves) -> None:
         around = {*self.shared.edges.topology.union.neighbours(sender)}
@@ -150,14 +189,19 @@ class Verdicts:
             raise DecodeError(f'expected keys of masks of "{sender}", got others')
         if abs(message.round - self._now) > REACH:
             return
-        known = self._halves.setdefault((message.round, sender), {})
-        self._halves[message.round, sender] = message.keys | known  # the first key counts
+        if message.incarnation not in (
+            self._life(sender, message.round),
+            self.shared.membership.up[sender].incarnation,
+        ):
+            raise DecodeError(f'expected keys of the incarnation of "{sender}" that released, got those of another one')
+        known = self._halves.setdefault((message.round, sender, message.incarnation), {})
+        known |= message.keys | known  # the first key counts
         own, masked = self._own.get(message.round, {}), self._masked.get(message.round)
         found = {peer: own[peer] for peer in message.wanting if peer in own}
         if masked is not None:
             found |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
         if found:
-            self.shared.publish(f"in/{sender}", Halves(message.round, found))
+            self.shared.publish(f"in/{sender}", self._keys(message.round, found))
 
     def _welcome(self, release: Release) -> bool:
         """Return whether this peer votes on a release, and admit it."""
@@ -177,32 +221,31 @@ class Verdicts:
         return True
 
     def _check(self, message: Message) -> None:
-        """Verify the votes in a message, unless the verdict that they concern is known."""
+        """Verify the statements in a message, unless the verdict that they concern is known."""
         release = release_of(message)
         if self._rounds[release.round].latest[release].decided is not None:
             return
-        votes: tuple[Vote, ...] = ()
+        stated: tuple[Vote | Promise, ...] = ()
         match message:
             case Vote():
-                votes = (message,)
-            case Promise(voted=Vote() as voted):
-                votes = (voted,)
+                stated = (message,)
+            case Promise():
+                stated = (message, *message.proof)
+            case Proposal():
+                stated = (message.vote, *message.promises, *message.proof)
             case Decision():
-                votes = message.votes
-        for vote in votes:
-            if not self._signed(vote):
-                raise DecodeError(f'expected a vote that "{vote.member}" has signed, got another')
+                stated = message.votes
+        for each in stated:
+            if each.subject != release or not self._signed(each):
+                raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
 
-    def _signed(self, vote: Vote) -> bool:
+    def _signed(self, stated: Vote | Promise) -> bool:
         codec, me = self.shared.codec, self.shared.me
         if codec.identity is None:
             return True
-        hello = me if vote.member == me.peer else self.shared.membership.up.get(vote.member)
-        return (
-            hello is not None
-            and vote.ballot.number < HIGHEST
-            and verify(hello.identity, self._statement(vote.statement), vote.signature, domain="vote")
-        )
+        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
+        statement = self._statement(stated.statement)
+        return hello is not None and verify(hello.identity, statement, stated.signature, domain="vote")
 
     # ------------------------------------------------------------------ decisions
 
@@ -284,14 +327,18 @@ class Verdicts:
         asked = self._disclosing
         if asked is None:
             return []
-        return sorted(pair for pair in asked.awaited if pair[1] not in self._halves.get((asked.round, pair[0]), {}))
+        return sorted(pair for pair in asked.awaited if pair[1] not in self._received(asked.round, pair[0]))
+
+    def _received(self, round: int, sender: str) -> Mapping[str, bytes]:
+        """Return the keys of the masks in a neighbour's release of a round, as far as they have arrived."""
+        return self._halves.get((round, sender, self._life(sender, round)), {})
 
     def _gather(self, asked: Disclose) -> None:
         lacking, now = self._lacking(), self.shared.now
         gone = {sender for sender, _ in lacking} - self.shared.membership.present
         if not lacking:
             self._disclosing = None
-            keys = {(sender, peer): self._halves[asked.round, sender][peer] for sender, peer in asked.awaited}
+            keys = {(sender, peer): self._received(asked.round, sender)[peer] for sender, peer in asked.awaited}
             self.shared.do(Disclosed(keys))
         elif gone or now >= self._since + self.shared.patience:
             self._disclosing = None
@@ -300,7 +347,7 @@ class Verdicts:
             self._reported = now
             for sender in sorted({sender for sender, _ in lacking}):
                 wanting = tuple(peer for each, peer in lacking if each == sender)
-                self.shared.publish(f"in/{sender}", Halves(asked.round, dict(asked.keys), wanting))
+                self.shared.publish(f"in/{sender}", self._keys(asked.round, asked.keys, wanting))
 
     # ------------------------------------------------------------------ agreements
 
@@ -312,12 +359,14 @@ class Verdicts:
         self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
         self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
         self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
+        self._delivered = {place: life for place, life in self._delivered.items() if place[0] >= oldest}
         self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
         self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}
 
     def _settlement(self, round: int) -> Settlement:
         if round not in self._rounds:
-            self._rounds[round] = Settlement(self.shared.me.peer, {}, sign=self._sign)
+            me = self.shared.me
+            self._rounds[round] = Settlement(me.peer, {}, sign=self._sign, incarnation=me.incarnation)
             for release in [each for each in self._kept if each.round == round]:
                 self._release(*release[:3])
         return self._rounds[round]
@@ -338,15 +387,25 @@ class Verdicts:
             match effect:
                 case Write(release):
                     self._queue.append(release)
-                case Send(_, Vote() as vote, prompt=False):
+                case Send(_, Vote() as vote, prompt=False):  # to all
                     votes[release_of(vote)] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", sent(message))
                 case WakeAt(when):
                     self._wake = min(self._wake, when)
-                case Contradicted(one) if one.member in self.shared.membership.up:
-                    self.neighbours.exclude(one.member)
+                case Contradicted(one, other) if one.member in self.shared.membership.up:
+                    self._contradicted(one, other)
         self._publish(votes)
+
+    def _contradicted(self, one: Vote, other: Vote | Promise) -> None:
+        """Exclude a member that lied, and keep the proof; one that forgot is only not believed."""
+        if one.incarnation != other.incarnation:
+            self.shared.refuse(one.member, "forgot its vote")
+            return
+        first, second = (Said(self._statement(each.statement), each.signature) for each in (one, other))
+        if self.shared.codec.identity is not None:
+            self.proofs.setdefault(one.member, Proof(first, second, "vote"))
+        self.neighbours.exclude(one.member)
 
     def _publish(self, votes: Mapping[Release, Vote]) -> None:
         many = [sent_vote(vote) for _, vote in sorted(votes.items())]

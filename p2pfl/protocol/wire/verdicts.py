@@ -12,6 +12,9 @@ from p2pfl.protocol.wire.bounds import MANY, Name, Signature64
 BATCH = 200
 """Votes in one message; as many fit into its head."""
 
+PROVEN = 160
+"""Promises and votes in one proposal, each; as many fit into its head."""
+
 
 class Vote(msgspec.Struct, frozen=True, array_like=True):
     """Signed vote of a member on a release, see :class:`p2pfl.protocol.agreement.messages.Vote`.
@@ -28,6 +31,10 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
         True if the vote is that the release counts.
     signature
         Signature of the voter.
+    voter
+        Incarnation of the voter.
+    final
+        False if the voter accepts a proposal; true if its vote decides.
     """
 
     peer: Name
@@ -38,6 +45,8 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
     proposer: Name
     counted: bool
     signature: Signature64
+    voter: bounds.Incarnation = 0
+    final: bool = True
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
@@ -63,23 +72,65 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     number: bounds.Ballot
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
-    """Promise of the sender to vote in no lower ballot on a release.
+class Last(msgspec.Struct, frozen=True, array_like=True):
+    """Highest ballot in which a member has voted.
 
     Attributes
     ----------
-    peer, incarnation, round, number, proposer
+    number, proposer, counted
         As of :class:`Vote`.
-    voted
-        Last vote of the sender; ``None`` if it has not voted.
+    """
+
+    number: bounds.Ballot
+    proposer: Name
+    counted: bool
+
+
+class Promised(msgspec.Struct, frozen=True, array_like=True):
+    """Signed promise of a member to vote in no lower ballot on a release.
+
+    Attributes
+    ----------
+    peer, incarnation, round, member, number, proposer, signature, voter
+        As of :class:`Vote`.
+    last
+        Last vote of the member; ``None`` if it has not voted.
     """
 
     peer: Name
     incarnation: bounds.Incarnation
     round: bounds.Round
+    member: Name
     number: bounds.Ballot
     proposer: Name
-    voted: Vote | None = None
+    signature: Signature64
+    voter: bounds.Incarnation = 0
+    last: Last | None = None
+
+
+class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
+    """Promise of the sender, with the proof of the vote that it reports; empty without a vote."""
+
+    promise: Promised
+    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
+
+
+class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
+    """Value that the sender proposes in a ballot of its own, with the proof that it was free to choose it.
+
+    Attributes
+    ----------
+    vote
+        Acceptance of the sender.
+    promises
+        Promises of a majority.
+    proof
+        Proof of the highest vote that the promises report.
+    """
+
+    vote: Vote
+    promises: Annotated[tuple[Promised, ...], msgspec.Meta(max_length=PROVEN)]
+    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
 
 
 class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
@@ -99,12 +150,15 @@ class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
         By dropped peer, the key of the mask in the sender's release; empty if the release has no such mask.
     wanting
         Dropped peers for which the sender lacks the receiver's key.
+    incarnation
+        Incarnation of the sender that released in the round; with the round it names the release that has the masks.
     """
 
     round: bounds.Round
     keys: Annotated[dict[Name, bounds.Key], msgspec.Meta(max_length=MANY)] = {}
     wanting: Annotated[tuple[Name, ...], msgspec.Meta(max_length=MANY)] = ()
+    incarnation: bounds.Incarnation = 0
 
 
-OfVerdicts = Votes | Prepare | Promise | Decision | Halves
+OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves
 """Messages about which releases of a round count."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -12,13 +13,13 @@ from p2pfl.report.comparing.statistics import Estimate, estimate, holm, paired
 from p2pfl.report.notices.kinds import SCHEMA
 
 SIGNIFICANT: Final = 0.05
-"""Adjusted p-value below which two settings count as told apart."""
+"""Adjusted p-value below which a difference is significant."""
 
 CHEAPER: Final = 1.1
 """Ratio of two costs beyond which a comparison of the scores alone is unfair."""
 
-LOWER_IS_BETTER: Final = frozenset({"loss", "mse", "mae", "rmse", "brier", "nll", "ece", "calibration_error"})
-"""Scores of which smaller ones are better; of all others larger ones are."""
+LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "brier", "nll", "ece", "perplexity"})
+"""Last words of the names of scores of which smaller ones are better; of all others larger ones are."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +98,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     difference
         Mean difference of the scores, setting minus reference.
     p
-        Two-sided p-value of the paired t-test; null for a single seed.
+        Two-sided p-value of the paired t-test; null for a single seed, and where all seeds have the same difference.
     adjusted
         The same by Holm's method, over all differences of the comparison.
     costs
@@ -112,8 +113,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     costs: dict[str, float] = {}
 
     @property
-    def apart(self) -> bool:
-        """Whether the two are told apart after the correction."""
+    def significant(self) -> bool:
+        """Whether the difference is significant after the correction."""
         return self.adjusted is not None and self.adjusted < SIGNIFICANT
 
 
@@ -153,14 +154,14 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lower_is_better(metric: str) -> bool:
-    """Return whether smaller values of a score are better.
+    """Return whether smaller values of a score are better, by the last word of its name.
 
     Examples
     --------
-    >>> lower_is_better("loss"), lower_is_better("accuracy")
-    (True, False)
+    >>> [lower_is_better(name) for name in ("loss", "validation_mean_absolute_error", "own:log_loss", "accuracy")]
+    [True, True, True, False]
     """
-    return metric.rpartition(".")[2].removeprefix("validation_") in LOWER_IS_BETTER
+    return re.split(r"[^A-Za-z0-9]+", metric.lower())[-1] in LOWER_IS_BETTER
 
 
 def compare(
@@ -196,7 +197,7 @@ def compare(
     >>> runs = [Outcome(values={"rate": rate}, seed=seed, score=score) for rate, seed, score in
     ...         [("0.1", 0, 0.8), ("0.1", 1, 0.7), ("0.2", 0, 0.9), ("0.2", 1, 0.85)]]
     >>> found = compare(runs, metric="accuracy", against={"rate": "0.1"})
-    >>> round(found.differences[0].difference.mean, 3), found.differences[0].apart
+    >>> round(found.differences[0].difference.mean, 3), found.differences[0].significant
     (0.125, False)
     """
     groups: dict[tuple[tuple[str, str], ...], dict[int, Outcome]] = {}

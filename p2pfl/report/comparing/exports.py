@@ -13,6 +13,7 @@ from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, Difference, Outcome
 from p2pfl.report.comparing.statistics import Estimate
 from p2pfl.report.records import Record, columns_of
+from p2pfl.texts import printable
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -87,7 +88,7 @@ def comparison_tex(comparison: Comparison) -> str:
         lines.append(" & ".join(cells) + r" \\")
     heads = " & ".join(name if name == "$p$" else _tex(name) for name in names) + r" \\"
     form = "l" * len(comparison.keys) + "r" * (len(names) - len(comparison.keys))
-    notes = [f"% {sentence}" for sentence in (*wording.notes(comparison), *wording.warnings(comparison))]
+    notes = [f"% {printable(sentence)}" for sentence in (*wording.notes(comparison), *wording.warnings(comparison))]
     body = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
     return "\n".join([*notes, *body]) + "\n"
 
@@ -113,7 +114,7 @@ def _tex(text: str) -> str:
     >>> print(_tex("gradient_tracking 5%"))
     gradient\_tracking 5\%
     """
-    return "".join(SPECIAL.get(character, character) for character in text)
+    return "".join(SPECIAL.get(character, character) for character in printable(text))
 
 
 def _compared(comparison: Comparison, each: Difference | None) -> list[Any]:

@@ -12,6 +12,7 @@ import msgspec
 from p2pfl.errors import InputError
 from p2pfl.experiment import flat
 from p2pfl.report.comparing.comparison import Comparison, Outcome, compare
+from p2pfl.report.formats import shown
 from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.run import Run, check_schema
 
@@ -100,7 +101,7 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
     """
     summary, seed = run.summary, run.experiment.seed
     if "together" not in summary:
-        reason = "it is the run of a single peer" if "scores" in summary else "the run did not come to its end"
+        reason = "it is the run of a single peer" if "scores" in summary else "the run is not finished"
         return Outcome(values=dict(values), seed=seed, folder=folder, failure=reason)
     score = summary["together"] if metric in {None, summary["metric"]} else _last(run, str(metric))
     missing = f"the run has no score {metric or summary['metric']}, or it is not a number"
@@ -119,9 +120,8 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
 
 def _last(run: Run, metric: str) -> float | None:
     """Return the mean of a score over the last records of honest peers."""
-    last = {record.peer: record for record in run.metrics}
-    honest = [peer for peer, each in run.summary["per_peer"].items() if not each.get("attacker")]
-    found = [last[peer].scores.get(metric, math.nan) for peer in honest if peer in last]
+    last = {record.peer: record for record in run.honest}
+    found = [record.scores.get(metric, math.nan) for record in last.values()]
     mean = math.fsum(found) / len(found) if found else math.nan
     return mean if math.isfinite(mean) else None
 
@@ -137,7 +137,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     Raises
     ------
     InputError
-        The runs have different scores.
+        The runs have different scores, or two have the same settings and seed.
     """
     tables = [flat(run.experiment) for run in runs]
     keys = [
@@ -149,10 +149,24 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     ]
     metric = metric or common_metric(runs)
     outcomes = [
-        outcome(run, {key: _text(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
+        outcome(run, {key: shown(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
         for run, table in zip(runs, tables, strict=True)
     ]
+    _check_distinct(outcomes)
     return compare(outcomes, metric=metric, against=outcomes[0].values), outcomes
+
+
+def _check_distinct(outcomes: Sequence[Outcome]) -> None:
+    """Refuse two runs of one setting and seed: no comparison can hold both."""
+    seen: dict[tuple[tuple[tuple[str, str], ...], int], str] = {}
+    for each in outcomes:
+        setting = tuple(each.values.items()), each.seed
+        if setting in seen:
+            raise InputError(
+                f"{seen[setting]} and {each.folder} have the same settings and the seed {each.seed}, so they are one "
+                "run twice; leave out one of them"
+            )
+        seen[setting] = each.folder
 
 
 def common_metric(runs: Sequence[Run]) -> str:
@@ -168,9 +182,3 @@ def common_metric(runs: Sequence[Run]) -> str:
         found = f"different scores ({', '.join(names)})" if names else "no score"
         raise InputError(f"the runs have {found}; compare runs that have one in common, or name it with --metric")
     return names[0]
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 LEVEL = 0.95
 """Coverage of every interval."""
+
+ROUNDING = 1e-12
+"""Values that differ by less than this share of the largest one are equal but for rounding."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -20,7 +24,8 @@ class Estimate(msgspec.Struct, frozen=True):
     mean
         Mean of the values.
     half
-        Half of the width of the 95 % interval by Student's t; null for a single value.
+        Half of the width of the 95 % interval by Student's t; null for a single value, and for values that are all
+        equal: without a deviation the method gives no interval.
     count
         Number of values.
     """
@@ -43,14 +48,19 @@ def estimate(values: Sequence[float]) -> Estimate:
     >>> estimate([0.9]).half is None
     True
     """
+    return _estimate(np.asarray(values, dtype=np.float64), scale=max(map(abs, values)))[0]
+
+
+def _estimate(values: npt.NDArray[np.float64], *, scale: float) -> tuple[Estimate, float]:
+    """Return the estimate and the standard error of the mean: 0 where there is no interval."""
     from scipy.special import stdtrit  # noqa: PLC0415 (it takes a third of a second, which --help need not)
 
-    count = len(values)
-    mean = float(np.mean(values))
-    if count < 2:
-        return Estimate(mean, None, count)
-    error = float(np.std(values, ddof=1)) / math.sqrt(count)
-    return Estimate(mean, float(stdtrit(count - 1, (1 + LEVEL) / 2)) * error, count)
+    count, mean = len(values), float(values.mean())
+    deviation = float(values.std(ddof=1)) if count > 1 else 0.0
+    if deviation <= ROUNDING * scale:
+        return Estimate(mean, None, count), 0.0
+    error = deviation / math.sqrt(count)
+    return Estimate(mean, float(stdtrit(count - 1, (1 + LEVEL) / 2)) * error, count), error
 
 
 def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimate, float | None]:
@@ -64,8 +74,8 @@ def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimat
     Returns
     -------
     tuple of Estimate and float or None
-        The p-value is ``None`` for a single pair. Differences that are all the same have no deviation: their p-value
-        is 0, or 1 where they are zero.
+        The p-value is ``None`` for a single pair, and where all differences are equal: the test compares their mean
+        with their deviation, which is then unknown and not zero.
 
     Examples
     --------
@@ -75,12 +85,10 @@ def paired(values: Sequence[float], reference: Sequence[float]) -> tuple[Estimat
     """
     from scipy.special import stdtr  # noqa: PLC0415
 
-    found = estimate(np.subtract(values, reference, dtype=np.float64).tolist())
+    differences = np.subtract(values, reference, dtype=np.float64)
+    found, error = _estimate(differences, scale=max(map(abs, (*values, *reference))))
     if found.half is None:
         return found, None
-    error = float(np.std(np.subtract(values, reference), ddof=1)) / math.sqrt(found.count)
-    if error == 0:
-        return found, float(found.mean == 0)
     return found, 2 * float(stdtr(found.count - 1, -abs(found.mean) / error))
 
 

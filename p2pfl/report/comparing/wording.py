@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference
+from p2pfl.report import formats
+from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference, lower_is_better
 from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.reading import alone_of
 
 MOST_UNEQUAL = 3
 """Unequal costs that have a sentence each."""
@@ -73,10 +76,12 @@ def probability(value: float | None) -> str:
 
 def verdict(comparison: Comparison, each: Difference) -> str:
     """Return whether a setting is better than its reference, in a word or two."""
-    if each.adjusted is None:
+    if each.difference.count == 1:
         return "one seed"
-    if not each.apart:
-        return "not told apart"
+    if each.adjusted is None:
+        return "no test" if each.difference.mean else "equal"
+    if not each.significant:
+        return "not significant"
     return "better" if (each.difference.mean > 0) != comparison.lower else "worse"
 
 
@@ -88,7 +93,12 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield (
             f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "
             f"({_span(pairs)} each), and p is that of the paired t-test after Holm's correction for "
-            f"{_counted(len(comparison.differences), 'comparison')}: below {SIGNIFICANT} two settings are told apart."
+            f"{_counted(len(comparison.differences), 'comparison')}: a difference is significant below {SIGNIFICANT}."
+        )
+    if any(each.difference.count > 1 and each.p is None for each in comparison.differences):
+        yield (
+            "Where all seeds have the same difference there is neither an interval nor a test: the seeds do not show "
+            "how far the difference varies."
         )
     if comparison.chosen and comparison.differences:
         best = setting(settings[comparison.differences[0].reference].values)
@@ -107,6 +117,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     settings = comparison.settings
     for said in _unequal(comparison) if comparison.budget is None else ():
         yield f"{said}; compare them at equal cost with --budget."
+    if len(settings) > 1 and not comparison.differences and sum(bool(each.by_seed) for each in settings) > 1:
+        yield "No setting is compared with another, as none differs from the reference in its keys alone; name another."
     if any(each.difference.count == 1 for each in comparison.differences):
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)
@@ -115,6 +127,25 @@ def warnings(comparison: Comparison) -> Iterator[str]:
     seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
     if len(seeds) > 1:
         yield "Not all settings have the same seeds; differences use those that both have."
+
+
+def gained_by(summary: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what learning together gained one peer, from its summary; nothing if it has not trained alone.
+
+    Examples
+    --------
+    >>> [*gained_by({"scores": {"loss": 0.2, "accuracy": 0.93}, "alone": {"loss": 0.3, "accuracy": 0.9}})]
+    ['Alone it reaches accuracy 0.900, so learning together gained 0.030.']
+    """
+    alone = alone_of(summary)
+    name = next((each for each in alone if each != "loss"), "loss")
+    together = summary["scores"].get(name)
+    if name not in alone or together is None:
+        return
+    gain = together - alone[name]
+    better = gain < 0 if lower_is_better(name) else gain > 0
+    what = "changed nothing" if not gain else f"{'gained' if better else 'lost'} {formats.number(abs(gain))}"
+    yield f"Alone it reaches {name} {formats.number(alone[name])}, so learning together {what}."
 
 
 def _unequal(comparison: Comparison) -> list[str]:

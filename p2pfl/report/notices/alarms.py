@@ -1,11 +1,14 @@
-"""Alarms about models that contain masks that did not cancel: pure functions of the results of a round."""
+"""Alarms about models that contain masks that did not cancel: pure functions of a round's results, and of events."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from p2pfl.report.notices.damage import Alarm, LossRose, MasksUncancelled
+import msgspec
+
+from p2pfl.report.notices.damage import Alarm, LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import Notice
 
 TRIPLED = 3.0
 """Ratio of the loss to that of the round before from which a model counts as spoiled without a known loss of partners.
@@ -73,6 +76,33 @@ def spoiled(
         best_file=best_file,
         deviation=deviation * math.sqrt(len(lost)),
     )
+
+
+def raised(events: Iterable[Notice]) -> tuple[MasksUncancelled | LossRose, ...]:
+    """Return the alarms among events, each with whether all its masks have cancelled since.
+
+    An alarm without partners never counts as cancelled, because nobody knows whose masks caused it.
+
+    Examples
+    --------
+    >>> alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
+    >>> over = MasksCancelled(peer="ada", round=3, partners=("bob",))
+    >>> [found.cancelled for found in raised([alarm])], [found.cancelled for found in raised([alarm, over])]
+    ([False], [True])
+    """
+    found: list[tuple[MasksUncancelled | LossRose, set[str]]] = []  # and partners whose masks are left
+    of_round: dict[tuple[str, int], list[set[str]]] = {}
+    for event in events:
+        match event:
+            case MasksUncancelled() | LossRose():
+                found.append((event, {*event.partners}))
+                of_round.setdefault((event.peer, event.round), []).append(found[-1][1])
+            case MasksCancelled():
+                for left in of_round.get((event.peer, event.round), ()):
+                    left -= {*event.partners}
+            case _:
+                pass
+    return tuple(msgspec.structs.replace(alarm, cancelled=bool(alarm.partners) and not left) for alarm, left in found)
 
 
 def _tripled(before: Mapping[str, float] | None, now: Mapping[str, float]) -> bool:

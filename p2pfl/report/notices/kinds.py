@@ -70,6 +70,49 @@ class PhaseBegan(Notice, frozen=True, kw_only=True):
     round: int
 
 
+class WaitBegan(Notice, frozen=True, kw_only=True):
+    """A peer has waited for the same gossip step longer than a second.
+
+    Attributes
+    ----------
+    round
+        Its round, counted from 0.
+    neighbours
+        Neighbours that it waits for; a later event replaces them.
+    connected
+        Whether it reaches the broker.
+    """
+
+    severity = "info"
+
+    round: int
+    neighbours: tuple[str, ...]
+    connected: bool = True
+
+
+class WaitEnded(Notice, frozen=True, kw_only=True):
+    """A peer waits no longer."""
+
+    severity = "info"
+
+
+class PresenceChanged(Notice, frozen=True, kw_only=True):
+    """Neighbours of a peer came or left, as far as it knows.
+
+    Attributes
+    ----------
+    came
+        Neighbours that are present now.
+    left
+        Neighbours that are not present any more.
+    """
+
+    severity = "info"
+
+    came: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+
+
 class PeerFinished(Notice, frozen=True, kw_only=True):
     """A peer ended as it should.
 

@@ -34,6 +34,25 @@ def _(notice: kinds.PhaseBegan) -> str:
 
 
 @sentence.register
+def _(notice: kinds.WaitBegan) -> str:
+    if not notice.connected:
+        return f"waits in round {notice.round + 1} for the broker, which cannot be reached"
+    return f"waits in round {notice.round + 1} for {', '.join(notice.neighbours)}"
+
+
+@sentence.register
+def _(notice: kinds.WaitEnded) -> str:  # noqa: ARG001 (the function is chosen by its type)
+    return "waits no longer"
+
+
+@sentence.register
+def _(notice: kinds.PresenceChanged) -> str:
+    moved = ((notice.came, "present"), (notice.left, "gone"))
+    said = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {how}" for who, how in moved if who]
+    return "; ".join(said) or "its neighbours are as before"
+
+
+@sentence.register
 def _(notice: kinds.PeerFinished) -> str:
     scores = ", ".join(f"{name} {value:.3f}" for name, value in notice.scores.items())
     return f"finished with {scores}" if scores else "finished"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from p2pfl.experiment import write
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison
+from p2pfl.report.formats import size
 from p2pfl.report.pages import curves
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import box, changed, details, page, pairs, size, software, table
+from p2pfl.report.pages.parts import box, changed, details, page, pairs, software, table, written
 from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
 from p2pfl.report.run import Run
 
@@ -20,7 +20,7 @@ MOST_CURVES = 12
 MOST_NAMED = 6
 """Settings that a sentence names."""
 
-STYLES = {"better": "good", "worse": "bad", "not told apart": None}
+STYLES = {"better": "good", "worse": "bad"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ def verdict(comparison: Comparison) -> str:
     said = f"{wording.setting(one.values)} has the best mean, {comparison.metric} {wording.number(one.score)} {count}."
     place = comparison.settings.index(one)
     mine = [each for each in comparison.differences if place in {each.setting, each.reference}]
-    apart = sum(each.apart for each in mine)
-    return said + (f" It is told apart from {apart} of the {len(mine)} that it is compared with." if mine else "")
+    clear = sum(each.significant for each in mine)
+    return said + (
+        f" It differs significantly from {clear} of the {len(mine)} that it is compared with." if mine else ""
+    )
 
 
 def _against(comparison: Comparison) -> str:
@@ -90,7 +92,7 @@ def _against(comparison: Comparison) -> str:
     parts = [
         f"{said[:1].upper()}{said[1:]}: {'; '.join(names[:MOST_NAMED])}"
         + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
-        for said in ("better", "worse", "not told apart", "one seed")
+        for said in ("better", "worse", "not significant", "equal", "no test", "one seed")
         if (names := found.get(said))
     ]
     return ". ".join(parts) + "." if parts else "There is nothing to compare."
@@ -136,7 +138,7 @@ def _differences(comparison: Comparison) -> Markup | None:
         mine, theirs = (comparison.settings[place].values for place in (each.setting, each.reference))
         style = {"better": "c2", "worse": "c1"}.get(said, "plain")
         label = f"{wording.setting(mine)} against {_other(mine, theirs)}"
-        entries.append(Interval(label, each.difference.mean, each.difference.half or 0.0, style))
+        entries.append(Interval(label, each.difference.mean, each.difference.half, style))
     about = " ".join(
         f"{entry.label}: {entry.value:+.3f}, {wording.verdict(comparison, each)}."
         for entry, each in zip(entries, comparison.differences, strict=True)
@@ -232,7 +234,7 @@ def _repeat(runs: Sequence[Part]) -> Markup | None:
         [
             tag("p", "The first run has these keys; the others differ from it in the columns of the tables above."),
             pairs("Keys of its experiment that are not the default", keys),
-            details("its whole experiment file", tag("pre", write(first.experiment))),
+            details("its whole experiment file", tag("pre", written(first.experiment))),
             software(first.provenance or first.summary),
         ]
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.pages.svg import Chart, Curve
+from p2pfl.report.reading import alone_of
 from p2pfl.report.records import Record, by_round
 from p2pfl.report.run import Run
 
@@ -14,31 +15,43 @@ LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
 
 
 def scores(run: Run) -> Iterator[Chart]:
-    """Yield the charts of each score over rounds, the main score first, and that one over bytes."""
-    rounds = by_round(run.metrics)
+    """Yield the charts of each score over rounds, the main score first, and that one over bytes.
+
+    Scores are those of the peers that do not attack; bytes are those of all peers.
+    """
+    rounds = by_round(run.honest)
     if not rounds:
         return
     names = list(dict.fromkeys(name for record in run.metrics for name in record.scores))
-    main = run.summary.get("metric")
+    main = run.summary.get("metric") or next((name for name in names if name != "loss"), None)
     names.sort(key=lambda name: name != main)
     for name in names:
         curve = over_rounds(rounds, score(name), label=label_of(run))
         known = [
-            (label, float(run.summary[key]))
+            (label.removesuffix(", mean") if "scores" in run.summary else label, value)
             for key, label in LEVELS.items()
-            if name == main and run.summary.get(key) is not None
+            if (value := _level(run, key, name)) is not None
         ]
         about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in known)
         yield Chart(f"{name} by round", about, "round", name, [curve], levels=known, whole=True)
         if name == main:
-            sent = _sent(rounds)
+            sent = _sent(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
-            yield Chart(f"{name} by bytes", _described(over, name), "MB sent by all peers", name, [over], levels=known)
+            whose = "MB sent" if "scores" in run.summary else "MB sent by all peers"
+            yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=known)
+
+
+def _level(run: Run, key: str, name: str) -> float | None:
+    """Return a score of a summary that a curve can be compared with."""
+    if "scores" in run.summary:
+        return alone_of(run.summary).get(name) if key == "alone" else None
+    value = run.summary.get(key)
+    return None if value is None or name != run.summary.get("metric") else float(value)
 
 
 def consensus(run: Run) -> Chart | None:
     """Return how far the last gossip step of a round moves the models; ``None`` where nothing moves them."""
-    rounds = by_round(run.metrics)
+    rounds = by_round(run.honest)
     curves = [
         over_rounds(rounds, lambda record: record.distance, label="last gossip step", style=0),
         over_rounds(rounds, lambda record: record.update, label="training of the round", style=1),
@@ -98,7 +111,8 @@ def over_rounds(
 
 def label_of(run: Run) -> str:
     """Return what a curve over peers shows."""
-    return str(run.summary.get("peer", "together: mean and range of the peers"))
+    everyone = "the honest peers" if run.attackers else "the peers"
+    return str(run.summary.get("peer", f"together: mean and range of {everyone}"))
 
 
 def _sent(rounds: Mapping[int, Sequence[Record]]) -> dict[int, float]:
@@ -124,7 +138,7 @@ def means(runs: Sequence[Run], metric: str) -> dict[str, Any]:
 
     Rounds count as long as all runs have them, so that the mean is over the same seeds everywhere.
     """
-    curves = [over_rounds(by_round(run.metrics), score(metric), label="") for run in runs]
+    curves = [over_rounds(by_round(run.honest), score(metric), label="") for run in runs]
     curves = [curve for curve in curves if curve.ys]
     if not curves:
         return {"xs": [], "ys": [], "low": [], "high": []}

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.comparing.comparison import lower_is_better
+from p2pfl.report.comparing.wording import gained_by
+from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import stopped
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import TOTAL, beside, number, table
-from p2pfl.report.reading import stop_of
+from p2pfl.report.pages.parts import TOTAL, beside, table
+from p2pfl.report.reading import alone_of, stop_of
 from p2pfl.report.records import Record, by_round
 
 MOST_PEERS = 64
@@ -25,12 +27,13 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
     """Return the result of a run of so many rounds in a sentence or two."""
     if not summary:
         found = len({record.round for record in metrics})
-        return f"The run did not come to its end; {found} of {rounds} rounds are recorded."
+        return f"The run is not finished; {found} of {rounds} rounds are recorded."
     stop = stop_of(summary)
     early = "" if stop is None else f" It stopped after {stopped(stop)}."
     if "scores" in summary:
         said = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
-        return f"{summary['peer']} learned a model with {said}.{early}"
+        alone = "".join(f" {sentence}" for sentence in gained_by(summary))
+        return f"{summary['peer']} learned a model with {said}.{alone}{early}"
     if summary["metric"] is None:
         return f"{summary['peers']} peers learned together for {summary['rounds']} rounds; there is no score.{early}"
     known = [("Together", "together"), ("alone", "alone"), ("on all data", "pooled")]
@@ -51,6 +54,8 @@ def _gained(summary: Mapping[str, Any]) -> str:
 
 def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | None:
     """Return scores by peer; of one peer or an interrupted run its last scores."""
+    if alone_of(summary):
+        return _of_one(summary)
     if "per_peer" not in summary or summary["metric"] is None:
         return _last_scores(metrics)
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
@@ -85,8 +90,21 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
     return join([beside(found, _last_scores(metrics)), note])
 
 
+def _of_one(summary: Mapping[str, Any]) -> Markup:
+    """Return the scores of one peer beside those of the model that it has trained alone."""
+    rows = [
+        [name, number(alone), number(summary["scores"].get(name)), _difference(_pair(summary, name), name)]
+        for name, alone in alone_of(summary).items()
+    ]
+    return table(f"Scores of {summary['peer']}", ("score", "alone", "together", "gain"), rows)
+
+
+def _pair(summary: Mapping[str, Any], name: str) -> dict[str, float | None]:
+    return {"alone": alone_of(summary).get(name), "together": summary["scores"].get(name)}
+
+
 def _last_scores(metrics: Sequence[Record]) -> Markup | None:
-    """Return all scores of the last round as the mean over the peers."""
+    """Return all scores of the last round as the mean over the peers that do not attack."""
     rounds = by_round(metrics)
     if not rounds:
         return None

@@ -1,15 +1,25 @@
-"""HTML whose text is always escaped: only :func:`tag` makes markup, and what is no markup is text."""
+"""HTML whose text is always escaped: only :func:`tag` makes markup, and what is no markup is text.
+
+A page is mailed and archived, so the folders of absolute paths, which name users and machines, stay out of it.
+"""
 
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable
+
+from p2pfl.texts import printable
 
 Child = "str | Markup | None | Iterable[Child]"
 """What an element can contain; ``None`` is nothing."""
 
 VOID = frozenset({"meta", "br", "hr", "link", "line", "rect", "circle", "path", "polyline", "polygon", "col"})
 """Elements without content."""
+
+
+FOLDERS = re.compile(r"""(?<![\w.:/<>~-])~?/(?:[^\s/"'<>,;:|()\[\]{}]+/)+""")
+"""The folders of an absolute path in a text; addresses such as mqtt://host/topic have none."""
 
 
 class Markup(str):
@@ -51,9 +61,14 @@ def join(children: object) -> Markup:
         return children
     if isinstance(children, Iterable) and not isinstance(children, str):
         return Markup("".join(join(child) for child in children))
-    return Markup(html.escape(str(children)))
+    return Markup(_escaped(str(children)))
 
 
 def _attribute(key: str, value: object) -> str:
     name = key.rstrip("_").replace("_", "-")
-    return f" {name}" if value is True else f' {name}="{html.escape(str(value))}"'
+    return f" {name}" if value is True else f' {name}="{_escaped(str(value))}"'
+
+
+def _escaped(text: str) -> str:
+    """Return text for a page, which others will read: without control characters, and without the folders of paths."""
+    return html.escape(FOLDERS.sub("", printable(text, keep="\n\t\u00a0")))

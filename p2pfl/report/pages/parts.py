@@ -7,8 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import p2pfl
-from p2pfl.experiment import Experiment, flat
+from p2pfl.experiment import Experiment, flat, write
+from p2pfl.experiment.file.reading import PATHS
+from p2pfl.report.formats import shown
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.style import POLICY, STYLE
 
@@ -124,39 +128,36 @@ def box(kind: str, *children: object) -> Markup:
     return tag("div", tag("p", first, children), class_="verdict" if word is None else f"verdict {kind}")
 
 
-def size(count: float) -> str:
-    """Return bytes for people.
-
-    Examples
-    --------
-    >>> size(9640), size(50e6), size(3.2e9)
-    ('9.6 kB', '50.0 MB', '3.2 GB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    """Return a score; nothing where it is unknown."""
-    return "" if value is None else f"{value:.{digits}f}"
-
-
 def changed(experiment: Experiment) -> dict[str, str]:
     """Return the keys of an experiment that are not the default, as text."""
     usual = flat(Experiment())
-    return {key: shown(value) for key, value in flat(experiment).items() if usual.get(key) != value}
+    return {key: shown(value) for key, value in flat(_portable(experiment)).items() if usual.get(key) != value}
 
 
-def shown(value: Any) -> str:
-    """Return the value of a key as text."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(shown(each) for each in value) + "]"
-    return str(value)
+def written(experiment: Experiment) -> str:
+    """Return an experiment as TOML, with all defaults and without the folders of absolute paths."""
+    return write(_portable(experiment))
+
+
+def _portable(experiment: Experiment) -> Experiment:
+    """Return an experiment whose absolute paths are names of files."""
+
+    def short(path: Any) -> Any:
+        if isinstance(path, list | tuple):
+            return type(path)(short(each) for each in path)
+        return Path(path).name if isinstance(path, str) and Path(path).is_absolute() else path
+
+    for key in PATHS:
+        section, _, name = key.partition(".")
+        own = getattr(experiment, section)
+        options, _, option = name.partition(".")
+        value = getattr(own, options)
+        changed = short(value)
+        if option:
+            changed = value | {option: short(value[option])} if option in value else value
+        own = msgspec.structs.replace(own, **{options: changed})
+        experiment = msgspec.structs.replace(experiment, **{section: own})
+    return experiment
 
 
 def software(provenance: Mapping[str, Any]) -> Markup | None:

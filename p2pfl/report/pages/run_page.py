@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from p2pfl.experiment import write
+from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
@@ -19,13 +19,14 @@ from p2pfl.report.pages.parts import (
     moment,
     page,
     pairs,
-    size,
     software,
     table,
+    written,
 )
 from p2pfl.report.pages.svg import Chart, figure
 from p2pfl.report.reading import alarms_of
 from p2pfl.report.run import Run
+from p2pfl.report.swarm.timeline import alerts_of_run
 
 MOST_EVENTS = 60
 """Events that a page lists."""
@@ -36,7 +37,7 @@ def run_page(run: Run) -> str:
     charts = list(curves.scores(run))
     moves = curves.consensus(run)
     sections = [
-        ("gain", "What learning together gave", gains(run.summary, run.metrics)),
+        ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _figures([*charts, *([] if moves is None else [moves])], name="curve")),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _cost(run)),
@@ -60,9 +61,9 @@ def _head(run: Run) -> Iterator[Markup]:
         else:
             yield box("alarm", f" {alarm.peer}: {sentence(alarm)}")
     if not summary:
-        for event in run.events:
-            if event.severity == "alarm":
-                yield box("alarm", f" {event.peer}: {sentence(event)}")
+        for alert in alerts_of_run(run):
+            if alert.severity == "alarm":
+                yield box("warning" if alert.over else "alarm", f" {alert.peer}: {alert.sentence}")
     if summary and not summary.get("accounted", True):
         yield box("alarm", " The account of the data does not count this run, because it ran with --unaccounted.")
     yield box("verdict", verdict(run.summary, run.metrics, rounds=run.experiment.rounds))
@@ -199,9 +200,10 @@ def _repeat(run: Run) -> Markup:
     return join(
         [
             tag("p", "Save the experiment below as experiment.toml. The same seed gives the same data and batches."),
+            tag("p", "Absolute paths are shown without their folders; complete them.", class_="small"),
             tag("pre", "p2pfl simulate experiment.toml    # or: p2pfl run experiment.toml"),
             pairs("Keys of the experiment that are not the default", keys),
-            details("the whole experiment file", tag("pre", write(experiment))),
+            details("the whole experiment file", tag("pre", written(experiment))),
             software(provenance),
             None if run.folder is None else digests(run.folder),
         ]

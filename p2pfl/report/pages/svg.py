@@ -115,14 +115,14 @@ class Interval:
     value
         Its centre.
     half
-        Half of its width.
+        Half of its width; ``None`` for a value without an interval.
     style
         Class of its colour.
     """
 
     label: str
     value: float
-    half: float
+    half: float | None
     style: str = "plain"
 
 
@@ -130,7 +130,7 @@ def intervals(entries: Sequence[Interval], *, name: str, title: str, description
     """Return intervals below each other, with a line at zero; ``None`` if there are none."""
     if not entries:
         return None
-    ends = [end for each in entries for end in (each.value - each.half, each.value + each.half)]
+    ends = [end for each in entries for end in _ends(each)]
     across = _Scale(min(0.0, *ends), max(0.0, *ends), margin=0.05)
     height = TOP + ROW * len(entries) + BOTTOM
     parts = []
@@ -143,16 +143,22 @@ def intervals(entries: Sequence[Interval], *, name: str, title: str, description
     parts.append(tag("text", x, x=(LEFT + WIDTH - RIGHT) / 2, y=height - 8, text_anchor="middle"))
     for number, each in enumerate(entries):
         middle = TOP + ROW * number + 32
-        low, high, centre = (_x(across, end) for end in (each.value - each.half, each.value + each.half, each.value))
+        low, high, centre = (_x(across, end) for end in (*_ends(each), each.value))
         label = each.label if len(each.label) <= LONGEST else f"{each.label[: LONGEST - 1]}…"
         parts.append(tag("text", label, x=LEFT - 44, y=middle - 13))
-        parts.append(tag("line", x1=low, x2=high, y1=middle, y2=middle, class_=f"line {each.style}"))
-        parts += [
-            tag("line", x1=end, x2=end, y1=middle - 5, y2=middle + 5, class_=f"line {each.style}")
-            for end in (low, high)
-        ]
+        if each.half is not None:
+            parts.append(tag("line", x1=low, x2=high, y1=middle, y2=middle, class_=f"line {each.style}"))
+            parts += [
+                tag("line", x1=end, x2=end, y1=middle - 5, y2=middle + 5, class_=f"line {each.style}")
+                for end in (low, high)
+            ]
         parts.append(tag("circle", cx=centre, cy=middle, r=4, class_=each.style))
     return tag("figure", tag("figcaption", title), _svg(name, title, description, parts, height=height))
+
+
+def _ends(each: Interval) -> tuple[float, float]:
+    half = each.half or 0.0
+    return each.value - half, each.value + half
 
 
 @dataclass(frozen=True)

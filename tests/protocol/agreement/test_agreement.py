@@ -5,7 +5,7 @@ import math
 import pytest
 
 from p2pfl.errors import InputError
-from p2pfl.protocol.agreement.agreement import HIGHEST, Agreement
+from p2pfl.protocol.agreement.agreement import LEAP, Agreement
 from p2pfl.protocol.agreement.effects import (
     BLANK,
     Contradicted,
@@ -23,12 +23,14 @@ from p2pfl.protocol.agreement.effects import (
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
+    HIGHEST,
     Ballot,
     Committee,
     Decision,
     Participants,
     Prepare,
     Promise,
+    Proposal,
     Release,
     Vote,
 )
@@ -48,6 +50,21 @@ def vote(name, ballot=FIRST, value=COUNTED):
     return Vote(SUBJECT, name, ballot, value)
 
 
+def acceptance(name, ballot=SECOND, value=DROPPED):
+    return Vote(SUBJECT, name, ballot, value, final=False)
+
+
+def promise(name, ballot=SECOND, last=None, *proof):
+    """A promise that reports a vote, with the proof of it."""
+    if last is None:
+        return Promise(SUBJECT, name, ballot)
+    return Promise(SUBJECT, name, ballot, last.ballot, last.value, proof=proof or (vote("ada"),))
+
+
+def proposal(name="bob", ballot=SECOND, value=DROPPED, *promises, proof=()):
+    return Proposal(acceptance(name, ballot, value), promises, proof)
+
+
 def prepared(name="bob"):
     """A member that has asked for promises, and holds its own."""
     made = member(name)
@@ -59,7 +76,7 @@ def prepared(name="bob"):
 
 def accepted(made, message, *, now=0.0):
     """Everything that follows a message, with all writes done at once."""
-    found = made.handle(Received(message.member if isinstance(message, Vote) else "eve", message), now=now)
+    found = made.handle(Received(message.member if isinstance(message, Vote) else "bob", message), now=now)
     while any(isinstance(each, Store) for each in found[-1:]):
         found += made.handle(Stored(), now=now)
     return found
@@ -70,7 +87,7 @@ def accepted(made, message, *, now=0.0):
 
 def test_the_owner_votes_for_its_release_and_sends_nothing_before_the_vote_is_durable():
     ada = member("ada")
-    record = Record(FIRST, vote("ada"))
+    record = Record(FIRST, vote("ada"), proof=(vote("ada"),))
     assert ada.handle(Propose(COUNTED), now=0.0) == [Store(record)]
     sent = [Send(each, vote("ada"), prompt=False) for each in ("bob", "eve")]
     assert ada.handle(Stored(), now=0.0) == sent
@@ -78,7 +95,9 @@ def test_the_owner_votes_for_its_release_and_sends_nothing_before_the_vote_is_du
 
 def test_who_receives_the_release_votes_likewise_and_decides_with_the_owner():
     bob = member()
-    assert bob.handle(Received("ada", vote("ada")), now=0.0) == [Store(Record(FIRST, vote("bob")))]
+    assert bob.handle(Received("ada", vote("ada")), now=0.0) == [
+        Store(Record(FIRST, vote("bob"), proof=(vote("ada"),)))
+    ]
     decision = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
     assert bob.handle(Stored(), now=0.0) == [
         Send("ada", vote("bob"), prompt=False),
@@ -120,37 +139,51 @@ def test_a_proposer_stores_its_promise_before_it_asks_for_others():
 
 def test_without_any_vote_the_proposer_proposes_what_it_wants():
     bob = prepared()
-    record = Record(SECOND, vote("bob", SECOND, DROPPED))
-    assert bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0) == [Store(record)]
-    sent = vote("bob", SECOND, DROPPED)
+    record = Record(SECOND, accepted=acceptance("bob"))
+    assert bob.handle(Received("eve", promise("eve")), now=0.0) == [Store(record)]
+    sent = proposal("bob", SECOND, DROPPED, promise("bob"), promise("eve"))
     assert bob.handle(Stored(), now=0.0) == [Send("ada", sent), Send("eve", sent)]
+
+
+def test_who_accepts_a_proposal_tells_all_and_votes_once_a_majority_has():
+    eve = member("eve")
+    sent = proposal("bob", SECOND, DROPPED, promise("bob"), promise("eve"))
+    store, *_ = eve.handle(Received("bob", sent), now=0.0)
+    assert store == Store(Record(SECOND, accepted=acceptance("eve")))
+    sends = [Send(each, acceptance("eve")) for each in ("ada", "bob")]
+    (*first, second) = eve.handle(Stored(), now=0.0)
+    assert first == sends
+    proof = (acceptance("bob"), acceptance("eve"))
+    assert second == Store(Record(SECOND, vote("eve", SECOND, DROPPED), None, acceptance("eve"), proof))
 
 
 def test_a_reported_vote_binds_the_proposer():
     bob = prepared()
-    promise = Promise(SUBJECT, SECOND, vote("eve"))
-    (store,) = bob.handle(Received("eve", promise), now=0.0)
-    assert store == Store(Record(SECOND, vote("bob", SECOND, COUNTED)))
+    (store,) = bob.handle(Received("eve", promise("eve", SECOND, vote("eve"))), now=0.0)
+    assert store == Store(Record(SECOND, accepted=acceptance("bob", SECOND, COUNTED)))
+    sends = bob.handle(Stored(), now=0.0)
+    assert {each.message.proof for each in sends} == {(vote("ada"),)}
 
 
 def test_of_two_reported_votes_the_one_in_the_higher_ballot_binds():
     group = Committee(("ada", "bob", "eve", "mia", "zoe"), owner="ada")
-    bob = Agreement("bob", SUBJECT, group, wanted=DROPPED, record=Record(THIRD, vote("bob", FIRST)))
+    bob = Agreement("bob", SUBJECT, group, wanted=DROPPED, record=Record(THIRD, vote("bob"), proof=(vote("ada"),)))
     bob.handle(Doubt(), now=0.0)
     bob.handle(Tick(), now=0.0)
     bob.handle(Stored(), now=0.0)
     ballot = bob.record.promised
     assert ballot == Ballot(3, "bob")
-    bob.handle(Received("eve", Promise(SUBJECT, ballot, vote("eve", SECOND, DROPPED))), now=0.0)
-    (store,) = bob.handle(Received("mia", Promise(SUBJECT, ballot)), now=0.0)
-    assert store.record.voted == vote("bob", ballot, DROPPED)
+    proof = tuple(map(acceptance, ("bob", "eve", "mia")))
+    bob.handle(Received("eve", promise("eve", ballot, vote("eve", SECOND, DROPPED), *proof)), now=0.0)
+    (store,) = bob.handle(Received("mia", promise("mia", ballot)), now=0.0)
+    assert store.record.accepted == acceptance("bob", ballot, DROPPED)
 
 
 def test_a_promise_reports_the_last_vote_and_leaves_once_it_is_durable():
-    eve = member("eve", record=Record(FIRST, vote("eve")))
+    eve = member("eve", record=Record(FIRST, vote("eve"), proof=(vote("ada"),)))
     store, wake = eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=5.0)
-    assert (store, wake) == (Store(Record(SECOND, vote("eve"))), WakeAt(9.0))
-    assert eve.handle(Stored(), now=5.0) == [Send("bob", Promise(SUBJECT, SECOND, vote("eve")))]
+    assert (store, wake) == (Store(Record(SECOND, vote("eve"), proof=(vote("ada"),))), WakeAt(9.0))
+    assert eve.handle(Stored(), now=5.0) == [Send("bob", promise("eve", SECOND, vote("eve")))]
 
 
 def test_after_a_promise_no_vote_follows_in_a_lower_ballot():
@@ -162,15 +195,15 @@ def test_after_a_promise_no_vote_follows_in_a_lower_ballot():
 def test_a_proposer_that_promised_a_higher_ballot_in_the_meantime_proposes_nothing():
     bob = prepared()
     bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0)
-    assert bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0) == []
+    assert bob.handle(Received("eve", promise("eve")), now=0.0) == []
     assert bob.record == Record(THIRD)
 
 
 def test_a_request_for_a_lower_ballot_is_answered_with_the_promise_that_is_in_its_way():
     eve = member("eve", record=Record(THIRD))
-    assert eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=0.0)[0] == Send("bob", Promise(SUBJECT, THIRD))
+    assert eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=0.0)[0] == Send("bob", promise("eve", THIRD))
     bob = prepared()
-    bob.handle(Received("eve", Promise(SUBJECT, THIRD)), now=0.0)
+    bob.handle(Received("eve", promise("eve", THIRD)), now=0.0)
     bob.handle(Tick(), now=bob.due)
     assert bob.record.promised == Ballot(3, "bob")
 
@@ -196,7 +229,7 @@ def test_who_has_the_decision_answers_requests_with_it():
 
 
 def test_a_decision_that_is_not_durable_yet_is_not_sent():
-    bob = member(record=Record(FIRST, vote("bob")))
+    bob = member(record=Record(FIRST, vote("bob"), proof=(vote("ada"),)))
     assert [type(each) for each in bob.handle(Received("ada", vote("ada")), now=0.0)] == [Store]
     assert bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0) == []
     assert [type(each) for each in bob.handle(Stored(), now=0.0)] == [Decided, Send]
@@ -225,12 +258,12 @@ def test_after_a_decision_nothing_is_begun():
 
 
 def test_a_vote_that_was_stored_binds_the_member_after_a_crash():
-    bob = member(record=Record(FIRST, vote("bob")))
+    bob = member(record=Record(FIRST, vote("bob"), proof=(vote("ada"),)))
     bob.handle(Doubt(), now=0.0)
     bob.handle(Tick(), now=0.0)
     bob.handle(Stored(), now=0.0)
-    (store,) = bob.handle(Received("eve", Promise(SUBJECT, SECOND)), now=0.0)
-    assert store.record.voted == vote("bob", SECOND, COUNTED)
+    (store,) = bob.handle(Received("eve", promise("eve")), now=0.0)
+    assert store.record.accepted == acceptance("bob", SECOND, COUNTED)
 
 
 def test_a_member_begins_no_ballot_twice_after_a_crash():
@@ -245,8 +278,8 @@ def test_an_owner_that_crashed_before_its_vote_was_durable_may_want_its_release_
     ada.handle(Doubt(), now=0.0)
     ada.handle(Tick(), now=2.0)
     ada.handle(Stored(), now=2.0)
-    (store,) = ada.handle(Received("bob", Promise(SUBJECT, Ballot(1, "ada"))), now=2.0)
-    assert store.record.voted.value == DROPPED
+    (store,) = ada.handle(Received("bob", promise("bob", Ballot(1, "ada"))), now=2.0)
+    assert store.record.accepted.value == DROPPED
     assert ada.handle(Propose(COUNTED), now=2.0) == []
 
 
@@ -263,6 +296,8 @@ def test_two_values_in_one_ballot_prove_that_their_sender_lies():
 @pytest.mark.parametrize(
     ("sender", "message"),
     [
+        ("ada", vote("ada", value=DROPPED)),
+        ("eve", vote("eve", THIRD, "perhaps")),
         ("mia", vote("mia")),
         ("eve", vote("ada")),
         ("eve", Prepare(SUBJECT, SECOND)),
@@ -271,6 +306,7 @@ def test_two_values_in_one_ballot_prove_that_their_sender_lies():
         ("eve", Prepare(SUBJECT, Ballot(HIGHEST, "eve"))),
         ("eve", Prepare(SUBJECT._replace(round=4), THIRD)),
         ("eve", vote("eve", Ballot(HIGHEST, "eve"))),
+        ("bob", proposal("bob", Ballot(HIGHEST, "bob"), DROPPED, *(promise(n, Ballot(HIGHEST, "bob")) for n in "ab"))),
         ("eve", vote("eve", Ballot(3, "mia"))),
     ],
 )
@@ -283,20 +319,39 @@ def test_what_a_member_cannot_send_changes_nothing(sender, message):
     assert bob.record.promised == SECOND
 
 
+def test_one_message_uses_up_few_ballot_numbers_and_members_that_are_behind_catch_up():
+    bob, far = member(), 3 * LEAP
+    for known in (LEAP, 2 * LEAP):
+        assert bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0) == []
+        assert bob._highest == known
+    bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0)
+    assert bob.record.promised == Ballot(far, "eve")
+
+
+def test_a_proposal_that_a_majority_has_promised_is_accepted_however_high_its_ballot():
+    eve, ballot = member("eve"), Ballot(5 * LEAP, "bob")
+    promises = promise("ada", ballot), promise("bob", ballot)
+    eve.handle(Received("bob", proposal("bob", ballot, DROPPED, *promises)), now=0.0)
+    assert eve.record.accepted == acceptance("eve", ballot)
+
+
 def test_a_vote_is_signed_with_all_that_it_says():
     signed = []
     ada = member("ada", sign=lambda statement: signed.append(statement) or b"signature")
     (store,) = ada.handle(Propose(COUNTED), now=0.0)
     assert store.record.voted.signature == b"signature"
     statements = {
-        Vote(subject, name, ballot, value).statement
+        Vote(subject, name, ballot, value, incarnation=incarnation, final=final).statement
         for subject in (SUBJECT, SUBJECT._replace(attempt=1), Participants(3, 0))
         for name in ("ada", "bob")
         for ballot in (FIRST, SECOND)
         for value in (COUNTED, DROPPED)
+        for incarnation in (0, 1)
+        for final in (False, True)
     }
-    assert len(statements) == 24
+    assert len(statements) == 96
     assert signed[0] in statements
+    assert statements.isdisjoint({promise("ada").statement, promise("ada", SECOND, vote("ada")).statement})
 
 
 def test_a_committee_names_each_member_once_and_its_owner():
@@ -323,9 +378,13 @@ def test_the_same_machine_agrees_on_the_participant_set_of_a_sum():
     bob.handle(Tick(), now=0.0)
     prepare = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
     eve.handle(Received("bob", prepare), now=0.0)
-    (promise,) = (each.message for each in eve.handle(Stored(), now=0.0) if each.to == "bob")
-    bob.handle(Received("eve", promise), now=0.0)
-    proposal = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
-    eve.handle(Received("bob", proposal), now=0.0)
+    (promised,) = (each.message for each in eve.handle(Stored(), now=0.0) if each.to == "bob")
+    bob.handle(Received("eve", promised), now=0.0)
+    proposed = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
+    eve.handle(Received("bob", proposed), now=0.0)
+    *sends, _ = eve.handle(Stored(), now=0.0)
+    bob.handle(Received("eve", sends[0].message), now=0.0)
     eve.handle(Stored(), now=0.0)
+    voted = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
+    eve.handle(Received("bob", voted), now=0.0)
     assert eve.handle(Stored(), now=0.0)[0].decision.value == eve.value == living

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.protocol.agreement.effects import Record, Send
+from p2pfl.protocol.agreement.effects import Contradicted, Record, Send
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -11,6 +11,7 @@ from p2pfl.protocol.agreement.messages import (
     Decision,
     Prepare,
     Promise,
+    Proposal,
     Release,
     Vote,
 )
@@ -32,6 +33,14 @@ def settlement(name="bob", **given):
 def vote(name, owner, ballot=None, value=COUNTED):
     release = RELEASES[owner]
     return Vote(release, name, COMMITTEES[release].first if ballot is None else ballot, value)
+
+
+def acceptance(name, owner, ballot, value=COUNTED):
+    return Vote(RELEASES[owner], name, ballot, value, final=False)
+
+
+def promise(name, owner, ballot):
+    return Promise(RELEASES[owner], name, ballot)
 
 
 def written(made, effects):
@@ -79,7 +88,8 @@ def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_messag
 def test_a_release_leaves_once_the_vote_for_it_is_durable():
     bob = settlement()
     (write,) = bob.releases(RELEASES["bob"], now=0.0)
-    assert write == Write(RELEASES["bob"], Record(Ballot(0, "bob"), vote("bob", "bob")))
+    own = vote("bob", "bob")
+    assert write == Write(RELEASES["bob"], Record(Ballot(0, "bob"), own, proof=(own,)))
     assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
 
 
@@ -93,10 +103,15 @@ def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
 
 def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
     bob, ballot = settlement(), Ballot(1, "eve")
+    bob.doubts("ada", now=0.0)
     written(bob, bob.receives("eve", Prepare(RELEASES["ada"], ballot), now=0.0))
-    proposal = vote("eve", "ada", ballot)
-    assert bob.receives("eve", proposal, now=0.0) == [Fetch(RELEASES["ada"], "eve")]
+    proposed = Proposal(
+        acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
+    )
+    for message in (proposed, vote("eve", "ada", ballot)):
+        assert bob.receives("eve", message, now=0.0) == [Fetch(RELEASES["ada"], "eve")]
     sent = received(bob, "ada")
+    assert Send("eve", acceptance("bob", "ada", ballot)) in sent
     assert Send("eve", vote("bob", "ada", ballot)) in sent
     assert RELEASES["ada"] not in bob.open
 
@@ -167,18 +182,56 @@ def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
         Prepare(RELEASES["ada"], Ballot(1, "bob")),
         Prepare(RELEASES["ada"], Ballot(1, "bob")),
     ]
-    voted = written(bob, bob.receives("eve", Promise(RELEASES["ada"], Ballot(1, "bob")), now=1.0))
-    assert Send("eve", vote("bob", "ada", Ballot(1, "bob"), DROPPED)) in voted
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
+        each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
+    ]
+
+
+def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
+    """Else one member alone could bring the others to drop a release that has not reached them yet."""
+    bob, prepare = settlement(), Prepare(RELEASES["ada"], Ballot(1, "eve"))
+    assert bob.receives("eve", prepare, now=0.0) == []
+    sent = written(bob, bob.doubts("ada", now=1.0))
+    assert Send("eve", promise("bob", "ada", Ballot(1, "eve"))) in sent
+
+
+def test_a_request_after_the_verdict_is_answered_without_a_doubt():
+    bob = settlement(records={RELEASES["ada"]: Record(decided=decided("ada", DROPPED))})
+    sent = bob.receives("eve", Prepare(RELEASES["ada"], Ballot(1, "eve")), now=0.0)
+    assert sent == [Send("eve", decided("ada", DROPPED))]
+
+
+def test_a_member_answers_one_request_of_another_in_half_a_pause():
+    bob = settlement(pause=2.0)
+    bob.doubts("ada", now=0.0)
+    answers = []
+    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
+        sent = written(bob, bob.receives("eve", Prepare(RELEASES["ada"], Ballot(number, "eve")), now=now))
+        answers += [each.message.ballot.number for each in sent if isinstance(each, Send) and each.to == "eve"]
+    assert answers == [1, 3, 5]
+
+
+def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
+    ballot = Ballot(1, "mia")
+    bob = Settlement("bob", {RELEASES["ada"]: Committee((*NAMES, "mia"), owner="ada")}, mixed=[RELEASES["ada"]])
+    known = vote("eve", "ada")
+    bob.receives("eve", known, now=0.0)
+    promises = tuple(promise(each, "ada", ballot) for each in ("bob", "eve", "mia"))
+    proposed = Proposal(acceptance("mia", "ada", ballot, DROPPED), promises)
+    assert bob.receives("mia", proposed, now=0.0) == [Contradicted(known, promises[1])]
 
 
 def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
     bob = settlement()
     bob.holds(vote("ada", "ada"), now=0.0)
-    bob = settlement(records={RELEASES["ada"]: Record(Ballot(0, "ada"), vote("bob", "ada"))})
+    record = Record(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
+    bob = settlement(records={RELEASES["ada"]: record})
     bob.doubts("ada", now=1.0)
     written(bob, bob.tick(now=1.0))
-    voted = written(bob, bob.receives("eve", Promise(RELEASES["ada"], Ballot(1, "bob")), now=1.0))
-    assert Send("eve", vote("bob", "ada", Ballot(1, "bob"), COUNTED)) in voted
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    proposed = next(each.message for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal))
+    assert (proposed.value, proposed.proof) == (COUNTED, (vote("ada", "ada"),))
 
 
 def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():

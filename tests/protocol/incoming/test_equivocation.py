@@ -1,10 +1,13 @@
 """Proofs against liars, kept for third parties."""
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from p2pfl.errors import InputError
 from p2pfl.identity import Identity, SeededSource
 from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.wire.messages import Hello
 from p2pfl.protocol.wire.sums import sum_statement
@@ -48,6 +51,48 @@ def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
 )
 def test_what_is_no_contradiction_convicts_nobody(other):
     assert not Proof(signed(roll("ada", "bob")), other, "roll").holds(EVE.public)
+
+
+RELEASE = Release("ada", 1, 3, 0)
+VOTE = Vote(RELEASE, "eve", Ballot(0, "ada"), COUNTED, incarnation=1)
+
+
+def voted(made, *, by=EVE, swarm=b"clinic"):
+    return signed(swarm + b"/" + made.statement, by=by, domain="vote")
+
+
+HIDES = Promise(RELEASE, "eve", Ballot(1, "bob"), incarnation=1)
+OTHER = Vote(RELEASE, "eve", Ballot(1, "bob"), DROPPED, incarnation=1, final=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(VOTE, HIDES), (OTHER, replace(OTHER, value=COUNTED)), (VOTE, replace(VOTE, value=DROPPED))]
+)
+def test_statements_on_a_release_that_contradict_each_other_convict_who_signed_them(one, other, tmp_path):
+    proof = Proof(voted(one), voted(other), "vote")
+    assert proof.gossip_step == (3, 0)
+    kept = Proof.read(Store(tmp_path, "ada").accuse("eve", proof))
+    assert kept.holds(EVE.public)
+    assert not kept.holds(ADA.public)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        voted(VOTE),
+        voted(OTHER),
+        voted(HIDES, by=ADA),
+        voted(HIDES, swarm=b"other"),
+        voted(replace(HIDES, incarnation=2)),
+        voted(replace(HIDES, subject=RELEASE._replace(round=4))),
+        voted(replace(HIDES, voted=Ballot(0, "ada"), value=COUNTED)),
+        signed(b"clinic/" + msgspec.msgpack.encode(("vote", "Release")), domain="vote"),
+        signed(b"clinic/" + msgspec.msgpack.encode(7), domain="vote"),
+        signed(b"clinic", domain="vote"),
+    ],
+)
+def test_statements_on_a_release_that_can_both_be_true_convict_nobody(other):
+    assert not Proof(voted(VOTE), other, "vote").holds(EVE.public)
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"domain": "row", "said": [1, 2]}', '{"domain": "odd", "said": []}'])

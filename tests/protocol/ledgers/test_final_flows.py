@@ -43,6 +43,14 @@ def test_a_row_that_counts_for_good_is_not_taken_back_even_if_its_owner_comes_ba
     assert ada.unsettled() == []
 
 
+def test_nothing_is_applied_any_more_in_a_gossip_step_that_all_have_agreed_on():
+    ada = ledger()
+    ada.final(NOW)
+    assert ada.deliver("eve", NOW, np.array([0])) is None
+    ada.open((1, 0), np.array([8]), weights={"eve": 0.5})
+    assert ada.deliver("eve", (1, 0), np.array([0])) == [-4]
+
+
 def test_a_removed_mask_is_neither_owed_nor_reported():
     ada = MaskLedger("ada", partners=["bob", "eve"])
     slot = ada.release(0).slot

@@ -2,15 +2,27 @@
 
 from collections import deque
 
+import msgspec
 import pytest
 
-from honest import IDENTITIES, SWARM, totalling
+from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
 from p2pfl.errors import DecodeError
+from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import read_vote
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose, Offer, Open, Stored, Tick
-from p2pfl.protocol.wire.verdicts import Decision, Halves, OfVerdicts, Prepare, Vote, Votes
-from sessions import NAMES, arrived, met, model, published
+from p2pfl.protocol.wire.verdicts import (
+    Decision,
+    Halves,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+)
+from sessions import NAMES, announced, arrived, arrives, met, model, published
 
 KEY = bytes([7]) * 32
 
@@ -166,6 +178,55 @@ def test_a_restart_forgets_no_vote():
     assert again.verdicts.records() == kept
 
 
+@pytest.mark.parametrize(("incarnation", "excluded"), [(7, {"eve"}), (8, set())])
+def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_is_not_taken(incarnation, excluded):
+    """Who comes back with an old backup signs as another incarnation; its promise is refused all the same."""
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada")
+    three.dead.add("ada")
+    knows = three.sessions["ada"]
+    knows.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    hides = Promised("bob", 7, 0, "eve", 1, "ada", bytes(64), incarnation)
+    three.now = 1.0
+    for event in (Tick(), Stored(), Stored(), arrived("eve", Promise(hides)), Stored()):
+        effects = knows.handle(event, now=three.now) if knows.shared.stores or not isinstance(event, Stored) else []
+        assert not [each for _, each in published(effects) if isinstance(each, Proposal)]
+    assert knows.membership.excluded == excluded
+
+
+def answers(made, peer="eve", *, incarnation=7, round=0):
+    """What a session sends after bob has requested a promise on a release of a peer."""
+    effects = made.handle(arrived("bob", Prepare(peer, incarnation, round, 1)), now=0.0)
+    while made.shared.stores:
+        effects += made.handle(Stored(), now=0.0)
+    return [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_takes_part_in_a_round_promises_nothing_before_it_has_waited_for_the_models_itself():
+    ada = met("ada", keeps=True)
+    assert answers(ada) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
+def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
+    assert answers(met("ada", keeps=True, first=1)) == [Promise]
+
+
+def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it():
+    """It has met another incarnation of the owner than they have."""
+    ada = met("ada", keeps=True)
+    ada.handle(announced("eve", life=8), now=0.0)
+    assert answers(ada, incarnation=8) == []
+    effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
+    while ada.shared.stores:
+        effects += ada.handle(Stored(), now=0.0)
+    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+
+
 def test_a_peer_waits_for_the_keys_of_those_whose_models_it_mixes_and_asks_again():
     three = Triangle("eve")
     three.release("ada", "bob")
@@ -190,8 +251,33 @@ def test_a_peer_that_has_not_masked_with_a_dropped_one_says_so_when_it_is_asked(
     three.decide("ada", "bob", masked=("bob",))
     three.decide("bob", "ada", masked=("ada",))
     assert three.answers["bob"] == [Decided(frozenset())]
-    three.ask("bob", arrived("ada", Halves(0, {"eve": KEY}, ("eve",))))
-    assert three.sent[-1] == ("bob", Halves(0, {"eve": b""}))
+    three.ask("bob", arrived("ada", Halves(0, {"eve": KEY}, ("eve",), 7)))
+    assert three.sent[-1] == ("bob", Halves(0, {"eve": b""}, (), 7))
+
+
+def test_keys_of_an_incarnation_that_has_not_released_are_refused():
+    three = Triangle("eve")
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    three.decide("bob", "ada")
+    three.wait(1.0)
+    ada = three.sessions["ada"]
+    ada.handle(Disclose(0, {"eve": KEY}, frozenset({("bob", "eve")})), now=three.now)
+    with pytest.raises(DecodeError, match='the incarnation of "bob" that released'):
+        ada.verdicts.receive("bob", Halves(0, {"eve": KEY}, (), 6))
+    found = ada.handle(arrived("bob", Halves(0, {"eve": KEY}, (), 7)), now=three.now)
+    assert Disclosed({("bob", "eve"): KEY}) in found
+
+
+def test_a_model_is_of_the_incarnation_that_sent_it_even_if_its_owner_restarts_before_the_verdict():
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob"):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=8), now=0.0)
+    ada.handle(Decide(0, frozenset({"bob"}), {}), now=0.0)
+    assert Release("bob", 7, 0, 0) in ada.verdicts._needed
+    assert Release("bob", 8, 0, 0) not in ada.verdicts._needed
 
 
 def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
@@ -200,7 +286,7 @@ def test_no_peer_is_asked_for_the_key_of_a_model_that_counts():
     for name in NAMES:
         three.decide(name, *(each for each in NAMES if each != name))
     before = len(three.sent)
-    three.ask("bob", arrived("ada", Halves(0, {}, ("eve",))))
+    three.ask("bob", arrived("ada", Halves(0, {}, ("eve",), 7)))
     three.flush()
     assert three.sent[before:] == []  # an insider asks in vain
 
@@ -210,14 +296,23 @@ def signed(vote, by):
     return Vote(*(getattr(vote, each) for each in vote.__struct_fields__[:-1]), by.sign(statement, domain="vote"))
 
 
+PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
+FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
+
+
 @pytest.mark.parametrize(
     ("message", "why"),
     [
         (Votes((Vote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
-        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a vote that "ada" has signed'),
+        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
         (Votes((signed(Vote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
         (Votes((Vote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
         (Decision(()), "expected votes for one value"),
+        (Promise(promise("cleo").promise), 'a promise of "ada"'),
+        (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
+        (Promise(promise("ada").promise, (vote("eve", "cleo"),)), 'a statement that "eve" has signed'),
+        (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
+        (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
         (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
     ],
@@ -229,6 +324,15 @@ def test_what_an_insider_may_not_say_is_refused(message, why):
     assert bob.verdicts.records() == ()
 
 
+def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
+    bob = totalling("bob", "bob")
+    for counted in (True, False):
+        lie = Vote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
+        bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
+    assert bob.membership.excluded == {"ada"}
+    assert bob.verdicts.proofs["ada"].holds(IDENTITIES["ada"].public)
+
+
 def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
     bob = totalling("bob", "bob")
     for incarnation in (0, 1, 2, 50):
@@ -236,3 +340,19 @@ def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
             bob.verdicts.receive("ada", Prepare("cleo", incarnation, round, 1))
     kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
     assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
+
+
+def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
+    """It votes without a proposal, and proposes without promises."""
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    for name in ("ada", "bob"):
+        three.ask(name, arrived("eve", Votes((msgspec.structs.replace(acceptance, final=True), acceptance))))
+        three.ask(name, arrived("eve", Proposal(acceptance, ())))
+        own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+        three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
+    three.flush()
+    three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]

@@ -17,6 +17,20 @@ SENTENCES = [
         "learning began in round 1",
     ),
     (
+        notices.WaitBegan(**ME, round=11, neighbours=("bob", "cy")),
+        "waits in round 12 for bob, cy",
+    ),
+    (
+        notices.WaitBegan(**ME, round=11, neighbours=(), connected=False),
+        "waits in round 12 for the broker, which cannot be reached",
+    ),
+    (notices.WaitEnded(**ME), "waits no longer"),
+    (
+        notices.PresenceChanged(**ME, came=("bob",), left=("cy", "dan")),
+        "bob is present; cy, dan are gone",
+    ),
+    (notices.PresenceChanged(**ME), "its neighbours are as before"),
+    (
         notices.PeerFinished(**ME, scores={"loss": 0.5}),
         "finished with loss 0.500",
     ),

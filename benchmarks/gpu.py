@@ -1,0 +1,252 @@
+"""Peer-steps a second of a simulation on a GPU, against two cores of the CPU and the GPU's own matrix products.
+
+    python -m benchmarks.gpu [--peers 256 2000 10000 100000] [--repeats 5] [--profile]
+
+A round is one of D-PSGD as the simulator runs it: 20 steps of 16 samples at each peer (four epochs of 80 samples drawn
+by key, random data like digits), and a gossip step on a random regular graph of degree 8. Times are of whole rounds
+with all that they draw and copy, but without evaluation, which has columns of its own: each peer on 1,000 common
+samples.
+On the GPU several rounds run after each other before the clock stops, as nothing waits between them.
+
+Two cores are the better of two ways to use them (``taskset -c 0,1``): one process with two intra-op threads, and two
+processes of one thread, each with half of the peers. A CPU simulates ``--cpu-peers`` peers at most, as its time for one
+peer does not fall with more of them.
+
+The share of the peak is that of the floating-point operations of all products in a step, over those of a product of two
+matrices of 8,192 x 8,192 random numbers of the same type on the same GPU.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+
+from benchmarks.learning import federation
+from p2pfl.algorithms import DPSGD, State, start
+from p2pfl.data import Federation
+from p2pfl.learning import TorchLearner, build, home
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.layers import Affine, Convolution
+from p2pfl.neighbourhood import settled
+from p2pfl.process import keep_freed_memory
+from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.placing import moved
+from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import Weights, metropolis, random_regular
+
+SAMPLES, BATCH, STEPS, TESTED, ROUNDS = 80, 16, 20, 1000, 4
+MODELS = {"mlp 32": ("mlp", (64,), (32,)), "cnn 8-16": ("cnn", (1, 8, 8), (8, 16))}
+LARGE = 8192
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is simulated."""
+
+    model: str
+    peers: int
+    device: str
+    precision: str = "full"
+
+    def learner(self) -> TorchLearner:
+        """Return the learner of all peers, with the same test part for each."""
+        name, shape, hidden = MODELS[self.model]
+        data = federation(self.peers, shape, SAMPLES)
+        tested = np.arange(TESTED)
+        data = Federation(data.dataset, data.train, {}, dict.fromkeys(data.peers, tested))
+        model = build(name, shape=shape, classes=10, seed=0, options={"hidden": hidden})
+        how = {"batch": BATCH, "steps": STEPS, "device": self.device, "precision": self.precision}
+        return TorchLearner(model, data, seed=0, rate=0.01, **how)
+
+    def weights(self, peers: tuple[str, ...]) -> Weights:
+        """Return the weights of a gossip step."""
+        return metropolis(random_regular(len(peers), degree=8, seed=0).named(peers))
+
+
+class Rounds:
+    """Rounds of a simulation, one after the other."""
+
+    def __init__(self, task: Task) -> None:
+        self.learner = task.learner()
+        self.peers = tuple(self.learner.federation.peers)
+        self.weights = [task.weights(self.peers)]
+        self.mixer = Mixer(self.weights)
+        self.state: State = moved(start(self.learner, self.peers), home(self.learner))
+        there = torch.ones(len(self.peers), dtype=torch.bool)
+        self.inline = Inline(self.learner, present=lambda _: there, clock=time.perf_counter)
+        self.number = 0
+
+    def run(self, count: int) -> None:
+        """Run some rounds, and wait for them."""
+        for _ in range(count):
+            net = StackedNeighbourhood(self.weights, round=self.number, seed=0, mixer=self.mixer)
+            self.state = settled(DPSGD().round(self.state, self.inline, net, self.number))
+            self.number += 1
+        self.inline.check()
+
+    def evaluate(self) -> None:
+        """Evaluate all peers, and wait for the scores."""
+        self.learner.evaluate(self.state.rows, peers=self.peers)["accuracy"].cpu()
+
+
+def median(body: Callable[[], object], repeats: int) -> tuple[float, float, float]:
+    """Return the median, least and largest seconds of some calls, after one to warm up."""
+    body()
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        body()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times), min(times), max(times)
+
+
+def operations(learner: TorchLearner) -> int:
+    """Return the floating-point operations of all products in a peer's step."""
+    assert isinstance(learner.engine, Kernels)  # noqa: S101 (the models of this benchmark are sequences)
+    total, shapes = 0, learner.layout.shapes
+    for number, layer in enumerate(each for each in learner.engine.layers if isinstance(each, Affine)):
+        count = int(np.prod(shapes[layer.weight]))
+        places = layer.held // int(np.prod(shapes[layer.weight][1:])) if isinstance(layer, Convolution) else 1
+        total += 2 * BATCH * count * places * (2 if number == 0 else 3)  # outputs, weights, and inputs but of the first
+    return total
+
+
+def product(dtype: torch.dtype) -> float:
+    """Return the floating-point operations a second of a large product."""
+    a, b = (torch.randn(LARGE, LARGE, device="cuda", dtype=dtype) for _ in range(2))
+
+    def multiply() -> None:
+        for _ in range(3):
+            torch.mm(a, b)
+        torch.cuda.synchronize()
+
+    return 3 * 2 * LARGE**3 / median(multiply, 5)[0]
+
+
+def child(task: Task, *, threads: int, repeats: int) -> tuple[float, float]:
+    """Measure in this process: seconds of a round, and of an evaluation."""
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    rounds = Rounds(task)
+    trained = median(partial(rounds.run, 1), repeats)[0]
+    return trained, median(rounds.evaluate, min(3, repeats))[0]
+
+
+def cores(task: Task, repeats: int) -> tuple[float, float]:
+    """Return the seconds of a round and of an evaluation on two cores, the better way for each."""
+    one = _spawned(task, 1, threads=2, cores="0,1", repeats=repeats)
+    two = _spawned(task, 2, threads=1, cores="0,1", repeats=repeats)
+    return min(one[0], two[0]), min(one[1], two[1])
+
+
+def _spawned(task: Task, processes: int, *, threads: int, cores: str, repeats: int) -> tuple[float, float]:
+    """Return the seconds of the slowest of some processes, each with its share of the peers on its share of cores."""
+    command = ["--model", task.model, "--peers", str(task.peers // processes), "--repeats", str(repeats)]
+    command = [sys.executable, "-m", "benchmarks.gpu", "--child", str(threads), *command]
+    own = cores.split(",") if processes > 1 else [cores]
+    pin = shutil.which("taskset")
+    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "CUDA_VISIBLE_DEVICES": ""}
+    running = [
+        subprocess.Popen(  # noqa: S603 (this file)
+            [*([pin, "-c", core] if pin else []), *command], env=environment, stdout=subprocess.PIPE
+        )
+        for core in own
+    ]
+    found = [json.loads(each.communicate()[0]) for each in running]
+    return max(each[0] for each in found), max(each[1] for each in found)
+
+
+def profile(task: Task) -> None:
+    """Print what the GPU and the CPU do in two rounds."""
+    rounds = Rounds(task)
+    rounds.run(2)
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    begun = time.perf_counter()
+    with torch.profiler.profile(activities=kinds) as found:
+        rounds.run(2)
+        torch.cuda.synchronize()
+    wall = time.perf_counter() - begun
+    kernels = [each for each in found.events() if each.device_type == torch.autograd.DeviceType.CUDA]
+    busy = sum(each.device_time for each in kernels)
+    print(
+        f"\n{task.model}, {task.peers} peers, profiled: {len(kernels)} kernels in two rounds, GPU busy {busy / 1e3:.1f}"
+    )
+    print(f"of {1e3 * wall:.1f} ms; by operation, in ms:")
+    by_name: dict[str, tuple[float, int]] = {}
+    for each in kernels:
+        spent, count = by_name.get(each.name, (0.0, 0))
+        by_name[each.name] = spent + each.device_time / 1e3, count + 1
+    for name, (spent, count) in sorted(by_name.items(), key=lambda item: -item[1][0])[:16]:
+        print(f"  {spent:8.2f} {count:6} {name[:140]}")
+    begun = time.perf_counter()
+    rounds.learner._schedule(rounds.peers, 0, None)  # noqa: SLF001 (what of a round is drawn on the CPU)
+    print(f"  drawing and planning a round on the CPU: {1e3 * (time.perf_counter() - begun):.1f} ms")
+
+
+def main() -> None:
+    """Print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=MODELS)
+    parser.add_argument("--peers", type=int, nargs="+", default=[256, 2000, 10_000, 100_000])
+    parser.add_argument("--cpu-peers", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--mixed", action="store_true", help="also in mixed precision")
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        task = Task(options.model, options.peers[0], "cpu")
+        print(json.dumps(child(task, threads=options.child, repeats=options.repeats)))
+        return
+    torch.set_num_threads(1)
+    peak = {"full": product(torch.float32), "mixed": product(torch.bfloat16)}
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}; products of {LARGE}:")
+    print(f"  float32 {peak['full'] / 1e12:.1f}, bfloat16 {peak['mixed'] / 1e12:.1f} TFLOP/s")
+    print(
+        f"{'':24}{'peer-steps/s':>14}{'us':>8}{'two cores, us':>15}{'ratio':>8}{'of peak':>9}{'eval ms':>9}{'ratio':>8}"
+    )
+    for model in [options.model] if options.model else MODELS:
+        slow: dict[int, tuple[float, float]] = {}
+        for peers in options.peers:
+            few = min(peers, options.cpu_peers)
+            if few not in slow:
+                slow[few] = cores(Task(model, few, "cpu"), options.repeats)
+            for precision in ("full", "mixed") if options.mixed and peers == 2000 else ("full",):
+                row(Task(model, peers, "cuda", precision), slow[few], few, peak[precision], options.repeats)
+    if options.profile:
+        for model in MODELS:
+            profile(Task(model, 2000, "cuda"))
+
+
+def row(task: Task, slow: tuple[float, float], few: int, peak: float, repeats: int) -> None:
+    """Print one row of the table."""
+    torch.cuda.reset_peak_memory_stats()
+    rounds = Rounds(task)
+    taken, least, most = (each / ROUNDS for each in median(partial(rounds.run, ROUNDS), repeats))
+    scored = median(rounds.evaluate, repeats)[0]
+    each, other = taken / (task.peers * STEPS), slow[0] / (few * STEPS)
+    share = operations(Task(task.model, 2, "cpu").learner()) / each / peak
+    label = f"{task.model}, {task.peers:,}{', bf16' if task.precision == 'mixed' else ''}"
+    print(
+        f"{label:<24}{1 / each:>14,.0f}{1e6 * each:>8.3f}{1e6 * other:>15.1f}{other / each:>8.1f}{share:>9.2%}"
+        f"{1e3 * scored:>9.1f}{slow[1] / few * task.peers / scored:>8.1f}"
+        f"   rounds {1e3 * least:.1f}-{1e3 * most:.1f} ms, {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB",
+        flush=True,
+    )
+    del rounds
+    torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()

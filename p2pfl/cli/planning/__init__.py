@@ -1,0 +1,1 @@
+"""Commands that say what an experiment costs and protects, before it runs."""

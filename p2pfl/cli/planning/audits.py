@@ -1,0 +1,108 @@
+"""An audit as tables and files."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.audit import Audit
+from p2pfl.audit.page import page
+from p2pfl.audit.words import lessons, number, verdict
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
+from p2pfl.errors import StorageError
+from p2pfl.experiment import Experiment, check, plain
+
+MOST = 128
+"""Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+
+
+def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
+    """Return an experiment that is small enough to attack in minutes, and what it leaves out.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> smaller, said = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
+    >>> smaller.topology.peers, said
+    (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
+    """
+    topology = experiment.topology
+    if topology.file is not None or topology.peers <= MOST:
+        return experiment, None
+    table = plain(experiment)
+    table["topology"]["peers"] = MOST
+    said = (
+        f'attacked is a swarm like "{experiment.name}" of {MOST} peers instead of {topology.peers}; '
+        f"--peers {topology.peers} attacks it whole"
+    )
+    return check(table), said
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder before work is spent on what goes into it.
+
+    Raises
+    ------
+    StorageError
+        It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
+
+
+def keep(audit: Audit, folder: Path) -> None:
+    """Write ``audit.html`` and ``audit.json``.
+
+    Raises
+    ------
+    StorageError
+        They cannot be written.
+    """
+    try:
+        (folder / "audit.html").write_text(page(audit), "utf-8")
+        (folder / "audit.json").write_text(json.dumps(audit.results(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
+
+
+def show(audit: Audit, folder: Path) -> None:
+    """Print what each observer could learn, what was measured, and the verdict."""
+    console = terminal.console(stderr=True)
+    for lesson in lessons(audit):
+        console.print(Text(lesson.observer, style="bold"), soft_wrap=True)
+        console.print(Text(f"  promised: {lesson.promised}"), soft_wrap=True)
+        for sentence in lesson.sentences:
+            console.print(Text(f"  {sentence}"), soft_wrap=True)
+    if audit.games:
+        console.print()
+        console.print(_games(audit))
+    console.print()
+    for part in dict.fromkeys(claim.part for claim in audit.claims):
+        found = [claim for claim in audit.claims if claim.part == part]
+        broken = sum(claim.broken for claim in found)
+        said = f"{broken} BROKEN" if broken else "all hold"
+        names = ", ".join(claim.name for claim in found)
+        console.print(Text(f"claims of {part}: {said} ({names})", style="red" if broken else ""), soft_wrap=True)
+    console.print()
+    for sentence in audit.broken:
+        console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
+    console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
+    console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
+
+
+def _games(audit: Audit) -> Table:
+    table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
+    for game in audit.games:
+        told = Text("broken", style="red") if game.broken else Text("holds", style="green")
+        if math.isinf(game.accounted):
+            told = Text("no claim", style="dim")
+        measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
+        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), told)
+    return table

@@ -1,0 +1,105 @@
+"""``p2pfl topology``, ``explain``, ``privacy`` and ``audit``: what an experiment costs and protects, before it runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import p2pfl
+from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.errors import InputError
+
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment.outline import Outline
+
+
+def topology(options: argparse.Namespace) -> int:
+    """``p2pfl topology``."""
+    from p2pfl.cli.planning import topologies  # noqa: PLC0415
+
+    given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
+    found = topologies.find(options.topology, **given)
+    facts = topologies.facts(found)
+    if options.plot:
+        topologies.draw(found, options.plot)
+    if options.json:
+        print(json.dumps(facts))
+    else:
+        tables.facts(topologies.described(facts))
+    return 0
+
+
+def explain(options: argparse.Namespace) -> int:
+    """``p2pfl explain``."""
+    from p2pfl.cli.planning import explain as explaining  # noqa: PLC0415
+
+    found = explaining.explained(p2pfl.plan(experiment_of(options)))
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        explaining.show(found)
+    return 0
+
+
+def privacy(options: argparse.Namespace) -> int:
+    """``p2pfl privacy``."""
+    from p2pfl.cli.planning import privacy as guarantees  # noqa: PLC0415
+
+    experiment = experiment_of(options)
+    outlined = guarantees.outlined(experiment, only=options.name)
+    if outlined.protection.totals:
+        return _totals(outlined, options)
+    found = guarantees.facts(outlined)
+    if options.plot:  # first, for it may be refused
+        guarantees.draw(found, options.plot)
+    if not options.json:
+        guarantees.show(found)
+        sys.stdout.flush()  # the table stands while data are read and the comparison trains
+    comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
+    if options.json:
+        print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
+    elif comparison is not None:
+        guarantees.say(comparison)
+    return 0
+
+
+def _totals(outlined: Outline, options: argparse.Namespace) -> int:
+    """Print what exact totals show; there is no guarantee to draw or to compare."""
+    from p2pfl.cli.planning import totals  # noqa: PLC0415
+
+    if options.plot:
+        raise InputError("exact totals have no epsilon to draw; leave --plot out")
+    found = totals.facts(outlined)
+    if options.json:
+        print(json.dumps(found, allow_nan=False))
+    else:
+        totals.show(found)
+    return 0
+
+
+def audit(options: argparse.Namespace) -> int:
+    """``p2pfl audit``."""
+    from p2pfl.audit import Effort  # noqa: PLC0415
+    from p2pfl.audit import audit as attacked  # noqa: PLC0415
+    from p2pfl.cli.planning import audits  # noqa: PLC0415
+
+    experiment, smaller = experiment_of(options), None
+    if options.peers is None:
+        experiment, smaller = audits.attackable(experiment)
+    if smaller is not None:
+        terminal.note(smaller)
+    resolved = p2pfl.plan(experiment)
+    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
+    audits.prepare(folder)
+    found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
+    audits.keep(found, folder)
+    if options.json:
+        print(json.dumps(found.results() | {"folder": str(folder)}))
+    else:
+        audits.show(found, folder)
+    return 1 if found.broken else 0

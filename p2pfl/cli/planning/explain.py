@@ -1,0 +1,249 @@
+"""What an experiment will cost and how differently its peers' data are made, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.text import Text
+
+from p2pfl import topology as graphs
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import MOST, facts, grid
+from p2pfl.data import describe
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import Agreement
+from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.report.formats import size
+from p2pfl.report.summary import describe as describe_privacy
+
+WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
+"""What a label distance up to so much means."""
+
+MOST_BARS = 30
+"""Classes that are drawn."""
+
+MOST_NATS = 700.0
+"""Whose exponential a double still holds."""
+
+
+def explained(resolved: Plan) -> dict[str, Any]:
+    """All there is to tell, as JSON would have it."""
+    return {
+        "name": resolved.experiment.name,
+        "algorithm": resolved.experiment.learning.algorithm,
+        "model": {"name": resolved.experiment.model.name, "parameters": resolved.learner.layout.size},
+        "topology": _topology(resolved),
+        "cost": _cost(resolved),
+        "data": _data(resolved),
+        "does_not_go_with": {key: why for key, why in goes_with(resolved.experiment.learning.algorithm).items() if why},
+        "privacy": describe_privacy(resolved, spent=None)["statement"],
+        "mask": _mask(resolved),
+    }
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print it."""
+    console = terminal.console()
+    model, data = found["model"], found["data"]
+    console.print(
+        Text.assemble(
+            (found["name"], "bold"),
+            f": {found['algorithm']} of {model['name']} with {model['parameters']:,} parameters on {data['name']}",
+        )
+    )
+    console.print()
+    _show_data(data, console)
+    for title, pairs in (("Topology", _graph_said(found)), ("What it costs", _cost_said(found))):
+        console.print()
+        console.print(Text(title, style="bold"))
+        facts(pairs)
+    refused = found["does_not_go_with"]
+    if refused:
+        console.print()
+        console.print(Text(f"What {found['algorithm']} does not go with", style="bold"))
+        facts(refused)
+    console.print()
+    console.print(Text(f"privacy: {found['privacy']}"), soft_wrap=not console.is_terminal)
+    if found["mask"] is not None:
+        said = f"mask: deviation {found['mask']['deviation']:.3g} in each parameter, {found['mask']['origin']}"
+        console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _mask(resolved: Plan) -> dict[str, Any] | None:
+    """Return the standard deviation of a pairwise mask and where it comes from; ``None`` without such masks."""
+    wanted, settings = resolved.experiment.privacy, resolved.protection.settings
+    if not resolved.masked or resolved.protection.totals:
+        return None
+    if wanted.mask is not None:
+        origin = "as privacy.mask says"
+    elif resolved.sized is not None:
+        origin = (
+            "the default from public numbers: initial parameters, learning rate, steps of a round and graph; a peer "
+            f"that dies leaves noise of {resolved.residual:.2g} in each parameter of the others"
+        )
+    elif wanted.epsilon is not None and not wanted.noise:
+        origin = "calibrated to privacy.epsilon"
+    else:
+        origin = "as large as privacy.clip" if math.isfinite(wanted.clip) else "the default without privacy.clip"
+    return {"deviation": settings.mask, "origin": origin}
+
+
+def _topology(resolved: Plan) -> dict[str, Any]:
+    topology, weights = resolved.topology, resolved.weights
+    degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
+    squares = np.mean([np.asarray(each.matrix.power(2).sum(axis=1)) for each in weights], axis=0)  # [N]
+    return {
+        "kind": resolved.experiment.topology.kind if resolved.experiment.topology.file is None else "file",
+        "peers": len(topology.peers),
+        "edges": len(topology.union.edges),
+        "period": topology.period,
+        "degree": [degrees[0], degrees[-1]],
+        "diameter": graphs.diameter(topology.union),
+        "spectral_gap": graphs.gap(weights),
+        "effective_neighbours": float((1 / squares).mean()) - 1,
+        "left": _left(resolved),
+    }
+
+
+def _left(resolved: Plan) -> float:
+    """Return the share of the disagreement between peers that the gossip steps of a round leave in the worst case."""
+    weights, steps = resolved.weights, resolved.gossip.steps
+    rho = graphs.contraction(weights[:1])
+    if resolved.experiment.gossip.acceleration == "chebyshev":
+        return 1 / math.cosh(min(MOST_NATS, steps * math.acosh(1 / rho))) if rho > 0 else 0.0
+    if len(weights) == 1:
+        symmetric = abs(weights[0].matrix - weights[0].matrix.T).max() <= 1e-12
+        return rho**steps if symmetric else graphs.contraction(weights * steps)
+    return graphs.contraction([weights[step % len(weights)] for step in range(steps)])
+
+
+def _cost(resolved: Plan) -> dict[str, Any]:
+    """Return the gossip steps and bytes of rounds with one release each, without the overhead of the transport."""
+    experiment, peers = resolved.experiment, len(resolved.topology.peers)
+    rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
+    row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
+    agreement = Agreement(resolved)
+    hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
+    exchanges = rounds * resolved.gossip.steps
+    if resolved.protection.totals:  # the bytes of a total follow from the data
+        sizes = ("bytes_per_peer_and_round", "bytes_sent_per_peer", "bytes_received_per_peer", "bytes_sent")
+        known = {"rounds": rounds, "gossip_steps_per_round": 0, "row_bytes": row}
+        return known | {"totals_before": agreement.opening, "totals_after": agreement.closing} | dict.fromkeys(sizes)
+    return {
+        "rounds": rounds,
+        "gossip_steps_per_round": resolved.gossip.steps,
+        "totals_before": agreement.opening,
+        "totals_after": agreement.closing,
+        "row_bytes": row,
+        "bytes_per_peer_and_round": row * resolved.gossip.steps,
+        "bytes_sent_per_peer": row * exchanges,
+        "bytes_received_per_peer": row * exchanges * hears,
+        "bytes_sent": row * exchanges * peers,
+    }
+
+
+def _data(resolved: Plan) -> dict[str, Any]:
+    federation, data = resolved.federation, resolved.experiment.data
+    classes = federation.dataset.classes
+    counts = {peer: len(federation.train[peer]) for peer in federation.peers}
+    everybody = sum(counts.values())
+    labels = np.zeros((len(counts), classes or 0))  # [N, C]
+    if classes is not None:
+        targets = federation.dataset.targets.numpy()
+        labels = np.stack([np.bincount(targets[federation.train[peer]], minlength=classes) for peer in counts])
+    pooled = labels.sum(0) / max(everybody, 1)  # [C]
+    peers = {}
+    for (peer, count), own in zip(counts.items(), labels, strict=True):
+        distance = None if classes is None else float(np.abs(own / max(count, 1) - pooled).sum() / 2)
+        peers[peer] = {
+            "samples": count,
+            "share": count / max(everybody, 1),
+            "classes": own.astype(int).tolist(),
+            "label_distance": distance,
+        }
+    split = "own" if data.owned else data.split
+    return {"name": data.name, "split": split} | describe(federation) | {"classes": classes, "per_peer": peers}
+
+
+def _show_data(data: Mapping[str, Any], console: Console) -> None:
+    table = grid("peer", "samples", "share", *(["classes", "label distance", ""] if data["classes"] else []))
+    how = "each peer's own data" if data["split"] == "own" else f"split {data['split']}"
+    console.print(Text(f"Who has what ({how})", style="bold"))
+    if data["classes"]:
+        table.columns[-1].justify = "left"
+        table.columns[-1].header = "samples by class"
+    peers = list(data["per_peer"].items())
+    for peer, own in peers[:MOST]:
+        cells = [peer, str(own["samples"]), f"{own['share']:.1%}"]
+        if data["classes"]:
+            held = sum(count > 0 for count in own["classes"])
+            cells += [f"{held}/{data['classes']}", f"{own['label_distance']:.2f}", _bars(own["classes"])]
+        table.add_row(*cells)
+    if len(peers) > MOST:
+        table.add_row(f"and {len(peers) - MOST} more")
+    console.print(table)
+    spread = data["samples"]
+    console.print(f"a peer has {spread['min']} to {spread['max']} samples, {spread['median']:g} in the median")
+    if data["label_distance"] is not None:
+        mean = data["label_distance"]
+        word = next(word for limit, word in WORDS if mean <= limit + 1e-9)
+        console.print(
+            Text(f"label distance {mean:.2f} in the mean: {word} (0: the same mixture, towards 1: no class in common)"),
+            soft_wrap=not console.is_terminal,
+        )
+
+
+def _bars(counts: list[int]) -> str:
+    """Return one character per class: the taller it is, the more samples of the class a peer has.
+
+    Examples
+    --------
+    >>> _bars([0, 1, 4, 8])
+    '·▁▄█'
+    """
+    most = max(counts, default=0)
+    heights = "▁▂▃▄▅▆▇█"
+    drawn = (heights[math.ceil(len(heights) * count / most) - 1] if count else "·" for count in counts[:MOST_BARS])
+    return "".join(drawn) + ("…" if len(counts) > MOST_BARS else "")
+
+
+def _graph_said(found: Mapping[str, Any]) -> dict[str, str]:
+    graph = found["topology"]
+    low, high = graph["degree"]
+    said = {
+        "topology": f"{graph['kind']}, {graph['peers']} peers, {graph['edges']} edges, diameter {graph['diameter']}",
+        "neighbours of a peer": (f"{low}" if low == high else f"{low} to {high}")
+        + f", as good as {graph['effective_neighbours']:.1f} with equal weights",
+        "spectral gap": f"{graph['spectral_gap']:.3g}",
+    }
+    if found["cost"]["gossip_steps_per_round"]:
+        said["disagreement left"] = f"{graph['left']:.2g} after a round"
+    if graph["period"] > 1:
+        said["graphs in turn"] = f"{graph['period']}"
+    return said
+
+
+def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
+    cost = found["cost"]
+    more = [
+        f"{cost[key]} {when}"
+        for key, when in (("totals_before", "exact sums before"), ("totals_after", "after"))
+        if cost[key]
+    ]
+    beside = f", {' and '.join(more)} them" if more else ""
+    if not cost["gossip_steps_per_round"]:
+        return {
+            "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
+            "a model": f"{size(cost['row_bytes'])}, which never travels",
+        }
+    return {
+        "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
+        "a model": size(cost["row_bytes"]),
+        "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
+        "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
+        "the broker takes in": f"{size(cost['bytes_sent'])} in all",
+    }

@@ -1,0 +1,337 @@
+"""What an experiment will give away and whether it can pay, before anything runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.text import Text
+
+import p2pfl
+from p2pfl.cli import terminal
+from p2pfl.cli.planning import observers
+from p2pfl.cli.tables import SHADES, grid, shaded
+from p2pfl.cli.tables import facts as print_facts
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.outline import Outline, check_peers, outline
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.accounting.accountant import Guarantee
+from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.promises import promise
+
+if TYPE_CHECKING:
+    from p2pfl.experiment import Plan
+    from p2pfl.simulation.curator import Comparison
+
+POINTS = 32
+"""Rounds at which epsilon is computed for the plot;"""
+FEWER_POINTS = 8
+"""and where participation is secret: then each takes a convolution."""
+
+CERTAIN = 0.99
+"""Share of the cases in which the best attack is right, from which on an epsilon is said to protect nothing."""
+
+CARELESS = 1e-2
+"""A delta that is too large for any number of peers."""
+
+ADJACENCY = {
+    "zero-out": "one peer's updates, or nothing in their place",
+    "replace": "one peer's updates, or any others in their place",
+}
+
+
+def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
+    """Return what the guarantee of an experiment follows from, including what was spent on its data before.
+
+    Data are read and a model is made only where the guarantee depends on more than they are known by.
+
+    Parameters
+    ----------
+    experiment
+        Its settings.
+    only
+        The one peer whose data are here; all by default.
+    """
+    found = outline(experiment)
+    if found is None:
+        whole = p2pfl.plan(experiment, only=None if only is None else [only])
+        found = Outline(experiment, whole.topology, whole.protection, whole.gossip.steps, whole)
+    check_peers(experiment, found.topology.peers, [] if only is None else [only])
+    budget = Budget.of(experiment, found.protection)
+    if budget is None:
+        return found
+    peers = found.topology.peers if only is None else (only,)
+    before = budget.before(peers)
+    return replace(found, protection=found.protection.after(before))
+
+
+def facts(outlined: Outline) -> dict[str, Any]:
+    """Return the guarantee by observer, epsilon over rounds, and their inputs; infinite numbers are ``None``."""
+    protection, wanted = outlined.protection, outlined.experiment.privacy
+    graph, settings = protection.graph, protection.settings
+    degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
+    rounds = protection.affordable if protection.claimed else protection.rounds
+    examples = None if outlined.whole is None else outlined.whole.examples(rounds)
+    budget, against = Budget.of(outlined.experiment, protection), protection.observers()
+    return {
+        "name": outlined.experiment.name,
+        "peers": len(graph.peers),
+        "mode": wanted.mode,
+        "claimed": protection.claimed,
+        "missing": _missing(protection),
+        "warnings": _warnings(protection, rounds),
+        "statement": promise(protection, spent=None, examples=examples)["statement"],
+        "adjacency": wanted.adjacency,
+        "colluders": wanted.colluders,
+        "delta": wanted.delta,
+        "budget": wanted.epsilon,
+        "spent_before": protection.spent({}) if protection.claimed else None,
+        "spent_after": protection.spent({protection.cost: rounds}) if protection.claimed else None,
+        "budget_file": None if budget is None else str(budget.path),
+        "rounds": protection.rounds,
+        "affordable": rounds,
+        "noise": settings.noise,
+        "mask": settings.mask,
+        "clip": _finite(settings.clip),
+        "clip_chosen": settings.clip != wanted.clip,
+        "clipping": wanted.clipping,
+        "participation": settings.participation,
+        "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
+        "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
+        "gossip_steps": outlined.exchanges,
+        "size": protection.size,
+        "observers": observers.lines(protection, against),
+        "curve": _curve(protection, against) if protection.claimed else None,
+    }
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the facts."""
+    console = terminal.console()
+    lines = grid("who looks", "peer", "mu", "epsilon", "AUC", "TPR@1%", "worst set")
+    lines.title, lines.title_style = f"What all rounds of {found['name']} give away", "bold"
+    for each in found["observers"]:
+        style = "bold" if each["promised"] else ""
+        attack = each["attack"]
+        numbers = (_number(each["mu"]), _number(each["epsilon"]), f"{attack['auc']:.3f}", f"{attack['tpr']:.3f}")
+        lines.add_row(each["observer"], each["peer"], *numbers, each["search"], style=style)
+    console.print(lines)
+    console.print()
+    for sentence in [*filter(None, [found["missing"]]), *found["warnings"]]:
+        console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
+        console.print()
+    print_facts(described(found))
+    if found["curve"] and len(found["curve"]["rounds"]) > 1 and found["curve"]["epsilon"][-1][-1] > 0:
+        console.print()
+        console.print(Text("\n".join(chart(found))))
+    console.print()
+    console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)
+
+
+def described(found: Mapping[str, Any]) -> dict[str, str]:
+    """Return all facts except the table, as text."""
+    low, high = found["mask_graph"]["degree"]
+    degree = f"{low}" if low == high else f"{low} to {high}"
+    said = {"protected": f"{ADJACENCY[found['adjacency']]} ({found['adjacency']})"}
+    if found["claimed"]:
+        said["epsilon"] = f"at delta {found['delta']:g}, of the peer that is worst off"
+    if found["claimed"]:
+        said["local floor"] = (
+            f"epsilon {_number(found['observers'][-1]['local_epsilon'])}, even if all other peers are malicious"
+        )
+    said["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
+    said["a neighbour"] = "alone learns no more than with a broker that only listens"
+    said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
+    each = ", layer by layer" if found["clipping"] == "layer" else ""
+    each += " as none is given" if found["clip_chosen"] else ""
+    said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}{each}"
+    if found["mask"]:
+        peers = {0: "nobody colludes", 1: "any one peer colludes"}
+        who = peers.get(found["colluders"], f"any {found['colluders']} peers collude")
+        kind = "the neighbours" if found["mask_graph"]["kind"] == "same" else found["mask_graph"]["kind"]
+        said["masks"] = f"{found['mask']:.3g} in each number on each of {found['mask_graph']['edges']} edges"
+        said["mask graph"] = f"{kind}, {degree} mask neighbours a peer"
+        said["blur of a number"] = f"{found['blur']:.3g} or more if {who}"
+    if mode_traits(found["mode"]).sums:
+        said["sums"] = (
+            "one for each peer and gossip step, masked in a ring; only the peer that receives the sum can read it"
+        )
+    if found["participation"] < 1:
+        said["participation"] = f"{found['participation']:g}, in secret: counted in epsilon, not in mu and the attacks"
+    allowed = "" if found["budget"] is None else f", of which epsilon {found['budget']:g} allows {found['affordable']}"
+    said["rounds"] = f"{found['rounds']}{allowed}"
+    said["gossip steps a round"] = f"{found['gossip_steps']}"
+    if found["spent_before"]:
+        said["spent before"] = f"epsilon {found['spent_before']:.3g} by {found['budget_file']}"
+        said["with this run"] = f"epsilon {found['spent_after']:.3g} for the bold row; the table is of this run alone"
+    return said
+
+
+def chart(found: Mapping[str, Any]) -> list[str]:
+    """Epsilon over rounds as shades, from the observer who knows least to the one against whom it is promised."""
+    names, curves, promised = _curves(found)
+    highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
+    last = curves[-1] if promised < len(curves) else None
+    top = highest if last is None else min(max(highest, last[-1]), 1.5 * highest)
+    shown = curves[: len(curves) - (last is not None)]
+    lines = shaded(found["curve"]["rounds"], shown, top=top, line=found["budget"], above=last)
+    marks = [*SHADES[: len(shown)], "·"]
+    legend = [f"{mark} {name} {curve[-1]:.3g}" for mark, name, curve in zip(marks, names, curves, strict=False)]
+    budget = [] if found["budget"] is None else [f"╌ budget {found['budget']:g}"]
+    pairs = [legend[first : first + 2] for first in range(0, len(legend), 2)]
+    pairs[-1] += budget
+    return ["epsilon over rounds", *lines, *("   ".join(pair) for pair in pairs)]
+
+
+def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int]:
+    """Observers, epsilon of each over rounds, and how many know at most what the budget is kept for.
+
+    The last of these counts what was spent before, if anything was: it ends where the budget does.
+    """
+    listening = observers.listening(found["observers"])
+    names, curves = [each["observer"] for each in listening], list(found["curve"]["epsilon"])
+    promised = 1 + next(number for number, each in enumerate(listening) if each["promised"])
+    if found["curve"]["in_all"] is None:
+        return names, curves, promised
+    names.insert(promised, "with what was spent before")
+    curves.insert(promised, found["curve"]["in_all"])
+    return names, curves, promised + 1
+
+
+def draw(found: Mapping[str, Any], path: str) -> None:
+    """Draw epsilon over rounds.
+
+    Raises
+    ------
+    InputError
+        No epsilon is claimed, or nothing to draw with or nowhere to put it.
+    """
+    from p2pfl.report.plots import spending  # noqa: PLC0415 (the table need not wait for it)
+
+    if not found["claimed"]:
+        raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")
+    names, values, _ = _curves(found)
+    curves = dict(zip(names, values, strict=True))
+    title = f"{found['name']}: {found['peers']} peers"
+    spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
+
+
+def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | None:
+    """Return the accuracy of a trusted curator and of peers alone, and a sentence; ``None`` without a guarantee."""
+    if not outlined.protection.claimed:
+        return None
+    if only is not None:
+        return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
+    with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
+        from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
+
+        resolved = replace(outlined.whole or p2pfl.plan(outlined.experiment), protection=outlined.protection)
+        found = compare(resolved)
+        peers, epsilon = needed(resolved, found) if found.share else (None, None)
+    return {
+        "metric": found.metric,
+        "alone": found.alone,
+        "curator": found.curator,
+        "noiseless": found.noiseless,
+        "pays": found.pays,
+        "update": found.length,
+        "peers_needed": peers,
+        "epsilon_needed": epsilon,
+        "sentence": _verdict(resolved, found, peers=peers, epsilon=epsilon),
+    }
+
+
+def say(comparison: Mapping[str, Any]) -> None:
+    """Print whether learning together can pay."""
+    console = terminal.console()
+    console.print()
+    style = "yellow" if comparison["pays"] is False else ""
+    console.print(Text(comparison["sentence"], style=style), soft_wrap=not console.is_terminal)
+
+
+def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: float | None) -> str:
+    protection = resolved.protection
+    spent = protection.total({protection.cost: protection.affordable or protection.rounds})
+    reached = "would break down" if found.curator is None else f"would reach {found.metric} {found.curator:.3f}"
+    said = f"even a trusted curator {reached} at epsilon {spent:.3g}, and peers alone reach {found.alone:.3f}"
+    if found.pays:
+        return f"learning together can pay: {said.removeprefix('even ')}; masks come close to the curator at best"
+    if found.hopeless:
+        still = "breaks down" if found.noiseless is None else f"reaches {found.noiseless:.3f}"
+        clip = protection.settings.clip
+        why = f"without any noise it {still}: the clip {clip:g}, the rounds or the learning rate are in the way"
+    elif peers is None or epsilon is None:
+        why = f"a 64th of the noise would still be too much, and without any it reaches {found.noiseless:.3f}"
+    else:
+        why = f"it would begin to pay with about {peers} peers of as much data each, or at epsilon {epsilon:.2g}"
+    clip = protection.settings.clip
+    if not found.hopeless and found.length < clip / 2:
+        why += (
+            f"; but updates are about {found.length:.2g} long, and the noise hides up to the clip {clip:g}: lower "
+            "privacy.clip, or raise learning.rate or learning.epochs"
+        )
+    return f"learning together would not pay: {said}; {why}"
+
+
+def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
+    """Epsilon of each observer over rounds, and of whom it is promised against with what was spent before."""
+    last = protection.affordable or protection.rounds
+    points = POINTS if protection.settings.participation == 1 else FEWER_POINTS
+    rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})
+    return {
+        "rounds": rounds,
+        "epsilon": [[observers.epsilon(protection, each, count) for count in rounds] for each in against],
+        "in_all": [protection.spent({protection.cost: count}) for count in rounds] if protection.before else None,
+    }
+
+
+def _warnings(protection: Protection, rounds: int) -> list[str]:
+    """Return the limits of a guarantee, as sentences."""
+    spent, delta, peers = (
+        protection.spent({protection.cost: rounds}),
+        protection.wanted.delta,
+        len(protection.graph.peers),
+    )
+    found = []
+    if spent is not None and delta >= min(CARELESS, 1 / peers):
+        found.append(
+            f"privacy.delta = {delta:g} lets all updates of a peer be shown as they are with that chance: set it far "
+            f"below one over the {peers} peers, such as 1e-05"
+        )
+    right = 0.0 if spent is None else divergence.ceilings(divergence.mu(spent, delta=delta)).accuracy
+    if right >= CERTAIN:
+        found.append(
+            f"epsilon {spent:.3g} protects next to nothing, for the best attack is right in {100 * right:.3g} % of the "
+            "cases: lower privacy.epsilon, or raise privacy.noise"
+        )
+    return found
+
+
+def _missing(protection: Protection) -> str | None:
+    """Return what a guarantee lacks, as a sentence."""
+    if protection.claimed:
+        return None
+    if not protection.mode.traits.hides:
+        return 'nothing is hidden: set privacy.mode to "pairwise", and privacy.epsilon for differential privacy'
+    settings = protection.settings
+    clipped, noisy = not math.isinf(settings.clip), settings.noise > 0
+    lacks, cure = "privacy.clip and privacy.noise", "set privacy.epsilon and both will be chosen"
+    if noisy:
+        lacks, cure = "privacy.clip", "set it"
+    elif clipped:
+        lacks, cure = "privacy.noise", "set privacy.epsilon and it will be chosen"
+    return f"no differential privacy is claimed, for that lacks {lacks}: {cure}"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> str:
+    return "inf" if value is None else f"{value:.3g}"

@@ -1,0 +1,60 @@
+"""What models that follow from exact totals show, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from p2pfl.cli.tables import facts as print_facts
+from p2pfl.experiment.outline import Outline
+from p2pfl.report.spending.promises import promise
+
+
+def facts(outlined: Outline) -> dict[str, Any]:
+    """Return who learns what, as JSON values."""
+    protection = outlined.protection
+    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
+    masked = protection.mode.traits.masks
+    learned = {
+        "the broker": "sizes and times of messages",
+        "every peer": f"the totals over all {peers} peers: {protection.totals}",
+        "its own": "the totals without its own contribution, which are those of the other peers together",
+    }
+    if not masked:
+        learned["a peer on the way"] = "the contributions that pass through it, up the spanning tree of the topology"
+    if colluders > 1:
+        learned[f"{colluders} colluding peers"] = f"the totals of the other {peers - colluders}"
+    return {
+        "name": outlined.experiment.name,
+        "peers": peers,
+        "mode": outlined.experiment.privacy.mode,
+        "claimed": False,
+        "colluders": colluders,
+        "rounds": protection.rounds,
+        "learned": learned,
+        "warnings": _warnings(peers, colluders),
+        "statement": promise(protection, spent=None)["statement"],
+    }
+
+
+def _warnings(peers: int, colluders: int) -> list[str]:
+    """Return sentences about too few peers."""
+    if peers - max(1, colluders) >= 2:
+        return []
+    who = f"with {peers} peers, of whom {max(1, colluders)} may look"
+    return [f"{who}, the totals of the others are those of one peer alone; add peers"]
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print who learns what."""
+    console = Console(highlight=False)
+    console.print(Text(f"What all rounds of {found['name']} show", style="bold"))
+    print_facts({("and, by subtraction" if who == "its own" else who): what for who, what in found["learned"].items()})
+    for sentence in found["warnings"]:
+        console.print()
+        console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)
+    console.print()
+    console.print(Text(found["statement"]), soft_wrap=not console.is_terminal)

@@ -1,0 +1,129 @@
+"""``p2pfl columns``, ``sweep``, ``report``, ``predict`` and others: tables to learn from, and what became of them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from p2pfl.cli import terminal
+
+if TYPE_CHECKING:  # they import torch
+    from p2pfl.inference import Predictor
+
+REMARKS = (
+    "remove columns that are no features, such as names and numbers of patients",
+    "all owners need the same declaration; add the levels that only others have",
+    "in `path`, {peer} stands for the name of a peer",
+)
+"""What an owner does with a proposal."""
+
+
+def columns(options: argparse.Namespace) -> int:
+    """``p2pfl columns``."""
+    import tomli_w  # noqa: PLC0415 (each command imports what it needs)
+
+    from p2pfl.data.tables import propose, read  # noqa: PLC0415
+
+    found, remarks = propose(read(options.table), target=options.target)
+    data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
+    print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
+    for remark in (*remarks, *REMARKS):
+        terminal.note(f"note: {remark}")
+    return 0
+
+
+def predict(options: argparse.Namespace) -> int:
+    """``p2pfl predict``."""
+    found = _predictor(options).predict(options.table)
+    with terminal.output(options.out) as file:
+        found.write(file)
+    return 0
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    """``p2pfl evaluate``."""
+    from p2pfl.cli.results import evaluations  # noqa: PLC0415
+    from p2pfl.inference import evaluate as evaluated  # noqa: PLC0415
+
+    found = evaluated(_predictor(options), options.table, by=options.by, seed=options.seed)
+    if options.json:
+        print(json.dumps(found.results(), allow_nan=False))
+    else:
+        evaluations.show(found)
+    return 0
+
+
+def coefficients(options: argparse.Namespace) -> int:
+    """``p2pfl coefficients``."""
+    from p2pfl.cli.results import regressions  # noqa: PLC0415
+    from p2pfl.inference.fits import fit  # noqa: PLC0415
+
+    found = fit(_predictor(options).saved)
+    if options.json:
+        print(json.dumps(found.results(), allow_nan=False))
+    else:
+        regressions.show(found)
+    return 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """``p2pfl export``."""
+    from p2pfl.inference import export as exported  # noqa: PLC0415
+    from p2pfl.inference.exporting import SUFFIXES  # noqa: PLC0415
+
+    out = options.out or Path(options.model).with_suffix(SUFFIXES[options.to])
+    print(exported(_predictor(options), out, to=options.to))
+    return 0
+
+
+def card(options: argparse.Namespace) -> int:
+    """``p2pfl card``."""
+    from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.report.card import card as written  # noqa: PLC0415
+
+    text = written(Run.load(options.run))
+    with terminal.output(options.out) as file:
+        file.write(text)
+    return 0
+
+
+def sweep(options: argparse.Namespace) -> int:
+    """``p2pfl sweep``."""
+    from p2pfl.cli.results import sweeps  # noqa: PLC0415
+
+    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    return sweeps.run(options)
+
+
+def report(options: argparse.Namespace) -> int:
+    """``p2pfl report``."""
+    from p2pfl.cli.results import reports  # noqa: PLC0415
+
+    return reports.show(options)
+
+
+def watch(options: argparse.Namespace) -> int:
+    """``p2pfl watch``."""
+    from p2pfl.cli.results import watching  # noqa: PLC0415
+
+    return watching.run(options)
+
+
+def schema(options: argparse.Namespace) -> int:
+    """``p2pfl schema``."""
+    from p2pfl.report.json_schema import json_schema  # noqa: PLC0415
+
+    del options  # it has none
+    print(json.dumps(json_schema(), indent=2))
+    return 0
+
+
+def _predictor(options: argparse.Namespace) -> Predictor:
+    from p2pfl.inference import Predictor  # noqa: PLC0415
+
+    if options.trust_model is not None:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own module is
+    return Predictor.load(options.model, model=options.trust_model)

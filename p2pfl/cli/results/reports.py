@@ -1,0 +1,95 @@
+"""``p2pfl report``: tables, plots and files of one run or several."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from p2pfl.cli import tables, terminal
+from p2pfl.cli.results import comparisons
+from p2pfl.errors import InputError
+from p2pfl.report import Run, tensorboard
+from p2pfl.report.comparing import wording
+from p2pfl.report.comparing.comparison import Comparison, Outcome
+from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv
+from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
+from p2pfl.report.pages.comparison_page import Part, comparison_page
+from p2pfl.report.pages.run_page import run_page
+
+
+def show(options: argparse.Namespace) -> int:
+    """Show one run, several side by side, or a sweep."""
+    folders = [Path(folder) for folder in options.runs]
+    if len(folders) == 1 and not is_sweep(folders[0]):
+        return _one(Run.load(folders[0]), options)
+    if options.plot:
+        raise InputError("--plot draws one run; use --html for several")
+    found, parts, name = _several(folders, options)
+    if options.html:
+        _write(options.html, comparison_page(found, parts, name=name))
+    if options.csv:
+        _write(options.csv, comparison_csv(found))
+    if options.tex:
+        _write(options.tex, comparison_tex(found))
+    if options.tensorboard:
+        tensorboard.write(_named(found, parts), Path(options.tensorboard), peers=False)
+    if options.json:
+        print(json.dumps(comparison_json(found), allow_nan=False))
+    else:
+        comparisons.show(found, console=terminal.console())
+    return 0
+
+
+def _one(run: Run, options: argparse.Namespace) -> int:
+    if options.tex:
+        raise InputError("--tex writes the table of a comparison; name several runs or a sweep")
+    if options.plot:
+        run.plot(options.plot)
+    if options.html:
+        _write(options.html, run_page(run))
+    if options.csv:
+        _write(options.csv, records_csv(run.metrics))
+    if options.tensorboard:
+        tensorboard.write({Path(options.runs[0]).resolve().name: run}, Path(options.tensorboard), peers=True)
+    if options.json:
+        print(json.dumps(run.summary))
+    else:
+        tables.history(run)
+    return 0
+
+
+def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[Part], str]:
+    """Return the comparison of a sweep or of several runs, the runs, and a title."""
+    if not any(is_sweep(folder) for folder in folders):
+        runs = [Run.load(folder) for folder in folders]
+        found, outcomes = between(runs, metric=options.metric)
+        return found, _parts(found, zip(runs, outcomes, strict=True)), f"{len(runs)} runs of {runs[0].experiment.name}"
+    if len(folders) > 1:
+        raise InputError("a sweep is shown by itself; name one sweep, or several runs")
+    [folder] = folders
+    made = load_sweep(folder)
+    if options.metric not in {None, made.metric}:
+        raise InputError(f"the sweep compares {made.metric}; run it again with --metric {options.metric}")
+    ended = [(Run.load(folder / each.folder), each) for each in made.outcomes if each.folder]
+    return made.comparison, _parts(made.comparison, ended), f"Sweep of {made.name}"
+
+
+def _parts(comparison: Comparison, runs: Iterable[tuple[Run, Outcome]]) -> list[Part]:
+    """Return the runs with the places of their settings."""
+    places = {tuple(each.values.items()): place for place, each in enumerate(comparison.settings)}
+    return [Part(run, places[tuple(outcome.values.items())]) for run, outcome in runs]
+
+
+def _named(comparison: Comparison, parts: Iterable[Part]) -> dict[str, Run]:
+    """Return the runs of a comparison by setting and seed."""
+    settings = comparison.settings
+    return {
+        f"{wording.setting(settings[part.setting].values)}, seed {part.run.experiment.seed}": part.run for part in parts
+    }
+
+
+def _write(path: str, text: str) -> None:
+    with terminal.output(path) as file:
+        file.write(text)

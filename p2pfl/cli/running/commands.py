@@ -1,0 +1,225 @@
+"""``p2pfl run``, ``simulate`` and ``peer``: what trains models."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import p2pfl
+from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.cli.running import accounts
+from p2pfl.errors import InputError, RunError
+from p2pfl.experiment import Experiment
+
+if TYPE_CHECKING:  # they import torch
+    from p2pfl.peer.storage.checkpoint import Former
+    from p2pfl.report import Run
+
+
+def run(options: argparse.Namespace) -> int:
+    """``p2pfl run``."""
+    from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
+    from p2pfl.peer.launch import swarm  # noqa: PLC0415
+
+    _check_recording(options)
+    folder = None if options.resume is None else _resumed(options)
+    if folder is not None and folders.ended(folder):
+        return _over(folder, options)
+    if options.experiment is None and folder is None:
+        raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
+    experiment = experiment_of(options, broker=options.broker)
+    resolved = p2pfl.plan(experiment, live=True)
+    accounts.check(options, resolved)
+    again = folder is not None
+    folder = folder or folders.new(options.runs, experiment.name)
+    with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
+        result = swarm.run(
+            experiment,
+            folder=folder,
+            resolved=resolved,
+            observe=live.observe,
+            resume=again,
+            record=options.record,
+            unaccounted=options.unaccounted,
+        )
+    return _finish(result.summary, folder, options)
+
+
+def simulate(options: argparse.Namespace) -> int:
+    """``p2pfl simulate``."""
+    from p2pfl.cli.running import view  # noqa: PLC0415
+    from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
+
+    experiment = experiment_of(options)
+    if options.network is not None:
+        return _forecast(options, experiment)
+    resolved = p2pfl.plan(experiment)
+    accounts.check(options, resolved)
+    folder = folders.new(options.runs, experiment.name)
+    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
+        result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
+    return _finish(result.summary, folder, options)
+
+
+def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
+    """``p2pfl simulate --network``."""
+    from p2pfl.cli.running import view  # noqa: PLC0415
+    from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
+
+    over = network(options.network)
+    resolved = p2pfl.plan(experiment)
+    accounts.check(options, resolved)
+    folder = folders.new(options.runs, experiment.name)
+    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
+        given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
+        result = forecast(experiment, over, folder=folder, observe=rounds.observe, **given)
+    return _finish(result.summary, folder, options)
+
+
+def peer(options: argparse.Namespace) -> int:
+    """``p2pfl peer``."""
+    from p2pfl.cli.running import view  # noqa: PLC0415
+    from p2pfl.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
+    from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
+    from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
+    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
+    from p2pfl.peer.updates import Alone, Described, Done  # noqa: PLC0415
+    from p2pfl.report import Record  # noqa: PLC0415
+
+    _check_recording(options)
+    experiment = experiment_of(options, broker=options.broker)
+    urls = brokers(experiment)
+    if "embedded" in urls:
+        raise InputError(
+            'transport.broker = "embedded" does not work for a single peer, because others could not reach it; '
+            'start one with "p2pfl broker", and give its address with --broker mqtt://host:1883'
+        )
+    last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
+    if last is not None and folders.ended(last):
+        return _over(last, options)
+    resolved = p2pfl.plan(experiment, only=[options.name])
+    accounted = accounts.check(options, resolved)
+    with ExitStack() as stack:
+        folder, own, former = _own(options, experiment, stack, last=last)
+        if own.summary:  # it ended while this command waited for the lock
+            return _over(folder, options)
+        compare = not options.no_baselines
+        lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json, compares=compare))
+        log = EventLog(own, now=lambda: datetime.now(UTC))
+
+        conclude = partial(concluded, resolved, accounted=accounted)
+        done: Done | None = None
+
+        def tell(event: Any) -> None:
+            nonlocal done
+            if isinstance(event, Record):
+                log.record(event)
+            elif isinstance(event, Described):
+                own.describe(event.about)
+            log.observe(event)
+            if isinstance(event, Done):  # what follows may be interrupted
+                done = event
+                own.finish(conclude(event, alarms=log.alarms))
+                erase_keys(folder)
+            elif isinstance(event, Alone) and done is not None:
+                own.finish(conclude(done, alarms=log.alarms, alone=event.scores))
+            lines.observe(event)
+
+        for warning in overhearing(experiment, urls=urls, peer=options.name):
+            tell(warning)
+        owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
+        given: dict[str, Any] = {"former": former, "record": options.record, "compare": compare}
+        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, notify=tell, **given))
+    return _finish(own.summary, folder, options)
+
+
+def _own(
+    options: argparse.Namespace, experiment: Experiment, stack: ExitStack, *, last: Path | None
+) -> tuple[Path, Run, Former | None]:
+    """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
+    from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
+    from p2pfl.peer.storage.lock import PEER, WITHIN, owned  # noqa: PLC0415
+    from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.report.notices.wording import sentence  # noqa: PLC0415
+
+    if options.resume and last is None:
+        terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
+    if last is None:
+        folder = folders.new(options.runs, experiment.name, suffix=options.name)
+        stack.enter_context(_kept(folder, again="--resume"))
+        own = stack.enter_context(Run(experiment, folder=folder, began=datetime.now(UTC)))
+        stack.enter_context(owned(folder / PEER))
+        return folder, own, None
+    stack.enter_context(owned(last / PEER, within=WITHIN))
+    if folders.ended(last):
+        return last, Run.load(last), None
+    stack.enter_context(_kept(last, again="--resume"))
+    former = earlier(last, options.name, notify=lambda notice: terminal.note(sentence(notice)))
+    return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
+
+
+def _check_recording(options: argparse.Namespace) -> None:
+    if options.record and options.resume:
+        raise InputError(
+            "--record does not work with --resume, because a recording begins with its run; leave out one of the two"
+        )
+
+
+def _resumed(options: argparse.Namespace) -> Path:
+    """Return the run directory to resume; its experiment is used if none is named."""
+    folder = Path(options.resume)
+    kept = folders.held(folder)
+    if options.experiment is not None:
+        folders.check_same(experiment_of(options), folder, kept)
+    elif options.changes or options.peers is not None:
+        raise InputError(
+            f"--set and --peers do not work with --resume, which runs the experiment in {folder} as it is; leave them "
+            "out"
+        )
+    folders.check_played(folder)
+    options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
+    return folder
+
+
+@contextmanager
+def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
+    """Say where what was written lies, if something goes wrong, and how to go on after an interrupt."""
+    try:
+        yield
+    except (InputError, RunError, KeyboardInterrupt) as error:
+        if folder.exists() and not any(folder.iterdir()):
+            folder.rmdir()
+        if folder.exists():
+            error.add_note(f"what was written is in {folder}")
+            if again and isinstance(error, KeyboardInterrupt):
+                error.add_note(f"go on with {again}")
+        raise
+
+
+def _over(folder: Path, options: argparse.Namespace) -> int:
+    """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
+    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
+    from p2pfl.report import Run  # noqa: PLC0415
+
+    erase_keys(folder)  # it may have been killed between its summary and this
+    terminal.note(
+        f"the run in {folder} has ended and there is nothing to resume; leave out --resume to begin a new one"
+    )
+    return _finish(Run.load(folder).summary, folder, options)
+
+
+def _finish(summary: dict[str, Any], folder: Path, options: argparse.Namespace) -> int:
+    if options.json:
+        print(json.dumps(summary | {"folder": str(folder)}))
+    else:
+        tables.summary(summary, folder)
+    return 0

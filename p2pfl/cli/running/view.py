@@ -1,0 +1,317 @@
+"""What a run looks like while it runs; all of it goes to standard error."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live as RichLive
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
+from p2pfl.experiment import Plan
+from p2pfl.peer import Notice, Progress
+from p2pfl.peer.updates import Done
+from p2pfl.report import Record
+from p2pfl.report.formats import size
+from p2pfl.report.notices.kinds import Severity
+from p2pfl.report.notices.wording import sentence
+from p2pfl.report.summary import describe
+
+PERIOD = 4
+"""Times a second that the live table is drawn."""
+
+NUMBERS = 56
+"""Columns of a terminal that the numbers in it take."""
+
+MINUTE = 60.0
+"""Seconds between two lines about rounds in the log of a service."""
+
+COMPARING = "the same alone and on pooled data, to compare"
+"""What is done when all rounds are over."""
+
+ALONE = "training a model alone on the own data, to compare"
+"""What one peer on a device does then."""
+
+
+STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
+"""Style of a notice by its severity."""
+
+
+def live(plan: Plan, *, quiet: bool) -> Lines | Live:
+    """Return the view of ``run``: a table in a terminal, lines in a log."""
+    lines = Lines(plan, peers=len(plan.topology.peers), quiet=quiet)
+    return Live(plan, lines.console) if lines.console.is_terminal else lines
+
+
+class Lines:
+    """One line for every round, when all peers have ended it, and for what is out of the ordinary.
+
+    Under a systemd unit there is one line for the first and the last round, and one a minute in between, which also
+    names the neighbours that the rounds without a line missed.
+
+    Parameters
+    ----------
+    plan
+        The experiment.
+    peers
+        Number of peers on this device.
+    quiet
+        Whether nothing is printed.
+    compares
+        Whether a peer trains alone when it has ended.
+    clock
+        Returns seconds.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        peers: int,
+        quiet: bool,
+        compares: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.console = _console(quiet=quiet)
+        self.compares = compares
+        self.plan = plan
+        self.peers = peers
+        self._clock = clock
+        self._pause = MINUTE if "INVOCATION_ID" in os.environ and not self.console.is_terminal else 0.0
+        self._printed: float | None = None  # when the last line about a round was
+        self._missed = set[str]()  # in rounds without a line, since then
+        self.learning: set[str] = set()
+        self.progress: dict[str, Progress] = {}
+        self.said: set[Progress] = set()
+        self.rounds: dict[int, list[Record]] = {}
+        self.done = 0
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Nothing is left open."""
+
+    def observe(self, event: Any) -> None:
+        """Take what a peer says."""
+        match event:
+            case Progress(phase="joining"):
+                pass  # it may yet be in vain
+            case Record():
+                self.rounds.setdefault(event.round, []).append(event)
+                if len(self.rounds[event.round]) == self.peers:
+                    self._ended(self.rounds.pop(event.round))
+            case Progress():
+                self._progress(event)
+            case Notice():
+                self._print(Text(sentence(event), style=STYLES[event.severity]))
+            case Done():
+                self.done += 1
+                if self.done == self.peers and (self.peers > 1 or self.compares):
+                    self._print(COMPARING if self.peers > 1 else ALONE)
+            case _:
+                pass
+
+    def _ended(self, records: list[Record]) -> None:
+        """Print the line of a round, unless there was one a moment ago."""
+        now = self._clock()
+        self._missed |= {peer for record in records for peer in record.missed}
+        waits = self._printed is not None and now - self._printed < self._pause
+        if waits and records[0].round + 1 < self.plan.experiment.rounds:
+            return
+        self._print(_round(records, self.plan, missed=self._missed))
+        self._printed, self._missed = now, set()
+
+    def _progress(self, event: Progress) -> None:
+        if not self.progress:
+            self._print(_heading(self.plan))
+        if event.phase == "learning" and event.peer not in self.learning:
+            self.learning.add(event.peer)
+            if len(self.learning) == self.peers:
+                who = f"all {self.peers} peers are" if self.peers > 1 else f"{event.peer} and its neighbours are"
+                self._print(f"{who} there, learning begins")
+        before = self.progress.get(event.peer)
+        same = before == event  # told again: nothing has changed for a while
+        if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
+            self._moved({*before.present}, {*event.present})
+        if (
+            (event.waiting or not event.connected)
+            and event not in self.said
+            and (same or (self.peers == 1 and event.phase == "gathering"))
+        ):
+            self.said.add(event)
+            where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
+            self._print(f"{event.peer}: {where}, waiting for {_awaited(event)}")
+        self.progress[event.peer] = event
+
+    def _moved(self, before: set[str], now: set[str]) -> None:
+        """Say which neighbours have come and gone."""
+        for moved, how in ((before - now, "gone"), (now - before, "there")):
+            if moved:
+                self._print(f"{brief(tuple(sorted(moved)))} {'is' if len(moved) == 1 else 'are'} {how}")
+
+    def _print(self, line: str | Text) -> None:
+        self.console.print(line, soft_wrap=not self.console.is_terminal)
+
+
+class Live:
+    """The live table of ``run``: a line for each peer."""
+
+    def __init__(self, plan: Plan, console: Console) -> None:
+        self.plan = plan
+        self.records: dict[str, Record] = {}
+        self.progress: dict[str, Progress] = {}
+        self.missed = 0
+        self.done = 0
+        self.began = time.monotonic()
+        self.console = console
+        self.live = RichLive(console=console, refresh_per_second=PERIOD, get_renderable=self._draw, transient=True)
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        self.live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wipe the table away."""
+        self.live.stop()
+
+    def observe(self, event: Any) -> None:
+        """Take what a peer says."""
+        if isinstance(event, Record):
+            self.records[event.peer] = event
+            self.missed += len(event.missed)
+        elif isinstance(event, Progress):
+            if not self.progress:
+                self.console.print(_heading(self.plan))
+                self.console.print()
+            self.progress[event.peer] = event
+        elif isinstance(event, Notice):
+            self.console.print(Text(f"{event.peer}: {sentence(event)}", style=STYLES[event.severity]))
+        elif isinstance(event, Done):
+            self.done += 1
+
+    def _draw(self) -> Table:
+        metric = next((name for record in self.records.values() for name in record.scores if name != "loss"), "score")
+        table = grid("peer", "round", metric, "loss", "distance", "sent", "doing")
+        table.columns[-1].max_width = max(8, self.console.width - NUMBERS)
+        names = self.plan.topology.peers
+        room = max(4, self.console.height - 9)
+        for name in names[:room]:
+            table.add_row(*self._row(name, metric))
+        more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
+        missed = f", {self.missed} models missed" if self.missed else ""
+        seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
+        seconds = f"{COMPARING}: {seconds}" if self.done == len(names) else seconds
+        table.caption = f"{more}distance: how far the last gossip step moved a peer's model\n{seconds}"
+        return table
+
+    def _row(self, name: str, metric: str) -> list[str | Text]:
+        rounds = self.plan.experiment.rounds
+        record, progress = self.records.get(name), self.progress.get(name)
+        doing = "starting" if progress is None else progress.phase
+        if progress is not None and (progress.waiting or not progress.connected):
+            doing = f"waiting for {_awaited(progress)}"
+        cells: list[str | Text] = [name, f"0/{rounds}", "", "", "", ""]
+        if record is not None:
+            cells[1:] = [
+                f"{record.round + 1}/{rounds}",
+                Text(f"{record.scores.get(metric, 0.0):.3f}", style="bold"),
+                f"{record.scores['loss']:.3f}",
+                f"{record.distance:.2g}",
+                size(record.bytes_out),
+            ]
+        return [*cells, Text(doing, style="dim")]
+
+
+class Rounds:
+    """The progress of ``simulate``: one line for each round, in a terminal one that changes."""
+
+    def __init__(self, plan: Plan, *, quiet: bool) -> None:
+        self.plan = plan
+        self.console = _console(quiet=quiet)
+        self.status = self.console.status("loading data, building models")
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        self.status.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Wipe the line away."""
+        self.status.stop()
+
+    def observe(self, records: list[Record]) -> None:
+        """Show a round's mean scores."""
+        missed = {peer for record in records for peer in record.missed}
+        line = _round(records, self.plan, missed=missed)
+        if not self.console.is_terminal:
+            self.console.print(line, soft_wrap=True)
+        elif records[0].round + 1 < self.plan.experiment.rounds:
+            self.status.update(line)
+        else:
+            self.status.update(COMPARING)
+
+
+def brief(names: tuple[str, ...]) -> str:
+    """Return a few names for one line.
+
+    Examples
+    --------
+    >>> brief(("ada", "bob")), brief(("ada", "bob", "cy", "dan", "eve"))
+    ('ada, bob', 'ada, bob, cy and 2 more')
+    """
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _awaited(progress: Progress) -> str:
+    return brief(progress.waiting) if progress.connected else "the broker, which cannot be reached"
+
+
+def _console(*, quiet: bool) -> Console:
+    return terminal.console(stderr=True, quiet=quiet)
+
+
+def _heading(plan: Plan) -> Text:
+    experiment = plan.experiment
+    file = experiment.topology.file
+    graph = (
+        experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
+    )
+    split = "own" if experiment.data.owned else experiment.data.split
+    return Text.assemble(
+        (experiment.name, "bold"),
+        f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
+        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} "
+        f"gossip step{'s' if plan.gossip.steps > 1 else ''}\n"
+        f"privacy: {describe(plan, spent=None)['statement']}",
+    )
+
+
+def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
+    """Return the line of a round: means over the peers that do not attack, and whose models were missed."""
+    honest = frozenset(plan.honest)
+    kept = [record for record in records if record.peer in honest] or records
+    scores: Mapping[str, float] = {
+        name: sum(record.scores[name] for record in kept) / len(kept) for name in kept[0].scores
+    }
+    said = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+    distance = sum(record.distance for record in kept) / len(kept)
+    which = "honest peers" if len(kept) < len(records) else "peers"
+    whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
+    without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}, distance {distance:.2g} ({whose}){without}"

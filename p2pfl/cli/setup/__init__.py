@@ -1,0 +1,1 @@
+"""Commands that prepare devices: keys, rosters and brokers."""

@@ -1,0 +1,99 @@
+"""``p2pfl identity``, ``broker``, ``deploy`` and ``doctor``: what peers need before they meet."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from p2pfl.cli.setup.deploying import deploy
+from p2pfl.cli.setup.doctors import doctor
+from p2pfl.errors import BrokerError, InputError, RunError
+from p2pfl.experiment import read
+
+__all__ = ["broker", "deploy", "doctor", "identity"]
+
+
+def identity(options: argparse.Namespace) -> int:
+    """``p2pfl identity``."""
+    from p2pfl.cli.setup import identities  # noqa: PLC0415
+
+    roster = Path(options.roster) if options.roster else None
+    if options.revoke is not None or options.accept is not None:
+        if roster is None:
+            raise InputError("the roster to change is missing; name it with --roster")
+        if options.accept is not None:
+            done = identities.accepted(options.name, roster=roster, said=Path(options.accept))
+        else:
+            done = identities.revoked(options.name, roster=roster, reason=options.revoke)
+    elif not options.keys:
+        raise InputError("the folder of the peer's key is missing; name it with --keys")
+    else:
+        change = identities.rotated if options.rotate else identities.shown
+        done = change(options.name, keys=Path(options.keys), roster=roster)
+        if options.request is not None:
+            from p2pfl.deploy.bundles.requests import request  # noqa: PLC0415
+
+            request(options.name, keys=Path(options.keys), to=Path(options.request))
+    if options.json:
+        print(json.dumps(done.results()))
+        return 0
+    print(done.line)
+    if done.statement is not None:  # for the rosters of others
+        print(f'rotation = "{done.results()["statement"]}"')
+    print(done.told, file=sys.stderr)
+    return 0
+
+
+def broker(options: argparse.Namespace) -> int:
+    """``p2pfl broker``."""
+    from p2pfl.transport.broker import embedded  # noqa: PLC0415
+
+    if options.config is not None:
+        return _configure(options)
+    if options.experiment is not None:
+        raise InputError(
+            "an experiment has no effect without --config DIR, because the embedded broker admits everybody; add "
+            "--config DIR, or leave out the experiment"
+        )
+    port = 1883 if options.port is None else options.port
+    with embedded(host=options.host, port=port, kind=options.kind) as running:
+        print(f"{running.kind} listens at {running.url} (Ctrl-C ends it)", file=sys.stderr)
+        try:
+            running.wait()
+        except BrokerError as error:
+            raise RunError(str(error)) from None
+        except KeyboardInterrupt:
+            pass
+    return 0
+
+
+def _configure(options: argparse.Namespace) -> int:
+    """``p2pfl broker --config``."""
+    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
+    from p2pfl.protocol.wire.sealing import rights  # noqa: PLC0415
+    from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
+
+    port = 8883 if options.port is None else options.port
+    swarm, peers = "+", tuple[str, ...]()
+    if options.experiment is not None:
+        experiment = read(options.experiment)  # neither model nor data need be here
+        swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
+    folder = Path(options.config)
+    named = configure(folder, rights=rights(swarm), peers=peers, host=options.host, public=options.public, port=port)
+    print(f"mosquitto -c {folder / 'mosquitto.conf'}")
+    print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
+    if (wall := closed(folder)) is not None:
+        print(
+            f"WARNING: mosquitto gives up root, and its user cannot pass through {wall}, so it will not start: name a "
+            f"DIR elsewhere, or run chmod o+x {wall}",
+            file=sys.stderr,
+        )
+    shows = f'credentials = "{folder / "credentials"}"' if peers else "certificate and key, signed by ca.pem"
+    print(
+        f'peers need, in [transport]: broker = "mqtts://HOST:{port}", ca = "{folder / "broker.pem"}", and {shows};'
+        " give each peer its own alone",
+        file=sys.stderr,
+    )
+    return 0

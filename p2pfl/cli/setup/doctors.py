@@ -1,0 +1,66 @@
+"""``p2pfl doctor``: what keeps a peer from learning."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from p2pfl.deploy.checks.finding import Finding, Status
+
+STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
+
+
+def arguments(commands: Any) -> None:
+    """Add the command to the command line."""
+    doctor = commands.add_parser(
+        "doctor", help="check this device, the broker and the other peers, and name the reason"
+    )
+    doctor.add_argument(
+        "experiment", metavar="EXPERIMENT", nargs="?", help="a TOML file, or the name of a shipped experiment"
+    )
+    doctor.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="such as transport.version=5"
+    )
+    doctor.add_argument("--as", metavar="PEER", dest="peer", help="the peer of this device")
+    doctor.add_argument("--broker", action="append", metavar="URL", help="instead of transport.broker; again for more")
+    doctor.add_argument("--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)")
+    doctor.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Run the checks; return 1 if there is a problem."""
+    from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (--help must not wait for it)
+
+    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    changes = list(options.changes)
+    if options.broker is not None:
+        changes.append(f"transport.broker={json.dumps(options.broker)}")
+    how = {"peer": options.peer, "runs": Path(options.runs), "environment": os.environ}
+    findings = asyncio.run(examine(options.experiment, changes=changes, **how))
+    if options.json:
+        print(json.dumps(_results(findings)))
+    else:
+        _show(findings)
+    return 1 if any(each.status == "problem" for each in findings) else 0
+
+
+def _results(findings: Sequence[Finding]) -> dict[str, Any]:
+    counts = {f"{status}s": sum(each.status == status for each in findings) for status in ("problem", "warning")}
+    return {"checks": [each.results() for each in findings], **counts}
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    console = Console(highlight=False)
+    width = max(len(each.check) for each in findings)
+    for each in findings:
+        line = Text.assemble((f"{each.status:8}", STYLES[each.status]), f"{each.check:{width}}  {each.message}")
+        console.print(line, soft_wrap=True)

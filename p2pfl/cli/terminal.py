@@ -1,0 +1,57 @@
+"""Output for people: text from others is shown without the characters that control a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+from p2pfl.errors import InputError
+from p2pfl.texts import printable
+
+
+class _Console(Console):
+    """Console that escapes control characters, whatever they come from: a file, a peer or a broker."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            text = segment.text
+            yield segment if segment.control or text.isprintable() else segment._replace(text=_shown(text))
+
+
+def _shown(text: str) -> str:
+    return printable(text, keep="\n\u00a0")
+
+
+def console(**settings: Any) -> Console:
+    """Return a console that shows text as it is; settings are those of :class:`rich.console.Console`."""
+    return _Console(highlight=False, markup=False, emoji=False, **settings)
+
+
+@contextmanager
+def output(path: str | None) -> Iterator[TextIO]:
+    """Open a file that the user has named, or standard output where none is named.
+
+    Raises
+    ------
+    InputError
+        The file cannot be written.
+    """
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(path).open("w", newline="", encoding="utf-8") as file:
+            yield file
+    except OSError as error:
+        raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
+
+
+def note(text: str) -> None:
+    """Print a line to standard error."""
+    print(printable(text), file=sys.stderr)

@@ -1,0 +1,66 @@
+#!/bin/sh
+# Installs peer @PEER@ of @NAME@ on this device. Call it twice: the first time it makes the keys of this device and
+# writes request.toml for the operator; the second time, with roster.toml and certificate.pem from the operator beside
+# it, it completes the installation. A call changes nothing that is done already.
+#
+#   PREFIX   the Python environment              (default: /opt/p2pfl)
+#   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@)
+#   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
+#   PYTHON   the Python to use                   (default: python3)
+#   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
+set -eu
+
+bundle=$(cd "$(dirname "$0")" && pwd)
+prefix=${PREFIX:-/opt/p2pfl}
+state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@}
+units=${UNITS:-/etc/systemd/system}
+python=${PYTHON:-python3}
+
+fail() {
+    echo "install.sh: $1" >&2
+    exit 1
+}
+
+(cd "$bundle" && sha256sum --check --quiet --strict SHA256SUMS) || fail "a file of the bundle has changed; copy the bundle again"
+
+if [ "${ENVIRONMENT:-no}" != yes ]; then
+    [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine $(uname -m)"
+    [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; install the package python3-venv, or set PREFIX"
+    (cd "$bundle" && "$prefix/bin/python" -m pip install --quiet --no-deps --require-hashes --requirement requirements.txt) ||
+        fail "the packages cannot be installed; see the message of pip above"
+fi
+[ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
+
+root=no
+if [ "$(id -u)" = 0 ] && [ -z "${STATE:-}" ]; then
+    root=yes
+    id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
+fi
+
+umask 077
+mkdir -p "$state"
+for file in @FILES@; do
+    mkdir -p "$state/$(dirname "$file")"
+    cp "$bundle/$file" "$state/$file"
+done
+"$prefix/bin/p2pfl" identity @PEER@ --keys "$state/keys" --request "$bundle/request.toml"
+chmod 644 "$bundle/request.toml" # it holds public keys alone
+
+if [ ! -f "$bundle/roster.toml" ] || [ ! -f "$bundle/certificate.pem" ]; then
+    [ "$root" = no ] || chown -R p2pfl: "$state"
+    echo "Send $bundle/request.toml to the operator, and read them the fingerprint above by telephone."
+    echo "Then copy roster.toml and certificate.pem, which they send back, to $bundle, and call install.sh again."
+    exit 0
+fi
+
+cp "$bundle/roster.toml" "$bundle/certificate.pem" "$state/"
+[ "$root" = no ] || chown -R p2pfl: "$state"
+if [ -d "$units" ] && [ -w "$units" ]; then
+    sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
+    chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
+    echo "Check:  cd $state && sudo -u p2pfl $prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
+    echo "Start:  systemctl daemon-reload && systemctl enable --now p2pfl-@NAME@-@PEER@"
+else
+    echo "Check:  cd $state && $prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
+    echo "Start:  cd $state && $prefix/bin/p2pfl peer @FILE@ --name @PEER@ --resume"
+fi

@@ -1,0 +1,158 @@
+"""The other peers: whether they are there, and whether they mean the same run."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import p2pfl
+from p2pfl.deploy.checks.finding import Finding, ok, problem, warning
+from p2pfl.deploy.checks.messages import PATIENCE, Probe
+from p2pfl.errors import BrokerError, DecodeError, PeerError, TransportError, VersionError
+from p2pfl.identity import KEY_BYTES, Roster
+from p2pfl.protocol.membership.refusals import NotReadable, NotSigned, NotTrusted, OtherWireFormat, differences, text
+from p2pfl.protocol.membership.versions import escaped
+from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.transport import Channel
+
+SILENCE = 4.0
+"""Seconds in which a peer that is up sends four heartbeats."""
+
+SECOND = 10**9
+"""Nanoseconds, in which starts are numbered."""
+
+
+@dataclass
+class Others:
+    """What the neighbours have announced.
+
+    Attributes
+    ----------
+    findings
+        One for each neighbour.
+    latest
+        By source, seconds since 1970 that have passed for certain, if the clocks of the others are right.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    latest: dict[str, float] = field(default_factory=dict)
+
+
+async def others(
+    probe: Probe, neighbours: Iterable[str], *, facts: Mapping[str, str] | None, roster: Roster | None
+) -> Others:
+    """Read the announcements of the neighbours, and listen whether those who are up send anything.
+
+    Parameters
+    ----------
+    probe
+        How to reach the broker.
+    neighbours
+        Whose announcements.
+    facts
+        On what this peer agrees with others; ``None`` if its experiment cannot be resolved.
+    roster
+        Whose key is whose; ``None`` without one.
+    """
+    names, found = sorted(neighbours), Others()
+    try:
+        async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
+            announced = await _announced(channel, probe, names)
+            up = [name for name in names if announced.get(name, b"")]
+            heard = await _heard(channel, probe, up) if up else set()
+    except (BrokerError, TransportError, TimeoutError) as error:
+        reason = str(error) or "the broker does not deliver them; check its access list"
+        found.findings.append(problem("peers", f"announcements cannot be read: {reason}"))
+        return found
+    for name in names:
+        data = announced.get(name, b"")
+        finding, hello = _judged(name, data, probe=probe, facts=facts, roster=roster, heard=name in heard)
+        found.findings.append(finding)
+        if hello is not None and finding.status != "problem":
+            found.latest[f"the last start of {name}"] = hello.incarnation / SECOND
+    return found
+
+
+async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
+    """Return what the broker retains under these names; it arrives before a message that is published afterwards."""
+    codec = probe.codec
+    inbox = codec.topic(f"in/{probe.peer}")
+    own = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))
+    await channel.subscribe(inbox, *(f"{codec.root}/{name}/state" for name in names))
+    await channel.publish(inbox, own)
+    found: dict[str, bytes] = {}
+    async with asyncio.timeout(PATIENCE):
+        async for message in channel:
+            if message.topic == inbox:
+                if bytes(message.data) == own:
+                    return found
+            else:
+                found[codec.address(message.topic).owner] = bytes(message.data)
+    return found
+
+
+async def _heard(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
+    """Return who of these peers sends anything to anybody for a while."""
+    codec, heard = probe.codec, set[str]()
+    await channel.subscribe(*(f"{codec.root}/{name}/pub/#" for name in names))
+    try:
+        async with asyncio.timeout(SILENCE):
+            async for message in channel:
+                if not message.retained:
+                    heard.add(codec.address(message.topic).owner)
+                if heard >= {*names}:
+                    break
+    except TimeoutError:
+        pass  # that is what it listened for
+    return heard
+
+
+def _judged(
+    name: str, data: bytes, *, probe: Probe, facts: Mapping[str, str] | None, roster: Roster | None, heard: bool
+) -> tuple[Finding, Hello | None]:
+    """Return what an announcement says, and the announcement if it can be read."""
+    check = f"peer {name}"
+    if not data:
+        return warning(check, f"{name} has announced nothing on this broker; start it, or look at its own doctor"), None
+    try:
+        hello = _genuine(name, probe.codec.open(name, data), probe=probe, roster=roster)
+    except VersionError as error:
+        return problem(check, text(OtherWireFormat(name, theirs=error.theirs, ours=error.ours))), None
+    except DecodeError as error:
+        return problem(check, f"{text(NotReadable(name, str(error)))}; install one version of p2pfl everywhere"), None
+    if isinstance(hello, Finding):
+        return hello, None
+    return _present(check, hello, facts=facts, heard=heard), hello
+
+
+def _genuine(name: str, hello: object, *, probe: Probe, roster: Roster | None) -> Hello | Finding:
+    """Return an announcement if the peer has signed it, or what is wrong with it."""
+    check = f"peer {name}"
+    if not isinstance(hello, Hello) or hello.peer != name or not hello.authentic(swarm=probe.swarm):
+        theirs = escaped(hello.version) if isinstance(hello, Hello) else ""
+        return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
+    if roster is not None:
+        try:
+            roster.check(name, hello.identity)
+        except PeerError as error:
+            return problem(check, text(NotTrusted(name, str(error))))
+    return hello
+
+
+def _present(check: str, hello: Hello, *, facts: Mapping[str, str] | None, heard: bool) -> Finding:
+    """Return whether a peer takes part, by its announcement and by what it sends."""
+    name = hello.peer
+    if hello.status != "up":
+        how = "said goodbye" if hello.status == "left" else "lost its connection"
+        return warning(check, f"{name} {how}; start it with --resume")
+    if facts is not None and (other := differences(name, theirs=hello.facts, ours=facts)) is not None:
+        return problem(check, text(other))
+    if not heard:
+        away = f"{name} is announced as up and sent nothing for {SILENCE:g} s"
+        return warning(check, f"{away}, so it hangs, lost its connection, or stands still; look at its log")
+    if hello.version != p2pfl.__version__:
+        theirs = escaped(hello.version) or "an unknown version"
+        return warning(check, f"{name} runs p2pfl {theirs} and this is {p2pfl.__version__}; use one release")
+    return ok(check, f"{name} is up, sends, and runs the same experiment")

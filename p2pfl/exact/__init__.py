@@ -1,0 +1,14 @@
+"""Models that are public functions of exact totals: all peers compute the same one, that of their pooled data."""
+
+from collections.abc import Callable, Mapping
+
+from p2pfl.exact.boosting import Boosting
+from p2pfl.exact.glm import GLM
+from p2pfl.exact.learner import ExactLearner
+from p2pfl.exact.model import ExactModel, Outcome, Own, Part
+from p2pfl.exact.survival import Cox
+
+EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting, "glm": GLM, "cox": Cox}
+"""Models by name."""
+
+__all__ = ["EXACT", "GLM", "Boosting", "Cox", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]

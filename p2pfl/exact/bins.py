@@ -1,0 +1,162 @@
+r"""Bins of features, the same at all peers, from totals.
+
+Peers count their values on a fixed grid, whose cells have a relative width of :math:`2^{-7}`: first by sign and
+exponent (512 cells a feature), then by the next seven bits within each exponent that occurs. Whole numbers up to 256
+have cells of their own. Where at most ``max_bins`` cells are in use, each is a bin; otherwise the bins cut at the ranks
+:math:`n i / B`. A cut lies in the middle of the gap between two cells in use, so no cut is a value of anybody.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.encodings import Floats, Ints
+from p2pfl.exact.model import Asked, Owns, Part
+from p2pfl.learning.additive import Question
+
+EXPONENTS = 512
+"""Cells of the first total, by sign and exponent."""
+
+FINE = 128
+"""Cells of the second total within an exponent."""
+
+MOST = 255
+"""Largest number of bins, so that a bin and the mark of a missing value fit into a byte."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Cuts between the bins of each feature.
+
+    Parameters
+    ----------
+    cuts
+        ``[F, B - 1]`` float32 in float64; those of a feature are its first ``counts`` ones.
+    counts
+        ``[F]`` numbers of cuts.
+    missing
+        ``[F]`` bool: whether anybody lacks a value of the feature; its missing values are a bin of their own, the last.
+    """
+
+    cuts: Floats
+    counts: Ints
+    missing: npt.NDArray[np.bool_]
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of bins of each feature, that of missing values included, ``[F]``."""
+        return self.counts + 1 + self.missing
+
+    @property
+    def starts(self) -> Ints:
+        """Place of the first bin of each feature among the bins of all, ``[F]``."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    def codes(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Return the bin of each value, ``[F, n]``; a missing value has the number of the other bins."""
+        found = np.empty(features.shape[::-1], np.uint8)  # [F, n]
+        for number, column in enumerate(features.T):
+            cuts = self.cuts[number, : self.counts[number]].astype(np.float32)
+            bins = np.searchsorted(cuts, column, side="right")
+            found[number] = np.where(np.isnan(column), self.counts[number] + 1, bins)
+        return found
+
+
+def sketched(own: Owns, *, features: int, max_bins: int) -> Asked[Bins]:
+    """Agree on bins by two totals.
+
+    Parameters
+    ----------
+    own
+        Samples of a peer.
+    features
+        F.
+    max_bins
+        Largest number of bins of a feature besides that of missing values.
+
+    Yields
+    ------
+    Question
+        Two questions.
+
+    Returns
+    -------
+    Bins
+        Bins.
+    """
+    size = features * (EXPONENTS + 1)
+    total = yield Question(lambda peer: _coarse(own(peer).train), size=size)
+    coarse = total.reshape(features, EXPONENTS + 1)  # [F, 513]
+    feature, exponent = np.nonzero(coarse[:, :EXPONENTS])  # [L] in the order of features
+    live = feature * EXPONENTS + exponent  # [L]
+    total = yield Question(lambda peer: _fine(own(peer).train, live), size=len(live) * FINE)
+    fine = total.reshape(len(live), FINE)  # [L, 128]
+    cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
+    for number in range(features):
+        here = feature == number
+        found = _cuts((exponent[here, None] * FINE + np.arange(FINE)).ravel(), fine[here].ravel(), max_bins)
+        cuts[number, : len(found)], counts[number] = found, len(found)
+    return Bins(cuts, counts, coarse[:, EXPONENTS] > 0)
+
+
+def _ordered(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
+    """Return float32 numbers as integers in the same order; the two zeros are one."""
+    bits = (values + np.float32(0)).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def _number(place: Ints) -> Floats:
+    """Return the float32 numbers of integers of :func:`_ordered`, as float64."""
+    bits = place.astype(np.uint32)
+    found: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
+    return found.astype(np.float64)
+
+
+def _coarse(part: Part) -> Ints:
+    """Return the number of values by feature and exponent, then of missing ones, ``[F 513]``."""
+    found = np.zeros((part.features.shape[1], EXPONENTS + 1), np.int64)
+    for number, column in enumerate(part.features.T):
+        known = np.ascontiguousarray(column[~np.isnan(column)])
+        found[number, :EXPONENTS] = np.bincount(_ordered(known) >> 23, minlength=EXPONENTS)
+        found[number, EXPONENTS] = len(column) - len(known)
+    return found.ravel()
+
+
+def _fine(part: Part, live: Ints) -> Ints:
+    """Return the number of values by cell, in each exponent in use, ``[L 128]``."""
+    slot = np.full(part.features.shape[1] * EXPONENTS, -1, np.int64)
+    slot[live] = np.arange(len(live))
+    found = np.zeros(len(live) * FINE, np.int64)
+    for number, column in enumerate(part.features.T):
+        place = _ordered(np.ascontiguousarray(column[~np.isnan(column)])) >> 16
+        cells = slot[number * EXPONENTS + (place >> 7)] * FINE + (place & 127)
+        found += np.bincount(cells, minlength=len(found))
+    return found
+
+
+def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
+    """Return the cuts of one feature, ascending.
+
+    Parameters
+    ----------
+    cells, counts
+        Cells in ascending order, and the number of values in each.
+    max_bins
+        Largest number of bins.
+    """
+    used = np.flatnonzero(counts)
+    cells, counts = cells[used], counts[used]
+    if len(cells) < 2:
+        return np.zeros(0)
+    after = np.arange(len(cells) - 1)  # cut after each cell but the last
+    if len(cells) > max_bins:
+        reached = np.cumsum(counts) * max_bins  # [cells]
+        ranks = int(counts.sum()) * np.arange(1, max_bins)
+        after = np.unique(np.searchsorted(reached, ranks, side="left"))
+        after = after[after < len(cells) - 1]
+    beyond, first = _number((cells[after] + 1) << 16), _number(cells[after + 1] << 16)
+    middle: Floats = (0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64)
+    return middle

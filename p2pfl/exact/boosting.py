@@ -1,0 +1,236 @@
+""":class:`Boosting`, histogram gradient boosting whose trees follow from exact totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.encodings import Floats
+from p2pfl.errors import ModelError
+from p2pfl.exact.bins import MOST, Bins, sketched
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.trees.forest import Forest, Margins
+from p2pfl.exact.trees.growing import FIELDS
+from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
+from p2pfl.exact.trees.work import Work
+from p2pfl.rows import Layout
+
+LARGEST = 2**15
+"""Largest number of leaves of a tree."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting:
+    r"""Gradient boosting of trees from histograms, with the parameters of scikit-learn's ``HistGradientBoosting*``.
+
+    A round adds one tree, or one for each of more than two classes. With :math:`g_i, h_i` the derivatives of the loss
+    of sample i, rounded to :math:`2^{-30}`, a node is split where
+
+    .. math:: \frac{G_L^2}{H_L + \lambda} + \frac{G_R^2}{H_R + \lambda} - \frac{G^2}{H + \lambda}
+
+    is largest and positive, and a leaf has the value :math:`-\eta G / (H + \lambda)`; G and H are totals over all
+    peers. Derivatives are rounded sample by sample, so the trees do not depend on who holds which sample.
+
+    Parameters
+    ----------
+    features, classes, rounds
+        Number of features; of classes, ``None`` for a regression; and of trees for each output.
+    learning_rate
+        :math:`\eta`.
+    max_leaf_nodes, max_depth
+        Bounds of a tree, at least one of them. With ``max_leaf_nodes`` it grows best first; 0 or ``None`` is no bound.
+    min_samples_leaf
+        Smallest number of samples of a leaf.
+    min_hessian
+        Smallest sum of second derivatives of a leaf; XGBoost calls it ``min_child_weight``.
+    l2_regularization
+        :math:`\lambda`.
+    max_bins
+        Largest number of bins of a feature, besides that of missing values.
+    early_stopping
+        Whether to stop when the loss on ``data.validation`` no longer falls.
+    n_iter_no_change, tol
+        Number of trees within which that loss must fall by ``tol``.
+
+    Examples
+    --------
+    >>> Boosting(features=3, classes=2, rounds=10).layout.size > 0
+    True
+
+    References
+    ----------
+    Friedman, Greedy function approximation: a gradient boosting machine, Annals of Statistics 29, 2001; Chen and
+    Guestrin, XGBoost: a scalable tree boosting system, KDD 2016.
+    """
+
+    name: ClassVar[str] = "boosting"
+    shows: ClassVar[str] = (
+        "how many samples are in each bin of each feature and, in the first tree, how many of them belong to each class"
+    )
+
+    features: int
+    classes: int | None
+    rounds: int
+    learning_rate: float = 0.1
+    max_leaf_nodes: int | None = 31
+    max_depth: int | None = None
+    min_samples_leaf: int = 20
+    min_hessian: float = 1e-3
+    l2_regularization: float = 0.0
+    max_bins: int = 255
+    early_stopping: bool = False
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+
+    def __post_init__(self) -> None:
+        bounds = {
+            "learning_rate": (self.learning_rate > 0, "above 0"),
+            "max_leaf_nodes": (not self.max_leaf_nodes or self.max_leaf_nodes >= 2, "at least 2, or 0 for no bound"),
+            "max_depth": (self.max_depth is None or self.max_depth >= 1, "at least 1"),
+            "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
+            "min_hessian": (self.min_hessian >= 0, "at least 0"),
+            "l2_regularization": (self.l2_regularization >= 0, "at least 0"),
+            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
+            "n_iter_no_change": (self.n_iter_no_change >= 1, "at least 1"),
+            "tol": (self.tol >= 0, "at least 0"),
+        }
+        for key, (valid, words) in bounds.items():
+            if not valid:
+                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        if self.leaves > LARGEST:
+            raise ModelError(
+                f"trees of model.options.max_depth = {self.max_depth} could have more than {LARGEST} leaves; set "
+                "model.options.max_leaf_nodes as well"
+            )
+
+    @property
+    def leaves(self) -> int:
+        """Largest number of leaves of a tree."""
+        if not self.max_leaf_nodes and self.max_depth is None:
+            raise ModelError("trees need a bound; set model.options.max_leaf_nodes or max_depth")
+        deep = 2**self.max_depth if self.max_depth is not None and self.max_depth < 60 else 2**60
+        return min(deep, self.max_leaf_nodes or deep)
+
+    @property
+    def columns(self) -> int:
+        """Number of margins of a sample, and of trees of a round."""
+        return self.loss.columns
+
+    @property
+    def loss(self) -> Loss:
+        """What the trees minimise."""
+        if self.classes is None:
+            return Numbers()
+        return Two() if self.classes == 2 else Several(self.classes)
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shapes = dict.fromkeys(FIELDS, (self.rounds * self.columns, 2 * self.leaves - 1)) | self._others
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @property
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        return {
+            "base": (self.columns,),
+            "cuts": (self.features, self.max_bins - 1),
+            "cut_counts": (self.features,),
+            "lacking": (self.features,),
+            "samples": (1,),
+            "scale": (1,),
+            "trees": (1,),
+            "training_loss": (self.rounds,),
+            "validation_loss": (self.rounds,),
+        }
+
+    def module(self) -> Forest:
+        """Return the torch module for predictions, whose tensors are those of the model."""
+        trees, size = self.rounds * self.columns, 2 * self.leaves - 1
+        return Forest(
+            trees=trees,
+            size=size,
+            columns=self.columns,
+            classes=self.classes,
+            deepest=min(self.max_depth or size, self.leaves - 1),
+            shapes=self._others,
+        )
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        layout = self.layout
+        found = {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        found["feature"] -= 1.0
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Add a tree for each margin."""
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+        done, samples = int(tensors["trees"][0]), int(tensors["samples"][0])
+        if done >= self.rounds or not samples:
+            return Outcome(tensors, over=True)
+        work = Work(self, tensors, own)
+        work.root((yield work.question()))
+        found = dict(tensors)
+        found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
+        found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
+        if self.early_stopping and _stalled(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
+            return Outcome(found, work.training_loss, over=True)
+        while work.growing:
+            work.level((yield work.question()))
+        rate = self.learning_rate * float(tensors["scale"][0])
+        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=rate)
+        where = slice(done * self.columns, (done + 1) * self.columns)
+        for name in FIELDS:
+            found[name] = tensors[name].copy()
+            found[name][where] = trees[name]
+        found["trees"] = np.array([done + 1.0])
+        return Outcome(found, work.training_loss, over=done + 1 == self.rounds)
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the margins of samples, ``[n, columns]``."""
+        trees = int(tensors["trees"][0]) * self.columns
+        return Margins.of(part, tensors, columns=self.columns, trees=trees)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
+        margins = self.margins(tensors, part)
+        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
+
+    def bins(self, tensors: Tensors) -> Bins:
+        """Return the bins of a model."""
+        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0)
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on bins, on the number of samples and on the prediction without trees."""
+        bins = yield from sketched(own, features=self.features, max_bins=self.max_bins)
+        samples, scale, base = yield from self.loss.begin(own)
+        return {
+            **tensors,
+            "cuts": bins.cuts,
+            "cut_counts": bins.counts.astype(np.float64),
+            "lacking": bins.missing.astype(np.float64),
+            "samples": np.array([float(samples)]),
+            "scale": np.array([scale]),
+            "base": base,
+        }
+
+
+def _with(values: Floats, place: int, value: float) -> Floats:
+    found = values.copy()
+    found[place] = value
+    return found
+
+
+def _stalled(losses: Floats, patience: int, tol: float) -> bool:
+    """Return whether none of the last losses is below the one before them by more than a tolerance, as scikit-learn."""
+    if len(losses) <= patience:
+        return False
+    return not bool((losses[-patience:] < losses[-patience - 1] - tol).any())

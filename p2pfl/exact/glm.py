@@ -1,0 +1,388 @@
+""":class:`GLM`, generalised linear models by Fisher scoring on exact totals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.exact import sums
+from p2pfl.exact.elementary import added, inverse, times
+from p2pfl.exact.families import FAMILIES, Family
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.learning.additive import Question
+from p2pfl.rows import Layout
+
+DECREMENT = 1e-22
+"""The model is final where a step would change the deviance by less than this share."""
+
+HALVINGS = 8
+"""Shortened steps that are tried at once where the deviance has risen."""
+
+ROUNDING = 1e-10
+"""Rise of the deviance, as a share, that is rounding."""
+
+SEPARATED = 1e-7
+"""Deviance of a sample, on average, below which two classes are separated perfectly."""
+
+SCALARS = ("samples", "mean", "objective", "deviance", "null_deviance", "dispersion", "decrement", "steps", "converged")
+"""Numbers of a fit."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLM:
+    r"""Generalised linear model, with standard errors.
+
+    A round is one step of Fisher scoring (Newton's method where the link is canonical):
+
+    .. math:: \beta \leftarrow \beta + (X^T W X + R)^{-1} (X^T r - R \beta)
+
+    with W and r of the family, R the ridge penalty, and both sums totals over all peers. The steps end where they
+    change nothing, usually after five to ten.
+
+    Parameters
+    ----------
+    features, classes
+        Number of features, and of classes; ``None`` where a number is predicted.
+    family
+        ``binomial`` (logit), ``gaussian`` (identity), ``poisson`` or ``gamma`` (logarithm); by default ``binomial`` for
+        two classes, ``gaussian`` for numbers.
+    ridge
+        Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
+        log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
+    fit_intercept
+        Whether there is an intercept.
+
+    Examples
+    --------
+    >>> GLM(features=3, classes=2).layout.names[:2]
+    ('weight', 'bias')
+
+    References
+    ----------
+    McCullagh and Nelder, Generalized linear models, 1989.
+    """
+
+    name: ClassVar[str] = "glm"
+    shows: ClassVar[str] = "sums and weighted products of all pairs of features, at each step"
+
+    features: int
+    classes: int | None
+    family: str | None = None
+    ridge: float = 0.0
+    fit_intercept: bool = True
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.classes > 2:
+            raise ModelError(
+                f"model.name: glm predicts two classes or a number, not {self.classes} classes; use boosting"
+            )
+        if self.ridge < 0:
+            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a value of at least 0")
+        if self.family is not None and self.family not in FAMILIES:
+            raise ModelError(f'model.options.family is "{self.family}"; choose from {", ".join(FAMILIES)}')
+        if (self.classes is not None) != (self.chosen == "binomial"):
+            raise ModelError(
+                f'model.options.family = "{self.chosen}" does not fit the target; binomial takes two classes, and the '
+                "others take numbers"
+            )
+
+    @property
+    def chosen(self) -> str:
+        """Name of the family."""
+        return self.family or ("gaussian" if self.classes is None else "binomial")
+
+    @property
+    def kind(self) -> Family:
+        """The family."""
+        return FAMILIES[self.chosen]()
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @property
+    def width(self) -> int:
+        """Number of coefficients, the intercept included and last."""
+        return self.features + self.fit_intercept
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shapes = {"weight": (1, self.features), "bias": (1,), "step": (self.width,)} | self._others
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @property
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
+        return {"covariance": (self.width, self.width)} | scalars
+
+    def module(self) -> Linear:
+        """Return the torch module for predictions."""
+        return Linear(self.features, family=self.chosen, shapes={"step": (self.width,)} | self._others)
+
+    def start(self) -> Tensors:
+        """Return the model with zero coefficients."""
+        layout = self.layout
+        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take one step."""
+        if tensors["converged"][0]:
+            return Outcome(tensors, over=True)
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+            if not tensors["samples"][0]:
+                return Outcome(tensors, over=True)
+        beta = self._beta(tensors)
+        found = yield from self._derived(beta, tensors, own)
+        before = float(tensors["objective"][0])
+        if tensors["steps"][0] and found["objective"] > before + ROUNDING * max(1.0, abs(before)):
+            beta = yield from self._shortened(beta, tensors, own)
+            found = yield from self._derived(beta, tensors, own)
+        return self._step(beta, found, tensors)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``."""
+        predictor = self._predictor(self._beta(tensors), part.features)
+        if self.classes is not None:
+            return np.stack([np.zeros_like(predictor), predictor], axis=1)
+        return self.kind.means(predictor)[:, None]
+
+    def _beta(self, tensors: Tensors) -> Floats:
+        return np.concatenate([tensors["weight"][0], tensors["bias"][: int(self.fit_intercept)]])
+
+    def _predictor(self, beta: Floats, features: np.ndarray) -> Floats:
+        """Return the linear predictor, added feature by feature, so that it does not depend on other samples."""
+        found = times(features.astype(np.float64), beta[: self.features])
+        return found + beta[-1] if self.fit_intercept else found
+
+    def _design(self, features: np.ndarray) -> Floats:
+        wide = features.astype(np.float64)
+        return np.column_stack([wide, np.ones(len(wide))]) if self.fit_intercept else wide
+
+    def _penalty(self) -> Floats:
+        found = np.full(self.width, self.ridge)
+        if self.fit_intercept:
+            found[-1] = 0.0
+        return found
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on the number of samples and on the mean, from which the intercept starts."""
+        total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(1) + 1)
+        samples = int(total[-1])
+        mean = float(sums.numbers(total[:-1])[0]) / samples if samples else 0.0
+        bias = np.array([self.kind.link(mean)]) if self.fit_intercept and samples else np.zeros(1)
+        null = yield Question(
+            lambda peer: self._compared(own(peer).train, [np.full(len(own(peer).train), mean)]), size=sums.size(1)
+        )
+        given = {"bias": bias, "samples": samples, "mean": mean, "null_deviance": float(sums.numbers(null)[0])}
+        return {**tensors, **{name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}}
+
+    def _counted(self, peer: str, part: Part) -> Ints:
+        wrong = self.kind.valid(part.targets)
+        if wrong:
+            raise DataError(
+                f"{peer} has {wrong} among its targets, which {self.chosen} does not allow; choose another family"
+            )
+        if np.isnan(part.features).any():
+            raise DataError(f"{peer} has missing values, which glm does not take; give the columns a rule `missing`")
+        targets = part.targets.astype(np.float64)
+        return np.append(sums.summed(len(part), 1, lambda where: targets[where, None]), len(part))
+
+    def _compared(self, part: Part, means: list[Floats]) -> Ints:
+        """Return the deviance of each of some predictions, as integers."""
+        targets = part.targets.astype(np.float64)
+
+        def terms(where: slice) -> Floats:
+            return np.stack([self.kind.deviances(targets[where], each[where]) for each in means], axis=1)
+
+        return sums.summed(len(part), len(means), terms)
+
+    def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
+        """Ask for the information, the score, the deviance and Pearson's statistic of a model."""
+        width = self.width
+        upper = np.triu_indices(width)
+        terms = len(upper[0]) + width + 2
+        total = yield Question(lambda peer: self._terms(own(peer).train, beta, upper, terms), size=sums.size(terms))
+        values = sums.numbers(total)
+        information = np.zeros((width, width))
+        information[upper] = values[: len(upper[0])]
+        information = np.where(information == 0, information.T, information)
+        score, (deviance, pearson) = values[len(upper[0]) : -2], values[-2:].tolist()
+        penalty = self._penalty()
+        samples = float(tensors["samples"][0])
+        if self.chosen == "binomial" and deviance < SEPARATED * samples:
+            raise LearningError(
+                "the features separate the two classes perfectly, so the coefficients grow without bound; set "
+                "model.options.ridge, or leave out the feature that tells the class"
+            )
+        return {
+            "information": information + np.diag(penalty),
+            "score": score - penalty * beta,
+            "deviance": deviance,
+            "pearson": pearson,
+            "objective": deviance + added(penalty * beta * beta),
+        }
+
+    def _terms(self, part: Part, beta: Floats, upper: tuple[Ints, Ints], terms: int) -> Ints:
+        """Return what the samples of a peer add, as integers."""
+        targets = part.targets.astype(np.float64)
+
+        def each(where: slice) -> Floats:
+            design, own = self._design(part.features[where]), targets[where]
+            means = self.kind.means(self._predictor(beta, part.features[where]))
+            weighted = design * self.kind.weights(means)[:, None]
+            residuals = self.kind.residuals(own, means)
+            squares = (own - means) ** 2 / np.maximum(self.kind.variances(means), np.finfo(np.float64).tiny)
+            return np.concatenate(
+                [
+                    weighted[:, upper[0]] * design[:, upper[1]],
+                    design * residuals[:, None],
+                    self.kind.deviances(own, means)[:, None],
+                    np.minimum(squares, 2.0**90)[:, None],
+                ],
+                axis=1,
+            )
+
+        return sums.summed(len(part), terms, each)
+
+    def _shortened(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[Floats]:
+        """Return the best model on the way of the last step, which was too long."""
+        step = tensors["step"]
+        tried = [beta - step * (1 - 0.5**power) for power in range(1, HALVINGS + 1)]
+
+        def compared(peer: str) -> Ints:
+            part = own(peer).train
+            return self._compared(part, [self.kind.means(self._predictor(each, part.features)) for each in tried])
+
+        total = yield Question(compared, size=sums.size(HALVINGS))
+        penalty = self._penalty()
+        objectives = sums.numbers(total) + np.array([added(penalty * each * each) for each in tried])
+        return tried[int(objectives.argmin())]
+
+    def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
+        """Return the model after a step, with the covariance before it."""
+        covariance, dependent = inverse(found["information"])
+        step = times(covariance, found["score"])
+        decrement = abs(added(step * found["score"]))
+        samples, free = float(tensors["samples"][0]), self.width - len(dependent)
+        stalled = tensors["steps"][0] > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
+        converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
+        freedom = samples - free
+        dispersion = found["pearson"] / freedom if self.kind.dispersed and freedom > 0 else 1.0
+        after = beta if converged else beta + step
+        given = {
+            "weight": after[None, : self.features],
+            "bias": after[-1:] if self.fit_intercept else np.zeros(1),
+            "step": step,
+            "covariance": covariance * dispersion,
+            "objective": found["objective"],
+            "deviance": found["deviance"],
+            "dispersion": dispersion,
+            "decrement": decrement,
+            "steps": tensors["steps"][0] + (not converged),
+            "converged": float(converged),
+        }
+        new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
+        return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """Coefficient with its 95 % interval.
+
+    Attributes
+    ----------
+    name
+        Name of the feature.
+    estimate, error
+        Estimate and standard error; both are ``None`` for a feature that others determine.
+    z, p
+        Statistic of Wald's test, and its two-sided p-value.
+    low, high
+        Interval.
+    """
+
+    name: str
+    estimate: float | None
+    error: float | None
+    z: float | None
+    p: float | None
+    low: float | None
+    high: float | None
+
+
+def coefficients(beta: Floats, covariance: Floats, names: list[str]) -> list[Coefficient]:
+    """Return coefficients with standard errors, Wald's tests and intervals.
+
+    Parameters
+    ----------
+    beta
+        ``[p]``.
+    covariance
+        ``[p, p]``; the row of a coefficient that others determine is zero.
+    names
+        Names of the p coefficients.
+
+    Examples
+    --------
+    >>> [found] = coefficients(np.array([1.96]), np.array([[1.0]]), ["age"])
+    >>> round(found.p, 3), round(found.low, 3)
+    (0.05, 0.0)
+    """
+    found = []
+    for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
+        if not variance > 0:
+            found.append(Coefficient(name, None, None, None, None, None, None))
+            continue
+        error = math.sqrt(variance)
+        z = estimate / error
+        reach = 1.959963984540054 * error
+        found.append(
+            Coefficient(name, estimate, error, z, math.erfc(abs(z) / math.sqrt(2)), estimate - reach, estimate + reach)
+        )
+    return found
+
+
+class Linear(nn.Module):
+    """Linear predictor: features in, logits or predicted means out.
+
+    Parameters
+    ----------
+    features
+        Number of features.
+    family
+        Family.
+    shapes
+        Shapes of further tensors of the model, which predictions do not need.
+
+    Examples
+    --------
+    >>> Linear(2, family="binomial")(torch.zeros(3, 2)).tolist()
+    [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+    """
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+
+    def __init__(self, features: int, *, family: str, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
+        super().__init__()
+        self.family = family
+        every: dict[str, tuple[int, ...]] = {"weight": (1, features), "bias": (1,)} | (shapes or {})
+        for name, shape in every.items():
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
+        predictor = features.flatten(1).double() @ self.weight.T + self.bias  # [n, 1]
+        if self.family == "binomial":
+            return torch.cat([torch.zeros_like(predictor), predictor], dim=1)
+        return predictor if self.family == "gaussian" else predictor.exp()

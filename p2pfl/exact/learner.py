@@ -1,0 +1,235 @@
+""":class:`ExactLearner`, a learner whose model follows from exact totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+
+from p2pfl.data import Federation, IntArray
+from p2pfl.encodings import Ints
+from p2pfl.errors import ModelError
+from p2pfl.exact.model import ExactModel, Own, Part, Tensors
+from p2pfl.exact.survival import concordance
+from p2pfl.identity import Source
+from p2pfl.learning.additive import Asking, Step
+from p2pfl.learning.histograms import histograms, length
+from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.rows import Layout, Rows
+from p2pfl.traits import LearnerTraits
+
+
+class ExactLearner:
+    """Learner of a model that is a public function of totals.
+
+    A peer that learns alone asks itself: its totals are its own answers. So the baselines ``alone`` and ``pooled`` run
+    the same code as peers that learn together, and the model of all peers equals that of their pooled data bit for bit.
+
+    Parameters
+    ----------
+    model
+        What is asked, and what follows from the totals.
+    federation
+        Samples of each peer.
+
+    Examples
+    --------
+    >>> from p2pfl.data import gather
+    >>> from p2pfl.exact.boosting import Boosting
+    >>> data = gather({"ada": (torch.rand(40, 2), torch.arange(40) % 2)}, seed=0)
+    >>> learner = ExactLearner(Boosting(features=2, classes=2, rounds=3, min_samples_leaf=1), data)
+    >>> rows = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
+    >>> sorted(learner.evaluate(rows, peers=["ada"]))
+    ['accuracy', 'loss']
+    """
+
+    traits: ClassVar[LearnerTraits] = LearnerTraits(any_data=True, torch_model=True, additive=True)
+
+    def __init__(self, model: ExactModel, federation: Federation) -> None:
+        self.model, self.federation = model, federation
+        self._parts: dict[int, tuple[IntArray, Part]] = {}
+        self._features = federation.dataset.features.flatten(1).float().numpy()  # [n, F]
+        targets = federation.dataset.targets
+        self._targets = (targets.double() if targets.is_floating_point() else targets).numpy()  # [n]
+
+    @property
+    def layout(self) -> Layout:
+        """Places of the tensors in a row."""
+        return self.model.layout
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number type of the parameters."""
+        return torch.float64
+
+    @property
+    def bare(self) -> Self:
+        """The learner itself."""
+        return self
+
+    def on(self, federation: Federation) -> Self:
+        """Return the same learner on other data of the same shape."""
+        return type(self)(self.model, federation)
+
+    def pooled(self, federation: Federation, *, peers: int, rounds: int) -> Self:
+        """Return the learner of one peer that holds the data of all; it takes as many rounds as they do."""
+        del peers, rounds
+        return self.on(federation)
+
+    def drawing(self, source: Source) -> Self:
+        """Return the learner itself, as it draws no secrets."""
+        del source
+        return self
+
+    def start(self, peers: Sequence[str]) -> Rows:
+        """Return the model before the first round for every peer, ``[R, P]``."""
+        return self._row(self.model.start()).repeat(len(peers), 1)  # [R, P]
+
+    def samples(self, peers: Sequence[str]) -> torch.Tensor:
+        """Return the number of training samples of each peer, ``[R]`` int64."""
+        return self.federation.samples(peers)
+
+    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
+        """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
+        del round
+        outcome = yield from self.model.round(self.tensors(row), self._own)
+        return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+
+    def fit(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        memory: Memory | None = None,
+        active: torch.Tensor | None = None,
+        correction: Correction | None = None,
+    ) -> Fitted:
+        """Return the models of peers that learn alone: each takes its own answers for totals.
+
+        Raises
+        ------
+        ModelError
+            The algorithm corrects gradients, which there are not.
+        """
+        if correction is not None:
+            raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")
+        awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
+        fitted = rows.clone()  # [R, P]
+        loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
+        for number, peer in enumerate(peers):
+            if awake[number]:
+                step = alone(self.asking(rows[number], round=round), peer)
+                fitted[number] = step.row
+                loss[number] = step.loss or 0.0
+        return Fitted(fitted, dict(memory or {}), Report(loss, awake.to(torch.int64)))
+
+    def gradient(
+        self,
+        rows: Rows,
+        *,
+        peers: Sequence[str],
+        round: int,
+        step: int = 0,
+        whole: bool = False,
+        active: torch.Tensor | None = None,
+    ) -> Rows:
+        """Raise :class:`ModelError`, as there are no gradients.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del rows, peers, round, step, whole, active
+        raise ModelError(f"{self.model.name} has no gradients; choose the algorithm exact")
+
+    def rate(self, round: int) -> float:
+        """Raise :class:`ModelError`, as there are no gradient steps.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del round
+        raise ModelError(f"{self.model.name} takes no gradient steps; choose the algorithm exact")
+
+    def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
+
+        Equal models on the same samples are evaluated once.
+        """
+        positions = [getattr(self.federation, part)[peer] for peer in peers]
+        shared = all(each is positions[0] for each in positions)
+        if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
+            once = self.evaluate(rows[:1], peers=peers[:1], part=part)
+            return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
+        each = [self._scores(row, self._part(own)) for row, own in zip(rows, positions, strict=True)]
+        return {name: torch.stack([scores[name] for scores in each]) for name in each[0]}  # [R]
+
+    def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
+        """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
+        classes = self.federation.dataset.classes
+        found = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
+        if classes is None:
+            return found
+        for number, peer in enumerate(peers):
+            part = self._part(self.federation.test[peer])
+            outputs = torch.from_numpy(self.model.predicted(self.tensors(rows[number]), part))  # [n, C]
+            found[number] = histograms(outputs, torch.from_numpy(part.targets))
+        return found
+
+    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the model."""
+        return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
+
+    def tensors(self, row: torch.Tensor) -> Tensors:
+        """Return the tensors of a row ``[P]`` as arrays, which must not be changed."""
+        parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
+        return {name: part[0].numpy() for name, part in parts.items()}
+
+    def _row(self, tensors: Tensors) -> torch.Tensor:
+        parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}
+        return self.layout.join({name: part.unsqueeze(0) for name, part in parts.items()})[0]  # [P]
+
+    def _own(self, peer: str) -> Own:
+        return Own(self._part(self.federation.train[peer]), self._part(self.federation.validation[peer]))
+
+    def _part(self, positions: IntArray) -> Part:
+        """Return the samples at some positions; the same object for the same array, so that results can be kept."""
+        found = self._parts.get(id(positions))
+        if found is None:
+            found = positions, Part(self._features[positions], self._targets[positions])
+            self._parts[id(positions)] = found  # holds the array, so that no other one takes its place
+        return found[1]
+
+    def _scores(self, row: torch.Tensor, part: Part) -> dict[str, torch.Tensor]:
+        outputs = torch.from_numpy(self.model.predicted(self.tensors(row), part))  # [n, C] or [n, 1]
+        targets = torch.from_numpy(part.targets)  # [n]
+        if self.model.scored == "classes":
+            hits = (outputs.argmax(-1) == targets).double()  # [n]
+            return {"loss": torch.nn.functional.cross_entropy(outputs, targets), "accuracy": hits.mean()}
+        if self.model.scored == "risks":
+            found = concordance(outputs[:, 0].numpy(), part.targets)
+            scores = {"loss": 1 - found, "concordance": found}
+            return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
+        loss = (outputs[:, 0] - targets).square().mean()
+        spread = targets.var(correction=0)
+        return {"loss": loss, "r2": torch.where(spread > 0, 1 - loss / spread, 0.0)}
+
+
+def alone(asking: Asking, peer: str) -> Step:
+    """Return the result of a round in which one peer takes its own answers for totals."""
+    answer: Callable[[str], Ints]
+    total = None
+    while True:
+        try:
+            question = next(asking) if total is None else asking.send(total)
+        except StopIteration as stop:
+            step: Step = stop.value
+            return step
+        answer = question.answer
+        total = answer(peer)

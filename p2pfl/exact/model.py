@@ -1,0 +1,130 @@
+""":class:`ExactModel`, a model that all peers compute from the same totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from p2pfl.encodings import Floats, Ints
+from p2pfl.learning.additive import Question
+from p2pfl.rows import Layout
+
+Tensors = Mapping[str, Floats]
+"""Public numbers of a model by name, float64."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Samples of one peer, or the test samples that all peers share.
+
+    Parameters
+    ----------
+    features
+        ``[n, F]`` float32; NaN where a value is missing.
+    targets
+        ``[n]``: int64 classes, or float64 numbers.
+    kept
+        Results that follow from these samples and public numbers, kept because they are needed again.
+    """
+
+    features: npt.NDArray[np.float32]
+    targets: npt.NDArray[Any]
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """Private samples of one peer.
+
+    Parameters
+    ----------
+    train, validation
+        Samples that a model follows from, and samples that decide when it is good enough.
+    """
+
+    train: Part
+    validation: Part
+
+
+Owns = Callable[[str], Own]
+"""Function that returns the samples of a peer; only the answer of a question may call it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Public result of a round.
+
+    Parameters
+    ----------
+    tensors
+        The model after the round.
+    loss
+        Mean training loss that the totals showed; ``None`` if they show none.
+    over
+        Whether further rounds would change nothing.
+    """
+
+    tensors: Tensors
+    loss: float | None = None
+    over: bool = False
+
+
+Result = TypeVar("Result")
+Asked = Generator[Question, Ints, Result]
+"""Part of a round: it yields questions, receives their totals, and returns a result."""
+
+Round = Asked[Outcome]
+"""A round of a model."""
+
+
+class ExactModel(Protocol):
+    """A model that is a public function of totals; how it asks and computes, without data, peers or a network.
+
+    What runs between two questions must be deterministic on every computer: integers, comparisons, and the operations
+    that IEEE 754 defines (``+ - * /`` and square roots, element by element). An ``answer`` may use anything, because
+    only its owner computes it.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name in the experiment file."""
+        ...
+
+    @property
+    def shows(self) -> str:
+        """What its totals show of the data of all peers together, to complete the sentence "every peer learns ..."."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        ...
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score: ``classes``, ``numbers``, or ``risks`` for times until an event."""
+        ...
+
+    def start(self) -> Tensors:
+        """Return the model before the first round, the same at all peers."""
+        ...
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Run one round from a model."""
+        ...
+
+    def module(self) -> nn.Module:
+        """Return a torch module for predictions elsewhere; its tensors are those of the model."""
+        ...
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]`` of C classes, or predicted numbers ``[n, 1]``."""
+        ...

@@ -1,0 +1,156 @@
+"""Trees as tensors, and as a torch module for predictions elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.encodings import Floats
+from p2pfl.exact.model import Part, Tensors
+from p2pfl.exact.trees.growing import FIELDS
+
+
+def leaves(tree: Mapping[str, Floats], features: np.ndarray) -> np.ndarray:
+    """Return the leaf of each sample, ``[n]``.
+
+    Parameters
+    ----------
+    tree
+        Arrays ``[M]`` of one tree by the names of :data:`p2pfl.exact.trees.growing.FIELDS`.
+    features
+        ``[n, F]`` float32.
+    """
+    feature, left = tree["feature"].astype(np.int64), tree["left"].astype(np.int64)
+    threshold, missing = tree["threshold"].astype(np.float32), tree["missing"] > 0
+    nodes = np.zeros(len(features), np.int64)  # [n]
+    active = np.arange(len(features)) if feature[0] >= 0 else np.empty(0, np.int64)
+    while len(active):
+        at = nodes[active]
+        values = features[active, feature[at]]
+        lower = np.where(np.isnan(values), missing[at], values < threshold[at])
+        at = left[at] + ~lower
+        nodes[active] = at
+        active = active[feature[at] >= 0]
+    return nodes
+
+
+class Margins:
+    """Sums of the values of trees for the samples of a part, kept while trees are added.
+
+    Parameters
+    ----------
+    part
+        Samples.
+    columns
+        C, columns of the result; the trees belong to them in turn.
+    """
+
+    def __init__(self, part: Part, columns: int) -> None:
+        self.features, self.columns = part.features, columns
+        self.base = np.zeros(columns)
+        self.trees: dict[str, Floats] = {}
+        self.values = np.zeros((len(part), columns))  # [n, C]
+
+    @classmethod
+    def of(cls, part: Part, tensors: Tensors, *, columns: int, trees: int) -> Floats:
+        """Return the base plus the values of the first ``trees`` trees, ``[n, C]``, which must not be changed."""
+        kept: Margins | None = part.kept.get("margins")
+        if kept is None or not kept.continues(tensors, trees):
+            kept = cls(part, columns)
+            kept.base = tensors["base"].copy()
+            kept.values = kept.values + kept.base
+            part.kept["margins"] = kept
+        kept.add(tensors, trees)
+        return kept.values
+
+    @property
+    def count(self) -> int:
+        """Number of trees whose values are part of the sums."""
+        return len(self.trees.get("feature", ()))
+
+    def continues(self, tensors: Tensors, trees: int) -> bool:
+        """Return whether the first trees of a model are those whose values are part of the sums."""
+        same = all(np.array_equal(kept, tensors[name][: self.count]) for name, kept in self.trees.items())
+        return same and self.count <= trees and np.array_equal(self.base, tensors["base"])
+
+    def add(self, tensors: Tensors, trees: int) -> None:
+        """Add the values of the trees that are not yet part of the sums."""
+        if trees == self.count:
+            return
+        values = self.values.copy()
+        for number in range(self.count, trees):
+            tree = {name: tensors[name][number] for name in FIELDS}
+            values[:, number % self.columns] += tree["value"][leaves(tree, self.features)]
+        self.values = values
+        self.trees = {name: tensors[name][:trees].copy() for name in ("feature", "threshold", "value")}
+
+
+class Forest(nn.Module):
+    """Trees that are added up: features in, logits or a predicted number out.
+
+    Parameters
+    ----------
+    trees, size
+        Number of trees, and of nodes for which each has room.
+    columns
+        C, margins; the trees belong to them in turn.
+    classes
+        Number of classes; ``None`` for a regression.
+    deepest
+        Largest depth of a tree.
+    shapes
+        Shapes of further tensors of the model, which predictions do not need.
+
+    Examples
+    --------
+    >>> Forest(trees=1, size=3, columns=1, classes=2, deepest=1)(torch.zeros(4, 2)).shape
+    torch.Size([4, 2])
+    """
+
+    feature: torch.Tensor
+    threshold: torch.Tensor
+    left: torch.Tensor
+    missing: torch.Tensor
+    value: torch.Tensor
+    base: torch.Tensor
+
+    def __init__(
+        self,
+        *,
+        trees: int,
+        size: int,
+        columns: int,
+        classes: int | None,
+        deepest: int,
+        shapes: Mapping[str, Sequence[int]] | None = None,
+    ) -> None:
+        super().__init__()
+        self.columns, self.classes = columns, classes
+        self.deepest = deepest
+        every = dict.fromkeys(FIELDS, (trees, size)) | {"base": (columns,)} | dict(shapes or {})
+        for name, shape in every.items():
+            self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
+        self.feature -= 1.0
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, classes]``, or predicted numbers ``[n, 1]``, for features ``[n, F]``."""
+        flat = features.flatten(1).float()  # [n, F]
+        trees = len(self.feature)
+        nodes = torch.zeros_like(flat[:, 0], dtype=torch.int64).expand(trees, -1)  # [T, n]
+        threshold = self.threshold.float()
+        for _ in range(self.deepest):
+            chosen = self.feature.gather(1, nodes)  # [T, n]
+            if not torch.compiler.is_compiling() and bool((chosen < 0).all()):
+                break
+            values = flat.gather(1, chosen.clamp_min(0).long().T).T  # [T, n]
+            lower = torch.where(values.isnan(), self.missing.gather(1, nodes) > 0, values < threshold.gather(1, nodes))
+            children = self.left.gather(1, nodes).long() + (~lower).long()
+            nodes = torch.where(chosen < 0, nodes, children)
+        values = self.value.gather(1, nodes)  # [T, n]
+        added: torch.Tensor = values.reshape(trees // self.columns, self.columns, -1).sum(0).T + self.base  # [n, C]
+        if self.classes is not None and self.columns == 1:
+            return torch.cat([torch.zeros_like(added), added], dim=1)
+        return added

@@ -1,0 +1,159 @@
+""":class:`Work`, one round of boosting: what peers are asked for, and what follows from the totals."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+from p2pfl.encodings import Floats, Ints
+from p2pfl.exact.bins import Bins
+from p2pfl.exact.model import Owns, Part, Tensors
+from p2pfl.exact.trees.counting import Binned, Routes
+from p2pfl.exact.trees.growing import Growth, Task
+from p2pfl.exact.trees.losses import Loss, fraction
+from p2pfl.exact.trees.splits import Limits, Search
+from p2pfl.learning.additive import Question
+
+WORST = 64.0
+"""Bound of the loss of a sample; a larger one counts as that."""
+
+EXTRAS = 3
+"""Numbers beside the histograms of the roots: training loss, validation loss, validation samples."""
+
+
+class Boosted(Protocol):
+    """Settings of boosting that a round needs."""
+
+    @property
+    def loss(self) -> Loss:
+        """What the trees minimise."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """Number of trees of a round."""
+        ...
+
+    @property
+    def max_depth(self) -> int | None:
+        """Largest depth."""
+        ...
+
+    @property
+    def max_leaf_nodes(self) -> int | None:
+        """Largest number of leaves."""
+        ...
+
+    @property
+    def min_samples_leaf(self) -> int:
+        """Smallest number of samples of a leaf."""
+        ...
+
+    @property
+    def min_hessian(self) -> float:
+        """Smallest sum of second derivatives of a leaf."""
+        ...
+
+    @property
+    def l2_regularization(self) -> float:
+        """Regularisation of the value of a leaf."""
+        ...
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the margins of samples, ``[n, columns]``."""
+        ...
+
+    def bins(self, tensors: Tensors) -> Bins:
+        """Return the bins of a model."""
+        ...
+
+
+class Work:
+    """One round of boosting.
+
+    Parameters
+    ----------
+    model
+        Settings.
+    tensors
+        Model before the round.
+    own
+        Samples of a peer.
+    """
+
+    def __init__(self, model: Boosted, tensors: Tensors, own: Owns) -> None:
+        self.model, self.tensors, self.own = model, tensors, own
+        self.samples, self.scale = int(tensors["samples"][0]), float(tensors["scale"][0])
+        self.fraction = fraction(self.samples, bound=model.loss.steepest)
+        self.bins = model.bins(tensors)
+        limits = Limits(
+            min_samples_leaf=model.min_samples_leaf,
+            min_hessian=model.min_hessian,
+            l2=model.l2_regularization,
+            unit=2.0**-self.fraction,
+        )
+        self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes or None)
+        self.training_loss = self.validation_loss = 0.0
+        self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
+        self._cells = int(self.bins.sizes.sum())
+        self._words = 3 if model.loss.curved else 2
+        self._routes: dict[str, Routes] = {}
+        self._values: dict[str, list[Floats]] = {}
+
+    @property
+    def growing(self) -> bool:
+        """Whether there is another level."""
+        return self.growth.task is not None
+
+    def question(self) -> Question:
+        """Return the question of a level."""
+        task = self.growth.task
+        assert task is not None  # noqa: S101 (it is growing)
+        extras = 0 if task.splits else EXTRAS
+        size = len(task.counted) * self._cells * self._words + extras
+        return Question(lambda peer: self._answer(peer, task), size=size)
+
+    def root(self, total: Ints) -> None:
+        """Continue with the total of the roots."""
+        training, held, count = total[-EXTRAS:].tolist()
+        self.training_loss = training / self._grain / self.samples * self.scale**2
+        self.validation_loss = held / self._grain / max(1, count) * self.scale**2
+        self.level(total[:-EXTRAS])
+
+    def level(self, total: Ints) -> None:
+        """Continue with the total of a level."""
+        sums = total.reshape(-1, self._cells, self._words)
+        if self._words == 2:  # second derivatives are 1
+            sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
+        self.growth.tell(sums)
+
+    def _answer(self, peer: str, task: Task) -> Ints:
+        """Return what a peer adds to the total of a level."""
+        if task.splits:
+            routes = self._routes[peer]
+            routes.move(task)
+            return routes.count(task, self._values[peer]).ravel()
+        own = self.own(peer)
+        binned = Binned.of(own.train, self.bins)
+        self._routes[peer] = Routes(binned, self.model.columns)
+        self._values[peer] = self._derivatives(own.train)
+        counted = self._routes[peer].count(task, self._values[peer]).ravel()
+        extras = [self._lost(own.train), self._lost(own.validation), len(own.validation)]
+        return np.concatenate([counted, np.array(extras, np.int64)])
+
+    def _derivatives(self, part: Part) -> list[Floats]:
+        """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""
+        margins = self.model.margins(self.tensors, part)
+        slopes, curves = self.model.loss.derivatives(margins, part.targets, self.scale)
+        grid = 2.0**self.fraction
+        ones = np.ones_like(slopes)
+        return [np.rint(slopes * grid), *([] if curves is None else [np.rint(curves * grid)]), ones]
+
+    def _lost(self, part: Part) -> int:
+        """Return the loss of all samples of a part, each rounded to a whole number."""
+        if not len(part):
+            return 0
+        margins = self.model.margins(self.tensors, part)
+        losses = np.minimum(self.model.loss.values(margins, part.targets, self.scale), WORST)
+        return int(np.rint(losses * self._grain).astype(np.int64).sum())

@@ -1,0 +1,70 @@
+"""Coefficients of a saved regression, with standard errors, tests and intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from p2pfl.errors import InputError
+from p2pfl.exact.glm import Coefficient, coefficients
+from p2pfl.inference.model_file import SavedModel
+
+FACTS = {
+    "glm": ("samples", "deviance", "null_deviance", "dispersion", "steps", "converged"),
+    "cox": ("samples", "events", "likelihood", "null_likelihood", "steps", "converged"),
+}
+"""Numbers of a fit by the name of its model."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A regression.
+
+    Parameters
+    ----------
+    model
+        Name of the model.
+    coefficients
+        Coefficients in the order of the features, the intercept last.
+    facts
+        Further numbers by name.
+    """
+
+    model: str
+    coefficients: tuple[Coefficient, ...]
+    facts: Mapping[str, float]
+
+    def results(self) -> dict[str, Any]:
+        """Return the fit as JSON values."""
+        return {"model": self.model, "coefficients": [asdict(each) for each in self.coefficients], **self.facts}
+
+
+def fit(saved: SavedModel) -> Fit:
+    """Return the coefficients of a saved regression.
+
+    Raises
+    ------
+    InputError
+        The model has no coefficients, or has not converged.
+    """
+    name = saved.about.model.name
+    if name not in FACTS:
+        raise InputError(
+            f"{saved.path} is a model {name}, which has no standard errors; train one of {', '.join(FACTS)}"
+        )
+    tensors = {key: value.numpy() for key, value in saved.module.state_dict().items()}
+    facts = {key: float(tensors[key][0]) for key in FACTS[name]}
+    if not facts["converged"]:
+        raise InputError(f"{saved.path} has not converged after {facts['steps']:g} steps; train more rounds")
+    names = [
+        label
+        for field in saved.fields
+        for label in ([field.name] if field.levels is None else [f"{field.name}: {level}" for level in field.levels])
+    ]
+    beta = tensors["weight"][0]
+    if len(tensors["covariance"]) > len(beta):
+        beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
+    return Fit(name, tuple(coefficients(beta, tensors["covariance"], names)), facts)

@@ -1,0 +1,77 @@
+"""The interface of models that are public functions of exact totals over all peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from p2pfl.encodings import Ints
+from p2pfl.learning.learner import Learner
+
+
+@dataclass(frozen=True)
+class Question:
+    """One total that a model asks for.
+
+    Everything in a question is public except what ``answer`` returns, which is the only place where data are read.
+
+    Parameters
+    ----------
+    answer
+        ``answer(peer)`` returns what a peer adds to the total, ``[size]``.
+    size
+        Number of integers.
+    bits
+        The total is taken modulo two to this power, 32 or 64.
+    change
+        L2 norm by which one sample can change an answer; ``None`` if nobody knows.
+    """
+
+    answer: Callable[[str], Ints]
+    size: int
+    bits: int = 64
+    change: float | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """Public result of a round.
+
+    Parameters
+    ----------
+    row
+        The model after the round, ``[P]``.
+    loss
+        Mean training loss that the totals of the round showed; ``None`` if they show none.
+    over
+        Whether further rounds would change nothing.
+    """
+
+    row: torch.Tensor
+    loss: float | None = None
+    over: bool = False
+
+
+Asking = Generator[Question, Ints, Step]
+"""A round: it yields questions, receives their totals and returns its result.
+
+All peers run it on the same model and receive the same totals, so all of them end with the same model to the last bit.
+"""
+
+
+@runtime_checkable
+class Additive(Protocol):
+    """A learner whose model follows from totals alone."""
+
+    def asking(self, row: torch.Tensor, *, round: int) -> Asking:
+        """Return the questions of a round that starts from the model ``[P]``."""
+        ...
+
+
+def additive(learner: Learner) -> Additive | None:
+    """Return a learner beneath what wraps it, if its model follows from totals alone; else ``None``."""
+    bare = learner.bare
+    return bare if isinstance(bare, Additive) else None

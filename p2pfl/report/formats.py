@@ -1,0 +1,55 @@
+"""Numbers and values as people read them, the same on terminals, pages and model cards."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+LARGE = 1000
+"""Scores from here on have four digits in all."""
+
+
+def size(count: float) -> str:
+    """Return a number of bytes.
+
+    Examples
+    --------
+    >>> size(9640), size(50e6), size(3.2e9)
+    ('9.6 kB', '50.0 MB', '3.2 GB')
+    """
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} GB"
+
+
+def number(value: float | None, *, unknown: str = "") -> str:
+    """Return a score; ``unknown`` where there is none, or it is not a number.
+
+    Examples
+    --------
+    >>> number(0.92345), number(28123.4), number(None, unknown="-")
+    ('0.923', '2.812e+04', '-')
+    """
+    if value is None or math.isnan(value):
+        return unknown
+    return f"{value:.3f}" if abs(value) < LARGE else f"{value:.4g}"
+
+
+def shown(value: Any) -> str:
+    """Return the value of a key of an experiment.
+
+    Examples
+    --------
+    >>> shown("fedavg"), shown(0.1), shown(True), shown([64, 32]), shown(None)
+    ('fedavg', '0.1', 'true', '[64, 32]', '-')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return f"[{', '.join(shown(each) for each in value)}]"
+    return str(value)

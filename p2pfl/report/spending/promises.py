@@ -1,0 +1,117 @@
+"""Privacy statement of an experiment: what hides the updates, what this guarantees, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from p2pfl.experiment.modes import Mode
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.accounting.colluders import parted
+
+
+def promise(
+    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the guarantee in the form of the summary.
+
+    Parameters
+    ----------
+    protection
+        Protection of the experiment.
+    spent
+        Epsilon so far; ``None`` before the run, for the cost of all rounds.
+    examples
+        Guarantee for single samples, or ``None``.
+    """
+    wanted, settings = protection.wanted, protection.settings
+    mode = protection.mode.effective(settings)
+    if protection.totals:
+        return _totals(protection, mode)
+    said: dict[str, Any] = {
+        "mode": mode.name,
+        "clip": settings.clip if settings.clip != float("inf") else None,
+        "noise": settings.noise,
+        "mask": settings.mask,
+        "participation": settings.participation,
+        "statement": mode.statement(claimed=False),
+        "epsilon": None,
+        "examples": None,
+    }
+    each = ""
+    if examples is not None:
+        each = (
+            f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
+            "peer against all other parties;"
+        )
+        said |= {
+            "examples": examples,
+            "statement": f"{each}{mode.statement(claimed=False, whose=' for a peer as a whole')}",
+        }
+    if not protection.claimed:
+        return said | {"statement": said["statement"] + _bare(protection, mode)}
+    if spent is None:
+        spent = protection.spent({protection.cost: protection.affordable})
+    among = {0: "", 1: " and any colluding peer"}
+    who = "a broker that only listens" + among.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
+    promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}
+    return (
+        said
+        | promised
+        | {
+            "colluders": wanted.colluders,
+            "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
+            f"{who}; {mode.statement(claimed=True)}",
+        }
+    )
+
+
+def _totals(protection: Protection, mode: Mode) -> dict[str, Any]:
+    """Return what is promised where exact totals alone leave peers."""
+    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
+    learned = f"every peer learns the exact totals from which the model follows: {protection.totals}"
+    if mode.traits.masks:
+        who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
+        others = f"the totals of the other {peers - colluders}" if colluders else "nothing else"
+        hides = (
+            f"masks hide each peer's contribution to every total; {who} {others}"
+            if colluders
+            else ("masks hide each peer's contribution to every total")
+        )
+    else:
+        hides = (
+            "contributions to totals are encrypted against the broker, and peers can read those that pass through them"
+        )
+    return {
+        "mode": mode.name,
+        "clip": None,
+        "noise": 0.0,
+        "mask": 0.0,
+        "participation": 1.0,
+        "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
+        "epsilon": None,
+        "examples": None,
+    }
+
+
+def _bare(protection: Protection, mode: Mode) -> str:
+    """Describe what colluders could do where masks are not guaranteed to hide; with a claim this is refused."""
+    colluders = protection.wanted.colluders
+    few = parted(protection.graph, colluders=colluders) if mode.traits.masks else ()
+    if not few:
+        return _thin(protection) if mode.traits.masks else ""
+    what = "remove all masks from a model" if len(few) == 1 else "leave only two peers to hide each other"
+    if not colluders:
+        return "; two peers can remove all masks from each other's models, so use more peers"
+    who = "one colluding peer" if colluders == 1 else f"{colluders} colluding peers"
+    return f"; {who} could {what}, so use more peers, a denser topology or privacy.mask_graph"
+
+
+def _thin(protection: Protection) -> str:
+    """Describe the risk of fewer mask partners than possible colluders."""
+    partners = protection.partners
+    if partners > protection.wanted.colluders:
+        return ""
+    count = "one mask partner" if partners == 1 else f"{partners} mask partners"
+    who = "that partner" if partners == 1 else "these partners"
+    return f"; models are sent with {count} (privacy.partners), so {who} and the broker together can read them"

@@ -1,0 +1,109 @@
+"""Alerts: what of a swarm needs attention, one pure function of its events for terminal, pages and exporters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from p2pfl.report.notices.alarms import raised
+from p2pfl.report.notices.damage import Alarm
+from p2pfl.report.notices.kinds import Severity, kind_of
+from p2pfl.report.notices.wording import sentence
+from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
+from p2pfl.report.swarm.headline import blocked_since, doing, listed, patience, seconds
+from p2pfl.report.swarm.state import Swarm
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something that needs attention.
+
+    Attributes
+    ----------
+    kind
+        Kind of the notice behind it, or ``blocked``, ``late`` or ``budget_nearly_spent``.
+    severity
+        How urgent it is.
+    peer
+        Peer that reports it or that it is about.
+    at
+        When it began, in seconds since the start of the run.
+    sentence
+        What happened, and what to do about it.
+    over
+        Whether it has passed.
+    """
+
+    kind: str
+    severity: Severity
+    peer: str
+    at: float
+    sentence: str
+    over: bool = False
+
+
+def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
+    """Return all alerts, the newest first.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    """
+    found = [*_harm(swarm), *_notices(swarm), *_blocked(swarm, now=now), *_late(swarm), *_budgets(swarm)]
+    return sorted(found, key=lambda alert: (-alert.at, alert.peer, alert.kind))
+
+
+def _harm(swarm: Swarm) -> Iterator[Alert]:
+    """Yield what harms the result, with whether it is over."""
+    times = [at for at, notice in swarm.alarms if isinstance(notice, Alarm)]
+    for at, alarm in zip(times, raised(notice for _, notice in swarm.alarms), strict=True):
+        said = sentence(alarm).removeprefix("ALARM: ")
+        yield Alert(kind_of(type(alarm).__name__), alarm.severity, alarm.peer, at, said, over=alarm.cancelled)
+    for at, notice in swarm.alarms:
+        if not isinstance(notice, Alarm) and notice.severity == "alarm":
+            over = swarm.peers[notice.peer].failure is None  # it was resumed
+            yield Alert(kind_of(type(notice).__name__), "alarm", notice.peer, at, sentence(notice), over=over)
+
+
+def _notices(swarm: Swarm) -> Iterator[Alert]:
+    for at, notice in swarm.notices:
+        over = notice.severity == "resolved"
+        yield Alert(kind_of(type(notice).__name__), notice.severity, notice.peer, at, sentence(notice), over=over)
+
+
+def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:
+    limit = patience(swarm)
+    for blockage in blockages(waits_of(swarm)):
+        since = blocked_since(swarm, blockage)
+        if now - since >= limit:
+            yield Alert("blocked", "alarm", blockage.blockers[0], since + limit, _why(swarm, blockage, now=now))
+
+
+def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
+    lasted = seconds(now - blocked_since(swarm, blockage))
+    if blockage.cycle:
+        return f"{listed(blockage.blockers)} have waited for each other for {lasted}; look at their logs and the broker"
+    [name] = blockage.blockers
+    what = doing(swarm.peers[name], now=now)
+    behind = f"{listed(blockage.waiting)} {'has' if len(blockage.waiting) == 1 else 'have'}"
+    return f"{behind} waited for it for {lasted}: it {what}; look at its log"
+
+
+def _late(swarm: Swarm) -> Iterator[Alert]:
+    for name, at in swarm.late.items():
+        peer = swarm.peers[name]
+        said = (
+            f"{peer.missed} of {peer.missed + peer.heard} models did not arrive in time; raise transport.patience, or "
+            "find the slow neighbour"
+        )
+        yield Alert("late", "warning", name, at, said)
+
+
+def _budgets(swarm: Swarm) -> Iterator[Alert]:
+    for name, at in swarm.nearly_spent.items():
+        spent, budget = swarm.peers[name].epsilon or 0.0, swarm.setting.epsilon or 0.0
+        said = f"epsilon {spent:.3g} of privacy.epsilon = {budget:g} is spent; the peer stops before it spends more"
+        yield Alert("budget_nearly_spent", "warning", name, at, said)

@@ -1,0 +1,301 @@
+"""State of a swarm: what each peer does, as a fold over records and notices, without a clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import (
+    Notice,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+)
+from p2pfl.report.records import Record
+from p2pfl.report.swarm.history import History
+
+Entry = Record | Notice
+"""A line of ``metrics.jsonl`` or ``events.jsonl``."""
+
+Activity = Literal[
+    "unseen",
+    "present",
+    "joining",
+    "gathering",
+    "learning",
+    "waiting",
+    "offline",
+    "leaving",
+    "finished",
+    "failed",
+    "gone",
+]
+"""What a peer does, see :attr:`PeerState.activity`."""
+
+RECENT = 20
+"""Number of last rounds of a peer from which its usual duration of a round follows."""
+
+LATE = 0.02
+"""Share of missed models of a peer from which it counts as late."""
+
+FEW = 50
+"""Number of models of a peer below which no share is taken."""
+
+NEARLY = 0.8
+"""Share of the privacy budget from which it counts as nearly spent."""
+
+KEPT = 500
+"""Number of last notices that the state keeps."""
+
+KEPT_ALARMS = 5000
+"""Number of last alarms, and of the events that end them, that the state keeps."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Parts of an experiment that its events do not repeat.
+
+    Attributes
+    ----------
+    name
+        Name of the experiment.
+    peers
+        Names of all peers.
+    edges
+        Pairs of neighbours, or of sender and receiver where the topology is directed.
+    rounds
+        Number of rounds.
+    epsilon
+        Privacy budget; ``None`` without one.
+    """
+
+    name: str = "experiment"
+    peers: tuple[str, ...] = ()
+    edges: tuple[tuple[str, str], ...] = ()
+    rounds: int = 0
+    epsilon: float | None = None
+
+
+@dataclass
+class PeerState:
+    """State of one peer; all times are seconds since the start of the run.
+
+    Attributes
+    ----------
+    name
+        Name of the peer.
+    phase
+        Phase that it reported last; ``None`` if it has reported nothing.
+    rounds
+        Number of rounds that it has ended.
+    scores
+        Scores of its last round.
+    bytes_out, bytes_in
+        Bytes sent and received.
+    heard, missed
+        Number of models that it has used, and of models that did not arrive in time.
+    epsilon
+        Epsilon spent so far; ``None`` without a claim.
+    last
+        Time of the last line about it; ``None`` if there is none.
+    since
+        Time at which its present round began; ``None`` before the first.
+    waits_for
+        Neighbours that it waits for.
+    waiting_since
+        Time at which its wait began; ``None`` if it does not wait.
+    connected
+        Whether it reaches the broker.
+    failure
+        Message of the error that ended it; ``None`` if it has not failed.
+    """
+
+    name: str
+    phase: str | None = None
+    rounds: int = 0
+    scores: Mapping[str, float] = field(default_factory=dict)
+    bytes_out: int = 0
+    bytes_in: int = 0
+    heard: int = 0
+    missed: int = 0
+    epsilon: float | None = None
+    last: float | None = None
+    since: float | None = None
+    waits_for: tuple[str, ...] = ()
+    waiting_since: float | None = None
+    connected: bool = True
+    failure: str | None = None
+    finished: bool = False
+    seen_by: set[str] = field(default_factory=set)
+    lost_by: set[str] = field(default_factory=set)
+    durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+    _median: float | None = None  # of the durations; None until somebody asks
+
+    @property
+    def activity(self) -> Activity:
+        """What it does: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
+
+        ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``unseen`` is a peer of which there is
+        no line at all.
+        """
+        if self.failure is not None:
+            return "failed"
+        if self.finished:
+            return "finished"
+        if self.phase in {"leaving", "done"}:
+            return "leaving"
+        if self.lost_by and not self.seen_by:
+            return "gone"
+        if self.waiting_since is not None:
+            return "waiting" if self.connected else "offline"
+        match self.phase:
+            case "joining" | "gathering" | "learning":
+                return self.phase
+            case _:
+                return "present" if self.seen_by else "unseen"
+
+    @property
+    def usual(self) -> float | None:
+        """Median duration of its last rounds in seconds; ``None`` if fewer than three are known."""
+        if self._median is None and len(self.durations) > 2:
+            self._median = statistics.median(self.durations)
+        return self._median
+
+    def lasted(self, seconds: float) -> None:
+        """Take the duration of a round."""
+        self.durations.append(seconds)
+        self._median = None
+
+
+class Swarm:
+    """State of a swarm after some events.
+
+    Parameters
+    ----------
+    setting
+        What the events do not repeat.
+
+    Attributes
+    ----------
+    peers
+        State of each peer, by name.
+    history
+        Scores by round.
+    notices
+        Last notices that are no news of the course, with their times.
+    alarms
+        Last notices of alarms and of their end, with their times.
+    late, nearly_spent
+        By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
+    at
+        Time of the last event.
+    count
+        Number of events.
+
+    Examples
+    --------
+    >>> swarm = Swarm(Setting(peers=("ada", "bob"), rounds=5))
+    >>> swarm.apply(0.0, PhaseBegan(peer="ada", phase="learning", round=0))
+    >>> swarm.apply(4.0, WaitBegan(peer="ada", round=0, neighbours=("bob",)))
+    >>> [(peer.name, peer.activity) for peer in swarm.peers.values()]
+    [('ada', 'waiting'), ('bob', 'unseen')]
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.peers = {name: PeerState(name) for name in setting.peers}
+        self.history = History()
+        self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
+        self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
+        self.late: dict[str, float] = {}
+        self.nearly_spent: dict[str, float] = {}
+        self.metric: str | None = None
+        self.at = 0.0
+        self.count = 0
+
+    def apply(self, at: float, entry: Entry) -> None:
+        """Take an event.
+
+        Parameters
+        ----------
+        at
+            Seconds since the start of the run.
+        entry
+            The event.
+        """
+        peer = self.peers.setdefault(entry.peer, PeerState(entry.peer))
+        self.at, self.count = max(self.at, at), self.count + 1
+        peer.last = at
+        if isinstance(entry, Record):
+            self._record(at, peer, entry)
+        else:
+            self._notice(at, peer, entry)
+
+    def _record(self, at: float, peer: PeerState, record: Record) -> None:
+        if peer.phase is None:  # a simulation has no phases
+            peer.phase = "learning"
+        if peer.since is not None and record.round == peer.rounds:
+            peer.lasted(at - peer.since)
+        peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores
+        peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
+        peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
+        peer.heard, peer.missed = peer.heard + record.heard, peer.missed + len(record.missed)
+        peer.epsilon = record.privacy_spent
+        if self.metric is None:
+            self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
+        self.history.add(record)
+        due = peer.heard + peer.missed
+        if due >= FEW and peer.missed > LATE * due:
+            self.late.setdefault(peer.name, at)
+        budget = self.setting.epsilon
+        if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY * budget:
+            self.nearly_spent.setdefault(peer.name, at)
+
+    def _notice(self, at: float, peer: PeerState, notice: Notice) -> None:
+        match notice:
+            case PhaseBegan():
+                peer.phase, peer.failure, peer.finished, peer.since = notice.phase, None, False, at
+                peer.rounds = max(peer.rounds, notice.round)
+            case WaitBegan():
+                peer.waiting_since = at if peer.waiting_since is None else peer.waiting_since
+                peer.waits_for, peer.connected = notice.neighbours, notice.connected
+            case WaitEnded():
+                peer.waits_for, peer.waiting_since, peer.connected = (), None, True
+            case PresenceChanged():
+                self._presence(notice)
+            case PeerFinished():
+                peer.finished, peer.scores = True, notice.scores
+            case PeerFailed():
+                peer.failure = notice.message
+                self.alarms.append((at, notice))
+            case MasksUncancelled() | LossRose() | MasksCancelled():
+                self.alarms.append((at, notice))
+            case _ if notice.severity != "info":
+                self.notices.append((at, notice))
+            case _:
+                pass
+
+    def _presence(self, notice: PresenceChanged) -> None:
+        for name in notice.came:
+            other = self.peers.setdefault(name, PeerState(name))
+            other.seen_by.add(notice.peer)
+            other.lost_by.discard(notice.peer)
+        for name in notice.left:
+            other = self.peers.setdefault(name, PeerState(name))
+            other.seen_by.discard(notice.peer)
+            other.lost_by.add(notice.peer)
+
+
+def swarm_of(setting: Setting, entries: Iterable[tuple[float, Entry]]) -> Swarm:
+    """Return the state after some events with their times."""
+    swarm = Swarm(setting)
+    for at, entry in entries:
+        swarm.apply(at, entry)
+    return swarm

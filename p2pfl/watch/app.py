@@ -1,0 +1,197 @@
+"""The application: the page, its data, a stream of changes, and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from p2pfl.errors import P2PFLError
+from p2pfl.report.swarm.state import Swarm
+from p2pfl.watch import frames
+from p2pfl.watch.access import Guard
+from p2pfl.watch.feed import Feed
+from p2pfl.watch.prometheus import MEDIA_TYPE, exposition
+
+T = TypeVar("T")
+
+STATIC = Path(__file__).parent / "static"
+
+LOOK = 0.25
+"""Seconds between two looks at the files while somebody watches."""
+
+BEAT = 10.0
+"""Seconds after which a comment keeps a silent stream open."""
+
+MOST_STREAMS = 16
+"""Largest number of pages that are open at once."""
+
+MOST_CURVES = 16
+"""Largest number of peers whose curves are asked for at once."""
+
+
+class Server:
+    """Answers to requests about one feed.
+
+    Parameters
+    ----------
+    feed
+        State of the swarm.
+    replay
+        Speed with which the page begins to replay the run; ``None`` shows its present.
+    """
+
+    def __init__(self, feed: Feed, *, replay: float | None = None) -> None:
+        self._feed = feed
+        self._replay = replay
+        self._looked = 0.0
+        self._streams = 0
+        self._thread = ThreadPoolExecutor(1, "feed")
+        self._closing = False
+
+    def end(self) -> None:
+        """End all streams, so that the server can end."""
+        self._closing = True
+
+    async def close(self) -> None:
+        """Close what is left when the server has ended."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def attend(self) -> None:
+        """Read what is new even if nobody looks."""
+        while not self._closing:
+            await self._read(lambda: None)
+            await asyncio.sleep(LOOK)
+
+    async def page(self, request: Request) -> Response:  # noqa: ARG002 (what routes are called with)
+        """Return the page."""
+        return FileResponse(STATIC / "index.html")
+
+    async def about(self, request: Request) -> Response:  # noqa: ARG002
+        """Return what does not change, and whether there is something to replay."""
+        return JSONResponse(await self._read(self._about))
+
+    async def frame(self, request: Request) -> Response:
+        """Return the state of the swarm, now or at a time."""
+        at = _seconds(request)
+        return JSONResponse(await self._read(lambda: self._frame(at)))
+
+    async def curves(self, request: Request) -> Response:
+        """Return a score over rounds, until now or a time."""
+        at, score = _seconds(request), request.query_params.get("score")
+        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+
+        def found() -> dict[str, Any]:
+            swarm = self._swarm(at)
+            return frames.curves(swarm.history.curves(score or swarm.metric or "", peers=peers))
+
+        return JSONResponse(await self._read(found))
+
+    async def metrics(self, request: Request) -> Response:  # noqa: ARG002
+        """Return the metrics for Prometheus."""
+        feed = self._feed
+        text = await self._read(lambda: exposition(feed.swarm, now=feed.at, stage=feed.stage))
+        return Response(text, media_type=MEDIA_TYPE)
+
+    async def stream(self, request: Request) -> Response:  # noqa: ARG002
+        """Return the changes of the state as server-sent events; the first is the whole state."""
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many pages are open; close one\n", 503)
+        return StreamingResponse(self._changes(), media_type="text/event-stream")
+
+    async def _changes(self) -> AsyncIterator[str]:
+        self._streams += 1
+        try:
+            before: dict[str, Any] = {}
+            sent = time.monotonic()
+            while not self._closing:
+                now = await self._read(lambda: self._frame(None))
+                found = frames.changes(before, now)
+                if found.keys() - {"at"}:
+                    found |= {"at": now["at"], "whole": not before}
+                    yield f"id: {now['count']}\ndata: {json.dumps(found, allow_nan=False)}\n\n"
+                    before, sent = now, time.monotonic()
+                elif time.monotonic() - sent > BEAT:
+                    yield ": nothing new\n\n"
+                    sent = time.monotonic()
+                await asyncio.sleep(LOOK)
+        except P2PFLError as error:
+            yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
+        finally:
+            self._streams -= 1
+
+    async def _read(self, make: Callable[[], T]) -> T:
+        """Read what is new and make an answer, in the one thread that knows the feed."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, make)
+
+    def _work(self, make: Callable[[], T]) -> T:
+        if time.monotonic() - self._looked >= LOOK:  # nobody has just done so
+            self._feed.refresh()
+            self._looked = time.monotonic()
+        return make()
+
+    def _about(self) -> dict[str, Any]:
+        feed = self._feed
+        over = feed.stage != "running" or self._replay is not None
+        began = None if feed.began is None else feed.began.isoformat()
+        facts = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
+        return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
+
+    def _frame(self, at: float | None) -> dict[str, Any]:
+        return frames.frame(self._swarm(at), now=self._feed.at if at is None else at, stage=self._feed.stage)
+
+    def _swarm(self, at: float | None) -> Swarm:
+        return self._feed.swarm if at is None else self._feed.replay().swarm(at)
+
+
+def application(server: Server, *, token: str, port: int) -> Starlette:
+    """Return the application.
+
+    Parameters
+    ----------
+    server
+        Answers to its requests.
+    token
+        Token that whoever may look knows.
+    port
+        Port of the server.
+    """
+    routes = [
+        Route("/", server.page),
+        Route("/api/about", server.about),
+        Route("/api/frame", server.frame),
+        Route("/api/curves", server.curves),
+        Route("/api/stream", server.stream),
+        Route("/metrics", server.metrics),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, port=port)],
+        exception_handlers={P2PFLError: _failed},
+    )
+
+
+def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Answer that the files of the run cannot be read."""
+    return PlainTextResponse(f"{error}\n", 503)
+
+
+def _seconds(request: Request) -> float | None:
+    """Return the time that a request asks about; ``None`` for the present."""
+    try:
+        at = float(request.query_params["at"])
+    except (KeyError, ValueError):
+        return None
+    return at if 0.0 <= at < 1e12 else None

@@ -1,0 +1,184 @@
+"""What the page is told: the state of a swarm as JSON, without a clock or a server."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from p2pfl.report.swarm.alerts import alerts
+from p2pfl.report.swarm.headline import headline
+from p2pfl.report.swarm.history import Curves
+from p2pfl.report.swarm.state import PeerState, Setting, Swarm
+
+MOST_ALERTS = 100
+"""Largest number of alerts of a frame; the newest and those that are not over come first."""
+
+MOST_EDGES = 3000
+"""Largest number of edges that the page draws; of more, it shows waits alone."""
+
+LONGEST = 2000
+"""Most characters of a sentence."""
+
+MOST_WAITS = 8
+"""Largest number of neighbours of a wait that a frame names."""
+
+COLUMNS = (
+    "activity",
+    "rounds",
+    "score",
+    "loss",
+    "sent",
+    "received",
+    "missed",
+    "epsilon",
+    "last",
+    "since",
+    "usual",
+    "waits_for",
+    "waits_for_more",
+    "waiting_since",
+)
+"""Values of a peer in a frame, in order."""
+
+
+def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Return what does not change: names, graph and places of the peers.
+
+    Parameters
+    ----------
+    setting
+        What the events do not repeat.
+    places
+        Where peers are drawn; empty if they are shown as cells.
+    """
+    number = {peer: place for place, peer in enumerate(setting.peers)}
+    few = len(setting.edges) <= MOST_EDGES
+    return {
+        "name": setting.name,
+        "rounds": setting.rounds,
+        "epsilon": setting.epsilon,
+        "peers": list(setting.peers),
+        "places": [places[peer] for peer in setting.peers] if places else [],
+        "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
+        "columns": list(COLUMNS),
+    }
+
+
+def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
+    """Return the state of a swarm.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    stage
+        Whether the run goes on, see :data:`p2pfl.watch.feed.Stage`.
+    """
+    said = headline(swarm, now=now)
+    found = alerts(swarm, now=now)
+    found = [each for each in found if not each.over] + [each for each in found if each.over]
+    peers = swarm.peers.values()
+    rounds = [peer.rounds for peer in peers if peer.phase is not None]
+    return {
+        "at": round(now, 3),
+        "stage": stage,
+        "count": swarm.count,
+        "metric": swarm.metric,
+        "scores": swarm.history.names,
+        "headline": {"tone": said.tone, "sentence": said.sentence[:LONGEST], "peers": list(said.peers)},
+        "counts": dict(Counter(peer.activity for peer in peers)),
+        "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
+        "bytes": sum(peer.bytes_out for peer in peers),
+        "peers": {peer.name: values(peer, swarm.metric) for peer in peers},
+        "alerts": [
+            {
+                "kind": each.kind,
+                "severity": each.severity,
+                "peer": each.peer,
+                "at": round(each.at, 3),
+                "sentence": each.sentence[:LONGEST],
+                "over": each.over,
+            }
+            for each in found[:MOST_ALERTS]
+        ],
+        "alerts_more": max(0, len(found) - MOST_ALERTS),
+    }
+
+
+def values(peer: PeerState, metric: str | None) -> list[Any]:
+    """Return the values of a peer, in the order of :data:`COLUMNS`."""
+    return [
+        peer.activity,
+        peer.rounds,
+        finite(peer.scores.get(metric)) if metric is not None else None,
+        finite(peer.scores.get("loss")),
+        peer.bytes_out,
+        peer.bytes_in,
+        peer.missed,
+        finite(peer.epsilon),
+        peer.last,
+        peer.since,
+        peer.usual,
+        list(peer.waits_for[:MOST_WAITS]),
+        max(0, len(peer.waits_for) - MOST_WAITS),
+        peer.waiting_since,
+    ]
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a frame differs from the one before; of the peers, those that differ.
+
+    Examples
+    --------
+    >>> changes({"at": 1, "peers": {"a": [1], "b": [2]}}, {"at": 1, "peers": {"a": [1], "b": [3]}})
+    {'peers': {'b': [3]}}
+    """
+    found = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
+    known = before.get("peers", {})
+    peers = {name: row for name, row in now["peers"].items() if known.get(name) != row}
+    return found | ({"peers": peers} if peers else {})
+
+
+def curves(found: Curves) -> dict[str, Any]:
+    """Return curves for the page."""
+    return {
+        "rounds": found.rounds,
+        "median": found.median,
+        "low": found.low,
+        "high": found.high,
+        "peers": found.peers,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number, or ``None`` for one that JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
+    """Return the state of a swarm as lines for a terminal.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    most
+        Largest number of peers that are listed.
+    """
+    said = headline(swarm, now=now)
+    lines = [said.sentence]
+    lines += [f"{each.severity}: {each.peer}: {each.sentence}" for each in alerts(swarm, now=now) if not each.over]
+    listed = list(swarm.peers.values())
+    for peer in listed[:most]:
+        score = peer.scores.get(swarm.metric) if swarm.metric is not None else None
+        known = "" if score is None else f", {swarm.metric} {score:.3f}"
+        waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
+        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
+    return [*lines, *([f"and {len(listed) - most} more peers"] if len(listed) > most else [])]

@@ -1,0 +1,90 @@
+"""Bins from totals: the same for any split, exact for whole numbers, near the quantiles for others."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.exact.bins import _number, _ordered, sketched
+from p2pfl.exact.model import Own, Part
+
+
+def part(features):
+    features = np.asarray(features, np.float32)
+    return Part(features, np.zeros(len(features), np.int64))
+
+
+def binned(parts, max_bins):
+    """Return the bins on which peers with these features agree."""
+    owns = {str(number): Own(each, each) for number, each in enumerate(parts)}
+    asking = sketched(owns.__getitem__, features=parts[0].features.shape[1], max_bins=max_bins)
+    question = next(asking)
+    while True:
+        total = sum(question.answer(peer) for peer in owns)
+        assert total.shape == (question.size,)
+        try:
+            question = asking.send(total)
+        except StopIteration as stop:
+            return stop.value
+
+
+floats = st.floats(width=32, allow_nan=True, allow_infinity=False)
+
+
+@given(st.lists(floats, min_size=1, max_size=60), st.integers(1, 5), st.integers(2, 12))
+def test_bins_do_not_depend_on_who_holds_which_sample(values, peers, max_bins):
+    values = np.array(values, np.float32)[:, None]
+    whole = binned([part(values)], max_bins)
+    spread = binned([part(values[number::peers]) for number in range(peers)], max_bins)
+    assert np.array_equal(whole.cuts, spread.cuts)
+    assert np.array_equal(whole.counts, spread.counts)
+    assert np.array_equal(whole.missing, spread.missing)
+    assert (whole.codes(values) < whole.sizes[:, None]).all()
+    known = np.sort(whole.cuts[0, : whole.counts[0]])
+    assert np.isfinite(known).all()
+    assert (np.diff(known) > 0).all()
+
+
+@given(st.lists(floats.filter(lambda value: not math.isnan(value)), min_size=1, max_size=50))
+def test_integers_of_floats_have_their_order(values):
+    values = np.array(values, np.float32)
+    order = np.argsort(_ordered(values), kind="stable")
+    assert (np.diff(values[order]) >= 0).all()
+    assert np.array_equal(_number(_ordered(values).astype(np.int64)), values)
+
+
+def test_the_two_zeros_are_one_number():
+    assert _ordered(np.array([-0.0], np.float32)) == _ordered(np.array([0.0], np.float32))
+
+
+def test_each_whole_number_up_to_256_has_a_bin_of_its_own():
+    found = binned([part(np.arange(-100, 101)[:, None])], 255)
+    assert np.array_equal(found.codes(np.arange(-100, 101, dtype=np.float32)[:, None])[0], np.arange(201))
+
+
+def test_a_cut_lies_in_the_middle_of_a_gap():
+    found = binned([part([[0.0], [1.0], [1.0]])], 4)
+    assert found.cuts[0, : found.counts[0]].tolist() == [pytest.approx(0.5)]
+
+
+def test_missing_values_have_the_last_bin():
+    found = binned([part([[1.0, 0.0], [np.nan, 0.0], [2.0, 0.0]])], 4)
+    assert found.missing.tolist() == [True, False]
+    assert found.sizes.tolist() == [3, 1]
+    assert found.codes(np.array([[np.nan, 5.0]], np.float32)).ravel().tolist() == [2, 0]
+
+
+def test_bins_are_quantiles_to_within_the_samples_of_a_cell():
+    values = np.random.default_rng(3).normal(size=20_000).astype(np.float32)
+    found = binned([part(values[:, None])], 16)
+    counts = np.bincount(found.codes(values[:, None])[0], minlength=16)
+    cells = np.unique(_ordered(values) >> 16, return_counts=True)[1]
+    assert np.abs(np.cumsum(counts) - len(values) * np.arange(1, 17) / 16).max() <= cells.max()
+
+
+def test_a_peer_without_samples_adds_nothing():
+    values = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
+    whole, other = binned([part(values)], 8), binned([part(values), part(values[:0])], 8)
+    assert np.array_equal(whole.cuts, other.cuts)

@@ -1,0 +1,133 @@
+"""Survival analysis from totals: Cox regression of statsmodels, Kaplan-Meier and log-rank test of lifelines."""
+
+import numpy as np
+import pytest
+import statsmodels.api as sm
+from lifelines import CoxPHFitter, KaplanMeierFitter
+from lifelines.datasets import load_rossi
+from lifelines.statistics import multivariate_logrank_test
+from lifelines.utils import concordance_index
+
+from exact.tables import shared_out, trained
+from p2pfl import topology
+from p2pfl.algorithms import Exact
+from p2pfl.errors import ModelError
+from p2pfl.exact import ExactLearner
+from p2pfl.exact.glm import coefficients
+from p2pfl.exact.model import Own, Part
+from p2pfl.exact.survival import Cox, Grid, concordance, kaplan_meier, log_rank, survival_totals
+from p2pfl.experiment.modes import Pairwise
+from p2pfl.simulation import simulate
+
+pytestmark = pytest.mark.filterwarnings("ignore:Starting with pandas version 4")  # inside lifelines
+
+CLOSE = 1e-10
+
+
+@pytest.fixture(scope="module")
+def rossi():
+    """Return features, times, and whether each released prisoner was arrested within 52 weeks."""
+    table = load_rossi()
+    names = ["fin", "age", "race", "wexp", "mar", "paro", "prio"]
+    return table[names].to_numpy(np.float64), table["week"].to_numpy(float), table["arrest"].to_numpy() == 1
+
+
+def fitted(features, times, events, *, graph=None, **options):
+    graph = graph or topology.ring(6)
+    model = Cox(features=features.shape[1], classes=None, horizon=60.0, **options)
+    federation = shared_out(features, np.where(events, times, -times), classes=None, peers=len(graph.peers))
+    run = simulate(
+        Exact(),
+        ExactLearner(model, federation),
+        graph,
+        rounds=30,
+        privacy=Pairwise(mask_graph="complete"),
+        baselines=False,
+    )
+    _, pooled = trained(model, federation, rounds=30)
+    found = {name: tensor.numpy() for name, tensor in next(iter(run.models.values())).items()}
+    assert all(np.array_equal(found[name], value) for name, value in pooled.items())
+    return found, run
+
+
+@pytest.mark.parametrize("ties", ["efron", "breslow"])
+def test_cox_regression_is_that_of_statsmodels(rossi, ties):
+    features, times, events = rossi
+    found, _ = fitted(features, times, events, ties=ties)
+    oracle = sm.PHReg(times, features, status=events.astype(int), ties=ties).fit(disp=0, tol=1e-14)
+    own = coefficients(found["weight"][0], found["covariance"], [str(number) for number in range(7)])
+    assert np.abs(found["weight"][0] - oracle.params).max() < CLOSE
+    assert np.abs(np.array([each.error for each in own]) - oracle.bse).max() < CLOSE
+    assert np.allclose([each.p for each in own], oracle.pvalues, rtol=1e-8)
+    assert np.allclose([[each.low, each.high] for each in own], oracle.conf_int(), rtol=1e-8)
+    assert found["likelihood"] == pytest.approx(oracle.llf, rel=CLOSE)
+
+
+def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
+    features, times, events = rossi
+    found, run = fitted(features, times, events, graph=topology.path(5))
+    oracle = CoxPHFitter().fit(load_rossi(), "week", "arrest")
+    assert np.abs(found["weight"][0] - oracle.params_.to_numpy()).max() < 1e-7
+    expected = concordance_index(times, -features @ found["weight"][0], events)
+    assert run.metrics[-1].scores["concordance"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_with_a_ridge_the_score_of_statsmodels_is_the_penalty(rossi):
+    features, times, events = rossi
+    found, _ = fitted(features, times, events, ridge=3.0)
+    oracle = sm.PHReg(times, features, status=events.astype(int), ties="efron")
+    beta = found["weight"][0]
+    assert np.abs(oracle.score(beta) - 3.0 * beta).max() < 1e-8
+
+
+def answered(asking, owns):
+    """Return the result of questions that some peers answer."""
+    question = next(asking)
+    try:
+        asking.send(sum(question.answer(peer) for peer in owns))
+    except StopIteration as stop:
+        return stop.value
+    raise AssertionError("there was another question")
+
+
+@pytest.mark.parametrize("peers", [1, 6])
+def test_kaplan_meier_and_the_log_rank_test_are_those_of_lifelines(rossi, peers):
+    features, times, events = rossi
+    targets = np.where(events, times, -times)
+    parts = {str(number): Part(features[number::peers], targets[number::peers]) for number in range(peers)}
+    owns = {peer: Own(part, part) for peer, part in parts.items()}
+    grid = Grid(width=1.0, horizon=60.0)
+    died, left = answered(survival_totals(grid, owns.__getitem__, group=0, groups=2), owns)
+    curve = kaplan_meier(died.sum(0), left.sum(0))
+    oracle = KaplanMeierFitter().fit(times, events)
+    weeks = np.unique(times).astype(int)
+    assert np.abs(curve.survival[weeks] - oracle.survival_function_.loc[weeks, "KM_estimate"].to_numpy()).max() < 1e-14
+    spread = (curve.error[weeks] / curve.survival[weeks]) ** 2
+    assert np.allclose(spread, oracle._cumulative_sq_.loc[weeks].to_numpy().ravel(), rtol=1e-10)
+    test = multivariate_logrank_test(times, features[:, 0], events)
+    statistic, p = log_rank(died, left)
+    assert statistic == pytest.approx(test.test_statistic, rel=CLOSE)
+    assert p == pytest.approx(test.p_value, rel=CLOSE)
+
+
+def test_whoever_stays_beyond_the_horizon_is_censored_there():
+    cell, event = Grid(width=2.0, horizon=4.0).placed(np.array([1.0, -3.0, 4.0, 5.0, -0.0]))
+    assert cell.tolist() == [0, 1, 1, 2, 0]
+    assert event.tolist() == [True, False, True, False, False]
+
+
+def test_concordance_counts_ties_half():
+    assert concordance(np.array([1.0, 1.0]), np.array([1.0, 2.0])) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"classes": 2}, "takes times until an event, not classes"),
+        ({"classes": None, "ties": "exact"}, 'ties is "exact"; set it to "efron" or "breslow"'),
+        ({"classes": None, "width": 0.0}, "make no grid of times"),
+    ],
+)
+def test_invalid_options_are_refused(options, said):
+    with pytest.raises(ModelError, match=said):
+        Cox(**({"features": 2, "horizon": 9.0} | options))

@@ -1,0 +1,34 @@
+"""Every interleaving with one member that sends whatever it can sign."""
+
+import pytest
+
+from exploring.__main__ import Setting
+from exploring.explorer import ViolationError
+from exploring.liars import Gullible
+
+NONE = (0, 0, 0, 0)
+
+
+def explored(setting, *, most=20_000, **given):
+    """An exploration with a liar; it fails where an invariant does not hold."""
+    return setting.explorer(most=most, **given).run()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("liar", ["ada", "mia"])
+def test_one_liar_of_four_cannot_bring_the_others_to_two_verdicts(liar):
+    """The owner of the release, or another member."""
+    assert explored(Setting(NONE, NONE, liar=liar)).states > 10_000
+    assert explored(Setting((0, 1, 0, 0), NONE, liar=liar), most=100_000, progress=False).states > 50_000
+
+
+@pytest.mark.slow
+def test_members_that_believe_what_they_are_told_come_to_two_verdicts():
+    with pytest.raises(ViolationError, match="two verdicts"):
+        explored(Setting(NONE, NONE, liar="mia"), make=Gullible, most=400_000, progress=False)
+
+
+def test_one_liar_of_three_can_bring_the_others_to_two_verdicts():
+    """Two majorities of three may share the liar alone: docs/settled-rounds.md says so."""
+    with pytest.raises(ViolationError, match="two verdicts"):
+        explored(Setting(NONE[:3], NONE[:3], liar="eve"))

@@ -1,0 +1,58 @@
+"""A peer trains alone after its run, so that its owner sees what learning together gained."""
+
+import asyncio
+
+from p2pfl.experiment import plan, read
+from p2pfl.identity import Identity, Roster, SeededSource
+from p2pfl.peer.launch import worker
+from p2pfl.peer.launch.event_log import concluded
+from p2pfl.peer.storage.credentials import Credentials
+from p2pfl.peer.updates import Alone, Done
+from p2pfl.simulation import simulate
+from p2pfl.transport import MemoryTransport
+from swarms import SMALL
+
+NAMES = ("peer0", "peer1")
+CHANGES = ["topology.kind=path", "topology.peers=2", "transport.broker=mqtt://none", "transport.gather=20"]
+
+
+async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_path):
+    experiment = read(SMALL, changes=CHANGES)
+    identities = {name: Identity.generate(SeededSource(number), peer=name) for number, name in enumerate(NAMES)}
+    roster = Roster({name: identity.public for name, identity in identities.items()})
+    transport, events = MemoryTransport(), []
+
+    def begin(name):
+        (tmp_path / name / "peers").mkdir(parents=True)
+        how = {"urls": [], "folder": tmp_path / name, "owned": Credentials(identities[name], roster)}
+        local = plan(experiment, only=[name])
+        return worker.live(local, name, notify=events.append, transport=transport, compare=name == "peer0", **how)
+
+    await asyncio.wait_for(asyncio.gather(*map(begin, NAMES)), 60)
+    [found] = [event for event in events if isinstance(event, Alone)]
+    [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer0"]
+    assert events.index(done) < events.index(found)
+    expected = simulate(experiment).summary["per_peer"]["peer0"]
+    assert found.peer == "peer0"
+    assert found.scores["accuracy"] == expected["alone"]
+    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), accounted=True, alone=found.scores)
+    assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
+
+
+async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):
+    made = []
+
+    def training(learner, peers, *, rounds):
+        del peers
+        yield learner
+        for round in range(rounds):
+            made.append(round)
+            yield learner
+
+    monkeypatch.setattr(worker, "training", training)
+    task = asyncio.create_task(worker._alone("learner", "ada", rounds=10**9))
+    while not made:  # noqa: ASYNC110
+        await asyncio.sleep(0)  # nothing tells of this
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()

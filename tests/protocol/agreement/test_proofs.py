@@ -1,0 +1,179 @@
+"""A member accepts only what the proposer of a ballot was free to propose."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from p2pfl.protocol.agreement.agreement import Agreement
+from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Doubt, Received, Record, Stored, Tick
+from p2pfl.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Ballot,
+    Committee,
+    Decision,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
+)
+from p2pfl.protocol.agreement.proofs import follows
+
+NAMES = ("ada", "bob", "eve", "mia")
+SUBJECT = Release("ada", 7, 3, 0)
+OTHER = SUBJECT._replace(round=4)
+COMMITTEE = Committee(NAMES, owner="ada")
+FIRST, SECOND, THIRD = COMMITTEE.first, Ballot(1, "mia"), Ballot(2, "mia")
+
+
+def vote(name, ballot=FIRST, value=COUNTED, **given):
+    return Vote(SUBJECT, name, ballot, value, **given)
+
+
+def accepted(*names, ballot=SECOND, value=DROPPED):
+    return tuple(vote(name, ballot, value, final=False) for name in names)
+
+
+def promise(name, ballot=SECOND, voted=None, value=None, **given):
+    return Promise(given.pop("subject", SUBJECT), name, ballot, voted, value, **given)
+
+
+def proposal(*promises, value=DROPPED, ballot=SECOND, name="mia", proof=(), **given):
+    return Proposal(vote(name, ballot, value, **{"final": False} | given), promises, proof)
+
+
+FREE = tuple(map(promise, ("bob", "eve", "mia")))
+COUNTS = promise("bob", voted=FIRST, value=COUNTED)
+LATER = tuple(promise(name, THIRD) for name in ("bob", "eve"))
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        proposal(*FREE),
+        proposal(*FREE, value=COUNTED),
+        proposal(COUNTS, *FREE[1:], value=COUNTED, proof=(vote("ada"),)),
+        proposal(*LATER, promise("mia", THIRD, SECOND, DROPPED), ballot=THIRD, proof=accepted("ada", "bob", "mia")),
+    ],
+)
+def test_a_member_accepts_a_proposal_that_follows_from_promises(proposed):
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    eve.handle(Received("mia", proposed), now=0.0)
+    ballot = proposed.vote.ballot
+    assert eve.record == Record(ballot, accepted=vote("eve", ballot, proposed.value, final=False))
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        proposal(),
+        proposal(*FREE[:2]),
+        proposal(*FREE[:2], FREE[0]),
+        proposal(*FREE[:2], promise("zoe")),
+        proposal(*FREE[:2], promise("mia", THIRD)),
+        proposal(*FREE[:2], promise("mia", subject=OTHER)),
+        proposal(*FREE, value="perhaps"),
+        proposal(*FREE, final=True),
+        proposal(*FREE, name="eve"),
+        proposal(*FREE, ballot=Ballot(1, "zoe"), name="zoe"),
+        proposal(COUNTS, *FREE[1:]),
+        proposal(COUNTS, *FREE[1:], proof=(vote("ada"),)),
+        proposal(COUNTS, *FREE[1:], value=COUNTED),
+        proposal(COUNTS, *FREE[1:], value=COUNTED, proof=(vote("mia"),)),
+        proposal(promise("bob", voted=FIRST, value=DROPPED), *FREE[1:], proof=(vote("ada", FIRST, DROPPED),)),
+        proposal(promise("bob", value=COUNTED), *FREE[1:]),
+        proposal(promise("bob", voted=SECOND, value=DROPPED), *FREE[1:], proof=accepted("ada", "bob", "mia")),
+        proposal(*LATER, promise("mia", THIRD, SECOND, DROPPED), ballot=THIRD, proof=accepted("ada", "mia")),
+        proposal(*LATER, promise("mia", THIRD, SECOND, DROPPED), ballot=THIRD, proof=accepted("ada", "mia", "zoe")),
+        proposal(
+            *LATER, promise("mia", THIRD, SECOND, DROPPED), ballot=THIRD, value=COUNTED, proof=accepted("ada", "bob")
+        ),
+        proposal(
+            *LATER,
+            promise("mia", THIRD, SECOND, DROPPED),
+            ballot=THIRD,
+            proof=tuple(vote(name, SECOND, DROPPED) for name in ("ada", "bob", "mia")),
+        ),
+    ],
+)
+def test_a_member_accepts_no_proposal_that_does_not_follow(proposed):
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    eve.handle(Received("mia", proposed), now=0.0)
+    assert eve.record == BLANK
+    assert not follows(proposed, committee=COMMITTEE)
+
+
+def test_a_proposal_that_another_member_passes_on_is_not_accepted():
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    eve.handle(Received("bob", proposal(*FREE)), now=0.0)
+    assert eve.record == BLANK
+
+
+def test_of_two_proposals_in_one_ballot_a_member_accepts_the_first_also_after_a_crash():
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    eve.handle(Received("mia", proposal(*FREE)), now=0.0)
+    again = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED, record=eve.record)
+    for made in (eve, again):
+        made.handle(Received("mia", proposal(*FREE, value=COUNTED)), now=0.0)
+        assert made.record.accepted == vote("eve", SECOND, DROPPED, final=False)
+
+
+def test_votes_for_a_value_that_no_majority_has_accepted_lead_to_no_vote():
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    eve.handle(Received("mia", proposal(*FREE)), now=0.0)
+    eve.handle(Stored(), now=0.0)
+    eve.handle(Received("mia", vote("mia", SECOND, DROPPED)), now=0.0)
+    assert eve.record.voted is None
+    eve.handle(Received("bob", *accepted("bob")), now=0.0)
+    assert eve.record.voted == vote("eve", SECOND, DROPPED)
+
+
+def test_votes_for_two_values_in_one_ballot_are_not_added_up():
+    eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
+    for name, value in (("ada", COUNTED), ("bob", DROPPED), ("mia", DROPPED)):
+        eve.handle(Received(name, vote(name, SECOND, value)), now=0.0)
+    assert eve.record == BLANK
+    mixed = Decision(SUBJECT, DROPPED, accepted("ada", "bob", "mia"))
+    eve.handle(Received("mia", mixed), now=0.0)
+    assert eve.record == BLANK
+
+
+@dataclass
+class Preparing:
+    """Bob, which has asked for promises, and holds its own."""
+
+    def __post_init__(self):
+        self.bob = Agreement("bob", SUBJECT, COMMITTEE, wanted=DROPPED)
+        self.bob.handle(Doubt(), now=0.0)
+        self.bob.handle(Tick(), now=0.0)
+        self.bob.handle(Stored(), now=0.0)
+        self.ballot = self.bob.record.promised
+
+    def hears(self, *promises):
+        for each in promises:
+            self.bob.handle(Received(each.member, each), now=0.0)
+        return self.bob.record.accepted
+
+
+def test_a_proposer_takes_no_promise_whose_vote_is_not_proved():
+    made = Preparing()
+    lie = promise("mia", made.ballot, FIRST, COUNTED, proof=(vote("mia"),))
+    assert made.hears(lie, promise("eve", made.ballot)) is None
+    assert made.hears(promise("ada", made.ballot)) == vote("bob", made.ballot, DROPPED, final=False)
+
+
+def test_a_promise_that_hides_a_vote_is_a_proof_against_its_sender_and_is_not_taken():
+    """Also where the member has forgotten: its statements are of two incarnations then."""
+    made, known = Preparing(), vote("mia", incarnation=1)
+    made.bob.handle(Received("mia", known), now=0.0)
+    hides = promise("mia", made.ballot, incarnation=2)
+    assert Contradicted(known, hides) in made.bob.handle(Received("mia", hides), now=0.0)
+    assert made.hears(promise("eve", made.ballot)) is None
+    assert made.hears(promise("ada", made.ballot)) is not None
+
+
+def test_a_proposal_whose_promises_hide_a_known_vote_is_not_accepted():
+    eve, known = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED), vote("bob", incarnation=1)
+    eve.handle(Received("bob", known), now=0.0)
+    assert eve.handle(Received("mia", proposal(*FREE)), now=0.0) == [Contradicted(known, FREE[0])]
+    assert eve.record == BLANK

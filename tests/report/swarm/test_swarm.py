@@ -1,0 +1,286 @@
+"""The state of a swarm, and the sentence about it, from events that are written out here."""
+
+import math
+from itertools import pairwise
+
+import networkx as nx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import (
+    ClockBehind,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+)
+from p2pfl.report.records import Record
+from p2pfl.report.swarm.alerts import alerts
+from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
+from p2pfl.report.swarm.headline import headline, patience
+from p2pfl.report.swarm.history import History
+from p2pfl.report.swarm.state import Setting, swarm_of
+
+PEERS = ("ada", "bob", "cy", "dan")
+SETTING = Setting(name="plant", peers=PEERS, rounds=10, epsilon=8.0)
+
+
+def began(peer, phase="learning", round=0):
+    return PhaseBegan(peer=peer, phase=phase, round=round)
+
+
+def waits(peer, *others, round=0, connected=True):
+    return WaitBegan(peer=peer, round=round, neighbours=others, connected=connected)
+
+
+def ended(peer, round, *, accuracy=0.5, heard=3, missed=(), spent=None):
+    return Record(
+        peer=peer,
+        round=round,
+        scores={"loss": 1.0, "accuracy": accuracy},
+        training_loss=1.0,
+        distance=0.5,
+        bytes_out=100 * (round + 1),
+        bytes_in=50,
+        seconds_training=0.0,
+        seconds_waiting=0.0,
+        heard=heard,
+        missed=list(missed),
+        privacy_spent=spent,
+    )
+
+
+def everybody(at=0.0):
+    return [(at, began(peer)) for peer in PEERS]
+
+
+def after(*entries, setting=SETTING):
+    return swarm_of(setting, entries)
+
+
+def said(swarm, now):
+    found = headline(swarm, now=now)
+    return found.tone, found.sentence
+
+
+def test_nobody_has_begun():
+    assert said(after(), 1.0) == ("quiet", "no peer has begun yet")
+
+
+def test_peers_gather_and_one_is_missing():
+    swarm = after(*[(0.0, began(peer, "gathering")) for peer in PEERS[:3]])
+    assert said(swarm, 1.0) == ("quiet", "peers gather: 3 of 4 are there; dan is missing")
+
+
+def test_all_learn():
+    entries = [*everybody(), *((2.0 * (round + 1), ended(peer, round)) for round in range(4) for peer in PEERS)]
+    swarm = after(*entries)
+    assert said(swarm, 8.0) == ("good", "4 peers learn in round 5 of 10; a round takes 2.0 s; median accuracy 0.500")
+    assert swarm.peers["ada"].usual == 2.0
+    assert swarm.peers["ada"].bytes_out == 400
+
+
+def test_peers_in_several_rounds_are_stated():
+    swarm = after(*everybody(), (1.0, ended("ada", 0)), (2.0, ended("ada", 1)), (2.0, ended("bob", 0)))
+    assert headline(swarm, now=2.0).sentence.startswith("4 peers learn in rounds 1 to 2 of 10")
+
+
+def test_the_sentence_names_the_peer_at_the_end_of_the_chain():
+    swarm = after(*everybody(), (3.0, waits("ada", "bob")), (4.0, waits("bob", "cy")), (5.0, waits("dan", "cy")))
+    found = headline(swarm, now=7.0)
+    assert found.peers == ("cy",)
+    assert found.tone == "waiting"
+    assert found.sentence == (
+        "cy holds up 3 peers: it has worked on round 1 for 7.0 s; ada, bob and dan wait for it, some through others, "
+        "for 4.0 s"
+    )
+
+
+def test_a_long_wait_is_a_blockage_with_the_usual_duration_of_the_round():
+    rounds = [(3.0 * (round + 1), ended(peer, round)) for round in range(5) for peer in PEERS]
+    swarm = after(*everybody(), *rounds, (20.0, waits("ada", "bob", round=5)))
+    assert patience(swarm) == 12.0
+    assert headline(swarm, now=31.9).tone == "waiting"
+    assert said(swarm, 56.0) == (
+        "blocked",
+        "bob blocks 1 peer: it has worked on round 6 for 41 s (usually 3.0 s); ada waits for it, for 36 s",
+    )
+
+
+def test_a_cycle_is_stated():
+    swarm = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, waits("bob", "ada")), (2.0, waits("cy", "bob")))
+    found = headline(swarm, now=31.0)
+    assert found.peers == ("ada", "bob")
+    assert found.sentence == "ada and bob wait for each other, and cy for them, for 30 s"
+
+
+def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
+    swarm = after(*everybody(), (1.0, waits("ada", "dan")), (1.0, waits("bob", "cy")), (1.0, waits("eve", "cy")))
+    assert headline(swarm, now=2.0).peers == ("cy",)
+    assert headline(swarm, now=2.0).sentence.endswith("Others wait for dan")
+
+
+def test_a_wait_ends_by_its_own_event_and_by_the_end_of_the_round():
+    first = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, WaitEnded(peer="ada")))
+    second = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, ended("ada", 0)))
+    assert waits_of(first) == waits_of(second) == {}
+    assert first.peers["ada"].activity == second.peers["ada"].activity == "learning"
+
+
+def test_a_wait_that_changes_keeps_its_beginning():
+    swarm = after(*everybody(), (1.0, waits("ada", "bob", "cy")), (5.0, waits("ada", "cy")))
+    assert swarm.peers["ada"].waits_for == ("cy",)
+    assert swarm.peers["ada"].waiting_since == 1.0
+
+
+def test_a_peer_without_the_broker_is_no_part_of_the_waits():
+    swarm = after(*everybody(), (1.0, waits("ada", connected=False)))
+    assert swarm.peers["ada"].activity == "offline"
+    assert said(swarm, 13.0) == ("blocked", "ada has not reached the broker for 12 s")
+
+
+def test_a_failure_comes_first_and_ends_when_the_peer_begins_again():
+    failed = PeerFailed(peer="bob", error="StorageError", message="the disk is full", status=1)
+    swarm = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, failed))
+    assert said(swarm, 3.0) == ("failed", "bob has failed: the disk is full")
+    assert [alert.over for alert in alerts(swarm, now=3.0)] == [False]
+    swarm.apply(9.0, began("bob", "joining", 1))
+    assert swarm.peers["bob"].activity == "joining"
+    assert [alert.over for alert in alerts(swarm, now=9.0)] == [True]
+
+
+def test_the_end():
+    swarm = after(*everybody(), *((9.0, PeerFinished(peer=peer, scores={"accuracy": 0.75})) for peer in PEERS))
+    swarm.apply(9.5, PresenceChanged(peer="ada", left=("bob",)))
+    assert said(swarm, 10.0) == ("good", "4 peers have finished")
+    assert {peer.activity for peer in swarm.peers.values()} == {"finished"}
+
+
+def test_a_device_knows_of_its_neighbours_what_it_sees():
+    swarm = after((0.0, began("ada")), (1.0, PresenceChanged(peer="ada", came=("bob", "cy"))))
+    assert [peer.activity for peer in swarm.peers.values()] == ["learning", "present", "present", "unseen"]
+    swarm.apply(2.0, PresenceChanged(peer="ada", left=("cy",)))
+    assert swarm.peers["cy"].activity == "gone"
+    assert said(swarm, 3.0) == ("waiting", "cy is gone; the others learn without")
+    swarm.apply(4.0, PresenceChanged(peer="ada", came=("cy",)))
+    swarm.apply(5.0, waits("ada", "bob"))
+    assert headline(swarm, now=8.0).sentence == (
+        "bob holds up 1 peer: it is present, and nothing more is known of it here; ada waits for it, for 3.0 s"
+    )
+
+
+def test_a_peer_that_some_neighbours_still_see_is_not_gone():
+    swarm = after(*everybody(), (1.0, PresenceChanged(peer="ada", left=("cy",))))
+    assert swarm.peers["cy"].activity == "gone"
+    swarm.apply(2.0, PresenceChanged(peer="bob", came=("cy",)))
+    assert swarm.peers["cy"].activity == "learning"
+
+
+def test_a_simulation_has_records_alone():
+    swarm = after(*((round + 1.0, ended(peer, round, accuracy=0.25)) for round in range(10) for peer in PEERS))
+    assert headline(swarm, now=10.0).sentence.startswith("4 peers learn in round 10 of 10")
+
+
+def test_uncancelled_masks_are_an_alert_until_they_cancel():
+    alarm = MasksUncancelled(
+        peer="ada", round=3, partners=("bob",), before={"loss": 0.1}, now={"loss": 28.0}, deviation=0.3
+    )
+    swarm = after(*everybody(), (1.0, alarm), (2.0, LossRose(peer="cy", round=3, now={"loss": 9.0})))
+    found = alerts(swarm, now=3.0)
+    assert [(alert.kind, alert.peer, alert.at, alert.over) for alert in found] == [
+        ("loss_rose", "cy", 2.0, False),
+        ("masks_uncancelled", "ada", 1.0, False),
+    ]
+    assert "loss 0.100 before, 28.000 now" in found[1].sentence
+    swarm.apply(4.0, MasksCancelled(peer="ada", round=3, partners=("bob",)))
+    assert [alert.over for alert in alerts(swarm, now=5.0)] == [False, True]
+
+
+def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
+    monkeypatch.setattr("p2pfl.report.swarm.state.KEPT_ALARMS", 3)
+    swarm = after(*((float(round), LossRose(peer="cy", round=round, now={"loss": 9.0})) for round in range(5)))
+    assert [alert.at for alert in alerts(swarm, now=5.0)] == [4.0, 3.0, 2.0]
+
+
+def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
+    swarm = after(*everybody(), (5.0, waits("ada", "bob")))
+    assert alerts(swarm, now=14.9) == []
+    [alert] = alerts(swarm, now=47.0)
+    assert (alert.kind, alert.severity, alert.peer, alert.at) == ("blocked", "alarm", "bob", 15.0)
+    assert alert.sentence == "ada has waited for it for 42 s: it has worked on round 1 for 47 s; look at its log"
+
+
+def test_many_missed_models_and_a_budget_that_is_nearly_spent_are_alerts():
+    few = [(1.0, ended("ada", 0, heard=40, missed=["bob"]))]
+    assert alerts(after(*few), now=2.0) == []
+    swarm = after(*few, (2.0, ended("ada", 1, heard=40, missed=["bob"], spent=6.5)))
+    assert [(alert.kind, alert.peer, alert.at) for alert in alerts(swarm, now=3.0)] == [
+        ("budget_nearly_spent", "ada", 2.0),
+        ("late", "ada", 2.0),
+    ]
+    assert "epsilon 6.5 of privacy.epsilon = 8" in alerts(swarm, now=3.0)[0].sentence
+
+
+def test_warnings_are_alerts_in_the_order_of_time():
+    swarm = after(*everybody(), (1.0, ClockBehind(peer="cy", seconds=3600)))
+    assert [(alert.kind, alert.severity) for alert in alerts(swarm, now=2.0)] == [("clock_behind", "warning")]
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh")), max_size=8))
+def test_blockages_are_the_sinks_of_the_graph_of_waits(graph):
+    oracle = nx.DiGraph((a, b) for a, others in graph.items() for b in others if a != b)
+    groups = nx.condensation(oracle)
+    sinks = {
+        frozenset(groups.nodes[group]["members"]): frozenset(
+            peer for above in nx.ancestors(groups, group) for peer in groups.nodes[above]["members"]
+        )
+        for group in groups
+        if not groups.out_degree(group)
+    }
+    assert {frozenset(each.blockers): frozenset(each.waiting) for each in blockages(graph)} == sinks
+
+
+def test_a_long_chain_of_waits_needs_no_recursion():
+    names = [f"p{number}" for number in range(5000)]
+    [found] = blockages({a: [b] for a, b in pairwise(names)})
+    assert found == Blockage(("p4999",), tuple(sorted(names[:-1])))
+
+
+def test_curves_have_the_median_and_percentiles():
+    history = History()
+    for number, accuracy in enumerate([0.0, 0.25, 0.5, 0.75, 1.0]):
+        history.add(ended(f"p{number}", 0, accuracy=accuracy))
+    curves = history.curves("accuracy")
+    assert (curves.rounds, curves.median) == ([1], [0.5])
+    assert (curves.low[0], curves.high[0]) == pytest.approx((0.1, 0.9))
+    assert history.curves("accuracy", peers=["p3"]).peers == {"p3": [0.75]}
+    assert history.names == ["loss", "accuracy"]
+
+
+def test_a_score_that_is_no_number_is_left_out():
+    history = History()
+    history.add(ended("ada", 0, accuracy=math.nan))
+    history.add(ended("bob", 1, accuracy=0.5))
+    assert history.curves("accuracy").peers == {"bob": [0.5]}
+
+
+def test_a_round_that_runs_again_replaces_its_scores():
+    history = History()
+    for accuracy in (0.25, 0.75):
+        history.add(ended("ada", 0, accuracy=accuracy))
+    assert history.curves("accuracy").median == [0.75]
+
+
+def test_the_history_of_a_long_run_is_bounded(monkeypatch):
+    monkeypatch.setattr("p2pfl.report.swarm.history.MOST", 100)
+    history = History()
+    for round in range(1000):
+        for peer in PEERS:
+            history.add(ended(peer, round, accuracy=round / 1000))
+    curves = history.curves("accuracy")
+    assert 10 <= len(curves.rounds) <= 25
+    assert curves.median == [(round - 1) / 1000 for round in curves.rounds]

@@ -1,0 +1,166 @@
+"""A simulation on an accelerator ends as one on the CPU does, and waits for it between rounds only.
+
+Each test runs on a device made of the CPU (``tests/shadows.py``), where results are equal bit for bit, and on CUDA
+where there is some. CUDA adds up in another order, so rows agree to 1e-10 in double precision; where rows are rounded
+onto a grid or to levels, a last bit can tip a number to the next one.
+"""
+
+import contextlib
+from unittest import mock
+
+import pytest
+import torch
+
+import shadows
+from p2pfl.errors import LearningError
+from p2pfl.experiment import plan, read
+from p2pfl.learning.steps.optimisers import ELEMENTWISE
+from p2pfl.simulation import engine, simulate
+from p2pfl.simulation.engine import Attending
+from peer.test_agreement import CASES, GRID, TOLERANCE
+from swarms import SMALL
+
+pytestmark = pytest.mark.slow
+
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
+LEVELS = ("QSGD", "bits", "top", "random 20 %", "bfloat16")
+"""Words in the names of cases whose codec rounds."""
+
+SINGLE = 1e-4
+"""Tolerance of rows in single precision after three rounds."""
+
+STATE = 1e-8
+"""Tolerance of optimisers, some of which divide by small numbers or compute their rate on the device."""
+
+WAITS = ("masks", "noise", "sums", "clip", "QSGD", "bits", "top", "lies", "flips", "Clipped", "Krum", "median", "mean")
+"""Words in the names of cases that go to the CPU within a round: what is hidden, packed, or chosen row by row."""
+
+ALSO = ("stopping rule", "PowerGossip", "multi-task", "IFCA")
+"""Cases that wait because a decision on the CPU depends on rows."""
+
+
+@contextlib.contextmanager
+def waiting_forbidden():
+    """Let CUDA raise an error where the CPU would wait for it."""
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def last_state(changes, *, device):
+    """Return the state after the last round, on its device."""
+    found = []
+    resolved = plan(read(SMALL, changes=[*changes, f"learning.device={device}"]))
+    known = engine.moved
+
+    def watched(state, where):
+        found.append(state)
+        return known(state, where)
+
+    with mock.patch.object(engine, "moved", watched):
+        simulate(resolved, baselines=False)
+    return found[-1]
+
+
+def on(accelerator):
+    return shadows.device() if accelerator == "shadow" else contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.sampled(fast=0, all=16)
+def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator):
+    if "epsilon" in name:
+        pytest.importorskip("dp_accounting")
+    wanted = last_state(CASES[name], device="cpu").rows
+    with on(accelerator):
+        state = last_state(CASES[name], device="cuda")
+        rows = state.rows.cpu()
+    assert state.rows.device.type == ("meta" if accelerator == "shadow" else "cuda")
+    far = (rows - wanted).abs()
+    if accelerator == "shadow":
+        assert not far.any()
+    elif any(word in name for word in LEVELS):
+        assert far.median() <= GRID
+    else:
+        grid = any(word in name for word in ("masks", "noise", "sums"))
+        assert far.max() <= (SINGLE if "single precision" in name else GRID if grid else TOLERANCE)
+
+
+@pytest.mark.parametrize("name", [each for each in CASES if not any(word in each for word in (*WAITS, *ALSO))])
+@pytest.mark.sampled(fast=2, all=16)
+def test_the_cpu_does_not_wait_for_the_device_within_a_round(name):
+    counted, known = [], Attending.round
+    with shadows.device() as device:
+
+        async def watched(self, *arguments):
+            before = device.waits.copy()
+            after = await known(self, *arguments)
+            counted.append(device.waits - before)
+            return after
+
+        with mock.patch.object(Attending, "round", watched):
+            last_state(CASES[name], device="cuda")
+    assert len(counted) >= 3
+    assert not sum(counted, start=type(device.waits)())
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("name", [each for each in CASES if not any(word in each for word in (*WAITS, *ALSO))])
+@pytest.mark.sampled(fast=0, all=16)
+def test_cuda_does_not_wait_within_a_round(name):
+    counted, known = [], Attending.round
+
+    async def watched(self, *arguments):
+        with waiting_forbidden():
+            after = await known(self, *arguments)
+        counted.append(after)
+        return after
+
+    with mock.patch.object(Attending, "round", watched):
+        last_state(CASES[name], device="cuda")
+    assert len(counted) >= 3
+
+
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("optimizer", ELEMENTWISE)
+@pytest.mark.sampled(fast=0, all=4)
+def test_every_optimiser_keeps_its_state_on_the_device(optimizer, accelerator):
+    changes = ["learning.algorithm=dpsgd", f"learning.optimizer={optimizer}", "learning.rate=0.01"]
+    wanted = last_state(changes, device="cpu")
+    with on(accelerator):
+        state = last_state(changes, device="cuda")
+        rows = state.rows.cpu()
+        kept = {name: value.cpu() for name, value in state.memory.items()}
+    tolerance = 0 if accelerator == "shadow" else STATE
+    assert (rows - wanted.rows).abs().max() <= tolerance
+    assert kept.keys() == wanted.memory.keys()
+    assert all((kept[name] - value).abs().max() <= tolerance for name, value in wanted.memory.items())
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+def test_training_that_diverges_on_an_accelerator_ends_the_round_with_an_error(accelerator):
+    changes = ["learning.rate=1e150", "model.name=mlp"]
+    with on(accelerator), pytest.raises(LearningError, match=r"training of \w+ diverged in round \d"):
+        last_state(changes, device="cuda")
+
+
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+def test_a_cnn_and_uneven_peers_train_alike_on_an_accelerator(accelerator):
+    changes = ["data.name=digits", "model={name='cnn', hidden=[2, 3]}", "data.alpha=0.3", "rounds=2"]
+    wanted = last_state(changes, device="cpu").rows
+    with on(accelerator):
+        rows = last_state(changes, device="cuda").rows.cpu()
+    assert (rows - wanted).abs().max() <= (0 if accelerator == "shadow" else TOLERANCE)
+
+
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+def test_regression_scores_alike_on_an_accelerator(accelerator):
+    changes = ["data.name=diabetes", "data.split=iid", "rounds=2"]
+    wanted = simulate(read(SMALL, changes=changes), baselines=False).summary["together"]
+    with on(accelerator):
+        found = simulate(read(SMALL, changes=[*changes, "learning.device=cuda"]), baselines=False).summary["together"]
+    assert found == pytest.approx(wanted, abs=1e-9)
