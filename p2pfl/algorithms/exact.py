@@ -37,7 +37,7 @@ class Exact:
         single_step=True,
         additive=True,
         no_compression="releases no models",
-        needs_plain_averages="takes exact totals, in which one malicious peer counts like any other",
+        needs_plain_averages="takes exact totals, which one malicious peer can set to any value",
     )
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -280,7 +280,7 @@ def _audit(commands: Any) -> None:
 
 
 def _recording(command: argparse.ArgumentParser) -> None:
-    about = "write down what peers hear and draw, secrets included, to play it again with scripts/worlds"
+    about = "write down what peers receive and draw, secrets included, to play it again with scripts/worlds"
     command.add_argument("--record", action="store_true", help=about)
 
 

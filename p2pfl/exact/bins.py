@@ -3,7 +3,8 @@ r"""Bins of features, the same at all peers, from totals.
 Peers count their values on a fixed grid, whose cells have a relative width of :math:`2^{-7}`: first by sign and
 exponent (512 cells a feature), then by the next seven bits within each exponent that occurs. Whole numbers up to 256
 have cells of their own. Where at most ``max_bins`` cells are in use, each is a bin; otherwise the bins cut at the ranks
-:math:`n i / B`. A cut lies in the middle of the gap between two cells in use, so no cut is a value of anybody.
+:math:`n i / B`. A cut lies in the middle of the gap between two cells in use; between adjacent cells it is the lower
+end of the next one, which can be a value.
 """
 
 from __future__ import annotations
@@ -44,6 +45,11 @@ class Bins:
     cuts: Floats
     counts: Ints
     missing: npt.NDArray[np.bool_]
+
+    def same(self, other: Bins) -> bool:
+        """Return whether all bins are those of another."""
+        pairs = ((self.cuts, other.cuts), (self.counts, other.counts), (self.missing, other.missing))
+        return all(np.array_equal(one, two) for one, two in pairs)
 
     @property
     def sizes(self) -> Ints:

@@ -67,7 +67,9 @@ class Boosting:
 
     name: ClassVar[str] = "boosting"
     shows: ClassVar[str] = (
-        "how many samples are in each bin of each feature and, in the first tree, how many of them belong to each class"
+        "how many samples have each value of each feature, to a relative width of 1/128, and, at each level of each "
+        "tree, how many samples of each node are in each bin of each feature, with sums from which the classes or the "
+        "mean targets of these samples follow"
     )
 
     features: int
@@ -181,6 +183,11 @@ class Boosting:
         found = dict(tensors)
         found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
         found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
+        if self.early_stopping and not work.validated:
+            raise ModelError(
+                "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
+                "early_stopping out"
+            )
         if self.early_stopping and _stalled(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
             return Outcome(found, work.training_loss, over=True)
         while work.growing:

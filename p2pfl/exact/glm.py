@@ -70,7 +70,10 @@ class GLM:
     """
 
     name: ClassVar[str] = "glm"
-    shows: ClassVar[str] = "sums and weighted products of all pairs of features, at each step"
+    shows: ClassVar[str] = (
+        "at each step, sums and weighted products of all pairs of features, sums of the products of each feature with "
+        "the residuals, and the deviance"
+    )
 
     features: int
     classes: int | None

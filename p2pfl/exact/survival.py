@@ -105,7 +105,8 @@ class Cox:
 
     name: ClassVar[str] = "cox"
     shows: ClassVar[str] = (
-        "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features"
+        "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
+        "a cell that one sample leaves shows all features of that sample"
     )
     scored: ClassVar[str] = "risks"
 

@@ -149,7 +149,8 @@ class MqttTransport:
         except aiomqtt.MqttError as error:
             if self._early is None or not clock_behind(_cause(error)):
                 raise
-            connection = _Connection(self._where, client, will, **self._options | {"tls_context": self._early})
+            options = self._options | {"tls_context": self._early}
+            connection = _Connection(self._where, client, will, qos=self._qos, **options)
             await connection.open()
         return connection
 

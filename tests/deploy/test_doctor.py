@@ -52,7 +52,7 @@ async def beside_a_running_peer(site):
             there.set()
 
     owned = Credentials(site.identity("peer1"), Roster.read(site.folder / "roster.toml"))
-    how = {"urls": [site.url], "folder": site.folder / "theirs", "owned": owned, "tell": tell}
+    how = {"urls": [site.url], "folder": site.folder / "theirs", "owned": owned, "notify": tell}
     running = asyncio.create_task(live(plan(experiment, only=["peer1"]), "peer1", **how))
     try:
         async with asyncio.timeout(60):

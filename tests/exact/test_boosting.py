@@ -196,6 +196,34 @@ def test_training_stops_where_scikit_learn_stops():
     assert falls == [True] * (len(falls) - 1) + [False]
 
 
+def test_early_stopping_without_samples_to_validate_on_is_refused():
+    features, targets = cancer()
+    model = boosting(features, classes=2, early_stopping=True)
+    with pytest.raises(ModelError, match=r"set data\.validation above 0"):
+        trained(model, shared_out(features, targets, classes=2, peers=2), rounds=1)
+
+
+def test_one_target_of_zero_leaves_small_targets_their_precision():
+    features, targets = diabetes()
+    small = targets * 1e-9
+    models = []
+    for first in (small[0], 0.0):
+        small[0] = first
+        model = boosting(features, classes=None)
+        _, tensors = trained(model, shared_out(features, small, classes=None, peers=1), rounds=10)
+        models.append((tensors["scale"][0], margins_of(model, tensors, features, small)))
+    (scale, before), (other, after) = models
+    assert scale == other
+    assert np.corrcoef(before[:, 0], after[:, 0])[0, 1] > 0.99
+
+
+def test_targets_that_are_all_zero_are_predicted():
+    features, targets = diabetes()
+    model = boosting(features, classes=None)
+    _, tensors = trained(model, shared_out(features, targets * 0, classes=None, peers=2), rounds=2)
+    assert not margins_of(model, tensors, features, targets).any()
+
+
 def test_the_module_for_predictions_gives_the_logits_of_the_learner():
     for load, classes in ((datasets.load_wine, 3), (datasets.load_breast_cancer, 2), (datasets.load_diabetes, None)):
         features, targets = load(return_X_y=True)

@@ -79,7 +79,7 @@ def test_the_promise_says_what_totals_show():
     assert said["epsilon"] is None
     assert said["statement"].startswith("masks hide each peer's contribution to every total; one colluding peer learns")
     assert "the totals of the other 5" in said["statement"]
-    assert "how many samples are in each bin of each feature" in said["statement"]
+    assert "how many samples have each value of each feature" in said["statement"]
     assert "no differential privacy is claimed, because totals are exact" in said["statement"]
     bare = describe(plan(read(changed("privacy", mode="none"))), spent=None)["statement"]
     assert bare.startswith("contributions to totals are encrypted against the broker")

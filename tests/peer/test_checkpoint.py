@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from p2pfl.algorithms import State, learn, start
 from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.catalogue import ALGORITHMS
+from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.neighbourhood import Public, settled
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
@@ -52,7 +52,7 @@ def played(resolved, state, rounds):
     return settled(running)
 
 
-@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if not traits_of(name).additive])  # tests/exact has those
 def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
     changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "rounds=4"]
     changes += ["compression.name=quantise"] if name == "choco" else []

@@ -71,7 +71,9 @@ class DeclaredHalf(Half):
 
 
 CATALOGUE = sorted(
-    name for name in ALGORITHMS if not traits_of(name).no_privacy and name not in {"gossip_learning", "choco"}
+    name
+    for name in ALGORITHMS
+    if not (traits_of(name).no_privacy or traits_of(name).additive) and name not in {"gossip_learning", "choco"}
 )
 OWN = {"own": f"{__name__}:Remembering", "own half": f"{__name__}:DeclaredHalf"}
 CASES = {name: [f"learning.algorithm={OWN.get(name, name)}"] for name in [*CATALOGUE, *OWN]}

@@ -50,7 +50,7 @@ class Binned:
     def of(part: Part, bins: Bins) -> Binned:
         """Return the samples as numbers of bins, kept with them."""
         kept: Binned | None = part.kept.get("binned")
-        if kept is None or not np.array_equal(kept.bins.cuts, bins.cuts):
+        if kept is None or not kept.bins.same(bins):
             kept = Binned(part, bins)
             part.kept["binned"] = kept
         return kept

@@ -166,7 +166,7 @@ class Numbers:
         used = np.flatnonzero(counts)
         if not len(used):
             return 0, 1.0, np.zeros(1)
-        scale = 2.0 ** (int(used[-1]) - EXPONENTS // 2)
+        scale = 2.0 ** (int(used[-1]) - EXPONENTS // 2) if used[-1] else 1.0
         grid = 2.0 ** fraction(samples, bound=1.0)
 
         def summed(peer: str) -> Ints:
@@ -199,8 +199,8 @@ def _logs(counts: Ints) -> Floats:
 
 
 def _exponents(peer: str, targets: npt.NDArray[Any]) -> Ints:
-    """Return the number of targets by the exponent of the least power of two above them, ``[EXPONENTS]``."""
+    """Return the number of targets by the exponent of the least power of two above them, zeros first."""
     if len(targets) and not np.abs(targets).max() < 2.0 ** (EXPONENTS // 2 - 1):
         raise DataError(f"a target of {peer} is 2^{EXPONENTS // 2 - 1} or larger; give the targets in larger units")
-    exponents = np.frexp(targets)[1].astype(np.int64)
-    return np.bincount(np.clip(exponents + EXPONENTS // 2, 0, EXPONENTS - 1), minlength=EXPONENTS)
+    exponents = np.clip(np.frexp(targets)[1].astype(np.int64) + EXPONENTS // 2, 0, EXPONENTS - 1)
+    return np.bincount(np.where(targets == 0, 0, exponents), minlength=EXPONENTS)

@@ -117,6 +117,7 @@ class Work:
     def root(self, total: Ints) -> None:
         """Continue with the total of the roots."""
         training, held, count = total[-EXTRAS:].tolist()
+        self.validated = int(count)
         self.training_loss = training / self._grain / self.samples * self.scale**2
         self.validation_loss = held / self._grain / max(1, count) * self.scale**2
         self.level(total[:-EXTRAS])
