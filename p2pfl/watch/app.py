@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from p2pfl.errors import P2PFLError
 from p2pfl.report.swarm.state import Swarm
@@ -39,6 +40,29 @@ MOST_STREAMS = 16
 
 MOST_CURVES = 16
 """Largest number of peers whose curves are asked for at once."""
+
+
+class Stream(StreamingResponse):
+    """Server-sent events to one page.
+
+    Parameters
+    ----------
+    events
+        The events.
+    ended
+        Called once the page is gone, even if it has read nothing.
+    """
+
+    def __init__(self, events: AsyncIterator[str], *, ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
 
 
 class Server:
@@ -108,10 +132,13 @@ class Server:
         """Return the changes of the state as server-sent events; the first is the whole state."""
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("too many pages are open; close one\n", 503)
-        return StreamingResponse(self._changes(), media_type="text/event-stream")
+        self._streams += 1
+        return Stream(self._changes(), ended=self._left)
+
+    def _left(self) -> None:
+        self._streams -= 1
 
     async def _changes(self) -> AsyncIterator[str]:
-        self._streams += 1
         try:
             before: dict[str, Any] = {}
             sent = time.monotonic()
@@ -128,8 +155,6 @@ class Server:
                 await asyncio.sleep(LOOK)
         except P2PFLError as error:
             yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
-        finally:
-            self._streams -= 1
 
     async def _read(self, make: Callable[[], T]) -> T:
         """Read what is new and make an answer, in the one thread that knows the feed."""

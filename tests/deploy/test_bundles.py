@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime as dt
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from certificates import reachable
 from p2pfl.cli import main
 from p2pfl.deploy.bundles.authority import Authority, requested
 from p2pfl.deploy.bundles.fleet import Fleet
+from p2pfl.deploy.bundles.names import plain
 from p2pfl.deploy.bundles.requests import Request, request
 from p2pfl.deploy.bundles.requirements import LOCKS, MACHINES, extras, requirements
 from p2pfl.errors import InputError, StorageError
@@ -138,6 +140,88 @@ def test_a_bundle_has_the_users_own_modules_and_graphs_and_no_data(place):
     assert "for file in plant.toml broker.pem graph.edges own.py; do" in script
 
 
+GRAPH = 'name = "plant"\n[topology]\nfile = "{}"\n[data]\nname = "wine"\n[model]\nname = "linear"\n'
+
+
+def graph(place, name):
+    """An experiment whose graph has a name."""
+    (place / name).parent.mkdir(exist_ok=True)
+    (place / name).write_text("ada bob")
+    (place / "plant.toml").write_text(GRAPH.format(name))
+
+
+@pytest.mark.parametrize(
+    "name", ["$(touch PWNED).edges", "a b.edges", "-rf.edges", "sub/-n.edges", "ö.edges", "a;b.edges"]
+)
+def test_a_file_whose_name_a_shell_could_misread_is_refused(place, name):
+    graph(place, name)
+    with pytest.raises(InputError, match="rename it with"):
+        bundles(place)
+    assert not (place / "fleet").exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "broker.pem",
+        "requirements.txt",
+        "install.sh",
+        "SHA256SUMS",
+        "roster.toml",
+        "certificate.pem",
+        "request.toml",
+        "p2pfl_mqtt-0.1.0-py3-none-any.whl",
+        "keys/peer0.pem",
+        "broker.pem/file",
+    ],
+)
+def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
+    wheel = place / "wheels" / "p2pfl_mqtt-0.1.0-py3-none-any.whl"
+    wheel.parent.mkdir()
+    (place / wheel.name).rename(wheel)
+    (place / name).parent.mkdir(exist_ok=True)
+    (place / name).write_text("theirs")
+    (place / "own.py").write_text("def load(peer):\n    raise NotImplementedError\n")
+    ours = f'name = "own:load"\noptions = {{ file = "{name}" }}'
+    (place / "plant.toml").write_text(PLANT.replace('name = "wine"', ours))
+    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet")
+    with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
+        fleet.write(broker="mqtts://127.0.0.1:8883", machine="aarch64", wheel=wheel, now=NOW)
+    assert not fleet.out.exists()
+
+
+def test_a_link_beside_the_experiment_is_not_followed(place):
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere" / "graph.edges").write_text("ada bob")
+    (place / "graph.edges").symlink_to("elsewhere/graph.edges")
+    (place / "folder").symlink_to("elsewhere")
+    for name in ("graph.edges", "folder/graph.edges"):
+        (place / "plant.toml").write_text(GRAPH.format(name))
+        with pytest.raises(InputError, match="is a symbolic link; put the file itself"):
+            bundles(place)
+
+
+@pytest.mark.parametrize("edge", ["-ada bob", "ada broker", "ada authority"])
+def test_a_peer_whose_name_means_something_else_is_refused(place, edge):
+    (place / "graph.edges").write_text(edge)
+    (place / "plant.toml").write_text(GRAPH.format("graph.edges"))
+    with pytest.raises(InputError, match="rename it"):
+        bundles(place)
+
+
+@pytest.mark.parametrize("name", ["-plant", "roster", "request"])
+def test_an_experiment_whose_name_means_something_else_is_refused(place, name):
+    (place / "plant.toml").write_text(PLANT.replace('"plant"', f'"{name}"'))
+    with pytest.raises(InputError, match="rename it"):
+        bundles(place)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/../b", "/etc/passwd", "a//b", "a\nb", "a\n"])
+def test_names_that_leave_the_folder_are_refused(name):
+    with pytest.raises(InputError, match="rename it with"):
+        plain(name, what="the file")
+
+
 def test_the_hashes_of_a_bundle_are_right(place):
     folder = bundles(place).out / "peer0"
     lines = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
@@ -224,6 +308,9 @@ def test_collected_requests_become_certificates_and_one_roster_for_all(place, ca
     said = capsys.readouterr()
     assert f"peer0  {Request.load(requests['peer0']).fingerprint}" in said.out
     assert "compare each fingerprint" in said.err
+    digest = hashlib.sha256((fleet.out / "peer0" / "roster.toml").read_bytes()).hexdigest()
+    shown = re.search(r"^roster\.toml  (.*)$", said.out, re.MULTILINE)[1]
+    assert (len(shown.split()), shown.replace(" ", "")) == (8, digest[:32])
     assert (fleet.out / "peer0" / "certificate.pem").read_bytes() == before
     rosters = {(fleet.out / peer / "roster.toml").read_bytes() for peer in PEERS}
     assert len(rosters) == 1
@@ -278,6 +365,29 @@ def test_a_request_of_a_stranger_or_with_another_key_changes_nothing(place):
     with pytest.raises(InputError, match="and the roster lists"):
         fleet.collect([asked(place, "peer0", folder="another")], now=NOW)
     assert contents(fleet.out) == before
+
+
+def test_an_authority_goes_on_after_a_crash_between_its_key_and_its_certificate(place):
+    fleet = bundles(place)
+    fleet.collect([asked(place, "peer0")], now=NOW)
+    (fleet.out / "authority" / "ca.pem").unlink()
+    found = Authority.open(fleet.out / "authority", name="plant", now=NOW)
+    assert found.certificate.public_key() == found.key.public_key()
+    made = x509.load_pem_x509_certificate((fleet.out / "peer0" / "certificate.pem").read_bytes())
+    made.verify_directly_issued_by(found.certificate)
+    assert Authority.open(fleet.out / "authority", name="plant", now=NOW).certificate == found.certificate
+
+
+def test_a_crash_while_a_key_is_written_leaves_no_part_of_it(place, monkeypatch):
+    def crash(_descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", crash)
+        with pytest.raises(StorageError, match="cannot be written"):
+            Authority.open(place / "authority", name="plant", now=NOW)
+    assert not [*(place / "authority").iterdir()]
+    Authority.open(place / "authority", name="plant", now=NOW)
 
 
 def test_an_authority_without_its_key_is_not_replaced_in_silence(place):
@@ -430,6 +540,71 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         state = place / f"state-{peer}"
         assert stat.S_IMODE((state / "keys" / f"{peer}.key").stat().st_mode) == 0o600
         assert not [*(place / "fleet").rglob(f"{peer}.key")]
+
+
+SHIMS = {
+    "id": 'case "$*" in -u) echo 0 ;; *) exit 1 ;; esac',
+    "useradd": 'echo "useradd $*" >>"$LOG"',
+    "chown": 'echo "chown $*" >>"$LOG"',
+    "runuser": 'echo "runuser $*" >>"$LOG"; shift 3; BECAME=p2pfl exec "$@"',
+    "install": 'echo "install $*" >>"$LOG"; while [ $# -gt 1 ]; do shift; done; mkdir -p "$1"',
+}
+
+
+@pytest.fixture
+def root(place, prefix):
+    """Call install.sh as a root whose commands are recorded, below a folder in place of /var/lib/p2pfl."""
+    folder, home, log = bundles(place).out / "peer0", place / "home", place / "log"
+    script = folder / "install.sh"
+    script.write_text(script.read_text().replace("/var/lib/p2pfl", str(home)))
+    sums = [line for line in (folder / "SHA256SUMS").read_text().splitlines() if not line.endswith("install.sh")]
+    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    (prefix / "bin" / "p2pfl").write_text(
+        '#!/bin/sh\necho "p2pfl as ${BECAME:-root} $*" >>"$LOG"; echo request >"${6:-/dev/null}"\n'
+    )
+    (place / "shims").mkdir()
+    for name, text in SHIMS.items():
+        (place / "shims" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / "shims" / name).chmod(0o755)
+    given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "LOG": str(log), "PREFIX": str(prefix)}
+
+    def call():
+        log.write_text("")
+        done = sh(script, ENVIRONMENT="yes", UNITS=str(place / "units"), **given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, log.read_text()
+
+    return folder, home / "plant-peer0", call
+
+
+def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
+    folder, state, call = root
+    _, log = call()
+    made = [line for line in log.splitlines() if line.startswith("install ")]
+    assert made == [f"install -d -m 755 {state.parent}", f"install -d -o p2pfl -g p2pfl -m 700 {state}"]
+    assert (folder / "request.toml").read_text() == "request\n"
+
+
+def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
+    folder, state, call = root
+    call()
+    for name in ("roster.toml", "certificate.pem"):
+        (folder / name).write_text(name)
+    outside = place / "outside"
+    outside.write_text("as before")
+    for name in ("broker.pem", "roster.toml"):
+        (state / name).unlink(missing_ok=True)
+        (state / name).symlink_to(outside)
+    out, log = call()
+    assert outside.read_text() == "as before"
+    for name in ("plant.toml", "broker.pem", "roster.toml", "certificate.pem"):
+        assert not (state / name).is_symlink()
+        assert (state / name).read_bytes() == (folder / name).read_bytes()
+        assert re.search(rf"^runuser .*{state}/{name}$", log, re.MULTILINE), name
+    assert re.search(r"^p2pfl as p2pfl identity peer0 ", log, re.MULTILINE)
+    assert "p2pfl as root" not in log
+    digest = hashlib.sha256(b"roster.toml").hexdigest()[:32]
+    assert re.search(r"^roster\.toml  (.*)$", out, re.MULTILINE)[1].replace(" ", "") == digest
 
 
 @pytest.mark.slow

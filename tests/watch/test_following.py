@@ -100,6 +100,18 @@ def test_a_large_file_is_read_in_parts(growing, following, monkeypatch):
     assert following.everything() == News(records)
 
 
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_line_that_is_too_long_is_counted_and_skipped(growing, following, monkeypatch, parts):
+    monkeypatch.setattr(module, "CHUNK", 1000)
+    for _ in range(parts):
+        growing.raw("metrics.jsonl", b"x" * (3000 // parts))
+        assert following.everything() == News([])
+    growing.raw("metrics.jsonl", b"x\n")
+    growing.record(ended("peer0", 0, seconds=1.0))
+    assert following.everything() == News([ended("peer0", 0, seconds=1.0)])
+    assert following.unread == 1
+
+
 def test_files_that_do_not_exist_yet_are_empty(tmp_path):
     with Following(tmp_path) as following:
         assert following.everything() == News([])

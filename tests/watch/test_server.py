@@ -8,12 +8,13 @@ import socket
 
 import httpx
 import pytest
+from starlette.requests import ClientDisconnect, Request
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.errors import InputError
 from p2pfl.report.notices.kinds import WaitEnded
 from p2pfl.watch.access import HEADERS, POLICY
-from p2pfl.watch.app import MOST_STREAMS
+from p2pfl.watch.app import MOST_STREAMS, Server
 from p2pfl.watch.feed import Feed
 from p2pfl.watch.serving import serve, token_of
 
@@ -207,6 +208,23 @@ async def test_there_is_a_largest_number_of_open_pages(scene):
             pages.append(events(response))  # which closes the response when it is collected
             await anext(pages[-1])
         assert (await client.get("/api/stream")).status_code == 503
+
+
+async def test_pages_that_open_at_once_are_counted_and_one_that_never_reads_is_not(scene):
+    async def gone(message):  # noqa: ARG001
+        raise OSError
+
+    with Feed(scene.folder, now=scene.now) as feed:
+        server = Server(feed)
+        request = Request({"type": "http"})
+        opened = [await server.stream(request) for _ in range(MOST_STREAMS)]
+        assert {each.status_code for each in opened} == {200}
+        assert (await server.stream(request)).status_code == 503
+        scope = {"type": "http", "asgi": {"spec_version": "2.4"}}
+        with pytest.raises(ClientDisconnect):
+            await opened[0](scope, None, gone)
+        assert (await server.stream(request)).status_code == 200
+        await server.close()
 
 
 async def test_a_port_in_use_is_an_error(growing):

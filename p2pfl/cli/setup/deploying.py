@@ -61,16 +61,18 @@ def _collect(fleet: Any, options: argparse.Namespace, *, now: dt.datetime) -> in
     """Sign requests; print whose fingerprints to compare."""
     found = fleet.collect([Path(each) for each in options.collect], now=now)
     if options.json:
-        print(json.dumps({"fingerprints": found.fingerprints, "missing": found.missing}))
+        print(json.dumps({"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}))
         return 0
     for peer, shown in found.fingerprints.items():
         print(f"{peer}  {shown}")
     if found.missing:
         print(f"there is no request of {', '.join(found.missing)} yet, so no device has a roster", file=sys.stderr)
     else:
+        print(f"roster.toml  {found.roster}")
         print(
             "compare each fingerprint with what the owner of the device reads to you; then send roster.toml and "
-            "certificate.pem of each bundle to its device, and call install.sh there again",
+            "certificate.pem of each bundle to its device, call install.sh there again, and compare the line of "
+            "roster.toml that it prints",
             file=sys.stderr,
         )
     return 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -14,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from p2pfl.errors import InputError, StorageError
+from p2pfl.files import replace
 
 YEARS = 10
 """Years for which the authority and what it signs are valid: as long as the certificate of the broker."""
@@ -39,7 +39,7 @@ class Authority:
 
     @classmethod
     def open(cls, folder: Path, *, name: str, now: dt.datetime) -> Self:
-        """Return the authority in a folder; make it if there is none.
+        """Return the authority in a folder; make what is missing, except for a key whose certificate is there.
 
         Raises
         ------
@@ -49,27 +49,18 @@ class Authority:
             The folder cannot be written.
         """
         private, public = folder / "ca.key", folder / "ca.pem"
-        if private.exists() or public.exists():
-            try:
-                key = serialization.load_pem_private_key(private.read_bytes(), password=None)
-                made = x509.load_pem_x509_certificate(public.read_bytes())
-            except (OSError, ValueError, TypeError):
-                key, made = None, None
-            if not isinstance(key, ec.EllipticCurvePrivateKey) or made is None or made.public_key() != key.public_key():
-                raise InputError(
-                    f"{private} and {public} are not a key and its certificate; restore both from a backup"
-                )
-            return cls(key, made)
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p2pfl fleet {name}")])
-        made = (
-            _begun(subject, subject, key.public_key(), now=now)
-            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .sign(key, hashes.SHA256())
-        )
-        save(private, private_pem(key), mode=0o600)
-        save(public, made.public_bytes(serialization.Encoding.PEM))
+        if not private.exists() and not public.exists():
+            save(private, private_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
+        try:
+            key = serialization.load_pem_private_key(private.read_bytes(), password=None)
+            made = x509.load_pem_x509_certificate(public.read_bytes()) if public.exists() else None
+        except (OSError, ValueError, TypeError):
+            key, made = None, None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or (made and made.public_key() != key.public_key()):
+            raise InputError(f"{private} and {public} are not a key and its certificate; restore both from a backup")
+        if made is None:
+            made = _own(key, name=name, now=now)
+            save(public, made.public_bytes(serialization.Encoding.PEM))
         return cls(key, made)
 
     def sign(self, request: x509.CertificateSigningRequest, *, peer: str, now: dt.datetime) -> bytes:
@@ -107,6 +98,17 @@ class Authority:
         return made.public_bytes(serialization.Encoding.PEM)
 
 
+def _own(key: ec.EllipticCurvePrivateKey, *, name: str, now: dt.datetime) -> x509.Certificate:
+    """Return the certificate of an authority, signed by its own key."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p2pfl fleet {name}")])
+    return (
+        _begun(subject, subject, key.public_key(), now=now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
 def _begun(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: dt.datetime
 ) -> x509.CertificateBuilder:
@@ -141,18 +143,15 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def save(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a new file, which other users could never read beyond its mode.
+    """Write a file as a whole or not at all, which other users could never read beyond its mode.
 
     Raises
     ------
     StorageError
-        It cannot be written, or is there already.
+        It cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
+    replace(path, data, mode=mode)

@@ -16,6 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import p2pfl
+from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
 from p2pfl.deploy.bundles.requests import Request
 from p2pfl.deploy.bundles.requirements import Machine, requirements
@@ -65,11 +66,14 @@ class Fleet:
         Raises
         ------
         InputError
-            It cannot be used.
+            It cannot be used, or the name of the experiment or of a peer cannot be part of a script.
         """
         path = find(source)
         experiment = read(path)
-        return cls(path, experiment, (loaded(experiment) or built(experiment)).peers, out)
+        peers = (loaded(experiment) or built(experiment)).peers
+        names.experiment(experiment.name)
+        names.peers(peers)
+        return cls(path, experiment, peers, out)
 
     # ------------------------------------------------------------------ bundles
 
@@ -95,7 +99,7 @@ class Fleet:
         Raises
         ------
         InputError
-            The URL, the wheel or an earlier file cannot be used.
+            The URL, the wheel, a file beside the experiment or an earlier file cannot be used.
         StorageError
             A file cannot be written.
         """
@@ -105,6 +109,8 @@ class Fleet:
                 f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
             )
         needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        fixed = {self._file, "broker.pem", "requirements.txt", wheel.name, *(path.name for path in TEMPLATES.iterdir())}
+        beside = names.beside(self.source.parent, [*self._beside()], taken=fixed)
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         place = self.out / "broker"
         _put(place / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
@@ -113,14 +119,19 @@ class Fleet:
             place, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
         )
         for peer in self.peers:
-            self._bundle(peer, broker=str(where), machine=machine, wheel=wheel, needed=needed)
+            self._bundle(peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside)
         return hosts
 
-    def _bundle(self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str) -> None:
+    @property
+    def _file(self) -> str:
+        """Name of the experiment file in each bundle."""
+        return f"{self.experiment.name}.toml"
+
+    def _bundle(
+        self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str, beside: Mapping[str, Path]
+    ) -> None:
         """Write the bundle of one device."""
-        folder = self.out / peer
-        file = f"{self.experiment.name}.toml"
-        beside = {str(path.relative_to(self.source.parent)): path for path in self._beside()}
+        folder, file = self.out / peer, self._file
         files = [file, "broker.pem", *sorted(beside)]
         marks = {
             "PEER": peer,
@@ -197,7 +208,7 @@ class Fleet:
         for peer in self.peers if not missing else ():
             _put(self.out / peer / "roster.toml", path.read_bytes())
         listed = {peer: fingerprint(roster.peers[peer]) for peer in self.peers if peer in roster.peers}
-        return Collected(listed, missing)
+        return Collected(listed, missing, None if missing else fingerprint(path.read_bytes()))
 
     def _listed(self, roster: Roster, made: Request, *, file: Path) -> Roster:
         """Return the roster with the key of a request."""
@@ -224,10 +235,13 @@ class Collected:
         Of the key of each device in it.
     missing
         Devices that have sent no request.
+    roster
+        First 32 hexadecimal digits of the SHA-256 of the file, in groups of four; ``None`` while devices are missing.
     """
 
     fingerprints: Mapping[str, str]
     missing: Sequence[str]
+    roster: str | None
 
 
 def filled(text: str, marks: Mapping[str, str]) -> str:

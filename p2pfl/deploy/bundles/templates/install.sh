@@ -15,6 +15,7 @@ prefix=${PREFIX:-/opt/p2pfl}
 state=${STATE:-/var/lib/p2pfl/@NAME@-@PEER@}
 units=${UNITS:-/etc/systemd/system}
 python=${PYTHON:-python3}
+umask 022 # other users run what is in $prefix
 
 fail() {
     echo "install.sh: $1" >&2
@@ -37,24 +38,42 @@ if [ "$(id -u)" = 0 ] && [ -z "${STATE:-}" ]; then
     id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
 fi
 
-umask 077
-mkdir -p "$state"
+# Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
+as_peer() {
+    if [ "$root" = yes ]; then
+        runuser -u p2pfl -- "$@"
+    else
+        "$@"
+    fi
+}
+
+# Copies a file of the bundle, which that user may not be able to read.
+put() {
+    as_peer sh -c 'umask 077; mkdir -p "$(dirname "$1")"; cat >"$1.part" && mv -f "$1.part" "$1"' sh "$state/$1" <"$bundle/$1"
+}
+
+if [ "$root" = yes ]; then
+    install -d -m 755 /var/lib/p2pfl
+    install -d -o p2pfl -g p2pfl -m 700 "$state"
+else
+    (umask 077 && mkdir -p "$state")
+fi
 for file in @FILES@; do
-    mkdir -p "$state/$(dirname "$file")"
-    cp "$bundle/$file" "$state/$file"
+    put "$file"
 done
-"$prefix/bin/p2pfl" identity @PEER@ --keys "$state/keys" --request "$bundle/request.toml"
-chmod 644 "$bundle/request.toml" # it holds public keys alone
+as_peer sh -c 'umask 077; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
+as_peer cat "$state/request.toml" >"$bundle/request.toml" # it holds public keys alone
 
 if [ ! -f "$bundle/roster.toml" ] || [ ! -f "$bundle/certificate.pem" ]; then
-    [ "$root" = no ] || chown -R p2pfl: "$state"
     echo "Send $bundle/request.toml to the operator, and read them the fingerprint above by telephone."
     echo "Then copy roster.toml and certificate.pem, which they send back, to $bundle, and call install.sh again."
     exit 0
 fi
 
-cp "$bundle/roster.toml" "$bundle/certificate.pem" "$state/"
-[ "$root" = no ] || chown -R p2pfl: "$state"
+put roster.toml
+put certificate.pem
+echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
+echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/..../& /g' -e 's/ $//')"
 if [ -d "$units" ] && [ -w "$units" ]; then
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
