@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 def epoch(*ends):
     """Name the epoch between two ends: name, incarnation and nonce of each."""
-    one, other = sorted(f"{peer}/{incarnation}/{nonce.hex()}" for peer, incarnation, nonce in ends)
+    one, other = (f"{peer}/{incarnation}/{nonce.hex()}" for peer, incarnation, nonce in sorted(ends))
     return hashlib.sha256(f"p2pfl/v1/epoch/{one}/{other}".encode()).digest()[:16]
 
 
