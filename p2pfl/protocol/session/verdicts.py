@@ -40,7 +40,7 @@ REACH = 2
 """Rounds before and after the current one of which messages are accepted."""
 
 LIVES = 4
-"""Incarnations of one peer on whose releases of one round this peer votes."""
+"""Incarnations of one peer that this peer does not know, and on whose releases of one round it still votes."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Verdicts:
     """By member that has signed statements that contradict each other, the proof."""
     _rounds: dict[int, Settlement] = field(default_factory=dict)
     _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
-    _now: int = 0  # latest round that this peer has released or decided
+    _now: int = 0  # latest round that this peer has begun, released in or decided
     _queue: list[Release] = field(default_factory=list)  # with records to store
     _writing: list[Release] | None = None
     _wake: float = math.inf
@@ -77,6 +77,12 @@ class Verdicts:
     def restore(self, kept: Iterable[VerdictRecord]) -> None:
         """Continue with the records of an earlier incarnation of this peer."""
         self._kept = {each.release: each.read() for each in kept}
+        voted = [release.round for release, record in self._kept.items() if record.voted or record.decided]
+        self._now = max(voted, default=0)  # promises do not matter here, because anybody can ask for them
+
+    def begin(self, first: int) -> None:
+        """Note the first round that this peer plays, before it releases in it."""
+        self._now = first
 
     def records(self) -> tuple[VerdictRecord, ...]:
         """Return the records to make durable, in order."""
@@ -215,10 +221,23 @@ class Verdicts:
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
             return True
-        if sum(each.peer == peer for each in settlement.admitted) >= LIVES:
+        known = self._known(peer, release.round)
+        strange = sum(each.peer == peer and each.incarnation not in known for each in settlement.admitted)
+        if release.incarnation not in known and strange >= LIVES:
             return False
         self._release(*release[:3])
         return True
+
+    def _known(self, peer: str, round: int) -> frozenset[int]:
+        """Return the incarnations of a peer that can have released in a round, as far as this peer knows of them.
+
+        Requests about others cannot use up the room for these. A peer that restarts knows of the last incarnations
+        only, so it votes on some others as well.
+        """
+        if peer == self.shared.me.peer:
+            return frozenset({self.shared.me.incarnation})
+        known = {self.shared.membership.up[peer].incarnation, self._life(peer, round), self._regular.get(peer, -1)}
+        return frozenset(known)
 
     def _check(self, message: Message) -> None:
         """Verify the statements in a message, unless the verdict that they concern is known."""

@@ -8,9 +8,9 @@ import pytest
 from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
-from p2pfl.protocol.agreement.translation import read_vote
+from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
-from p2pfl.protocol.session.events import Decide, Disclose, Offer, Open, Stored, Tick
+from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.verdicts import (
     Decision,
     Halves,
@@ -22,7 +22,7 @@ from p2pfl.protocol.wire.verdicts import (
     Vote,
     Votes,
 )
-from sessions import NAMES, announced, arrived, arrives, met, model, published
+from sessions import NAMES, announced, arrived, arrives, heartbeat, met, model, published, session
 
 KEY = bytes([7]) * 32
 
@@ -216,6 +216,39 @@ def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
     assert answers(met("ada", keeps=True, first=1)) == [Promise]
 
 
+def test_a_peer_that_joins_late_promises_in_the_round_before_its_first():
+    assert answers(met("ada", keeps=True, first=50), round=49) == [Promise]
+
+
+def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again():
+    three = Triangle(given={"first": 50})
+    three.release(*NAMES, round=50)
+    three.decide("bob", "ada", "eve", round=50)
+    again = session("bob", keeps=True)
+    again.verdicts.restore(three.sessions["bob"].verdicts.records())
+    for other in ("ada", "eve"):
+        again.handle(announced(other), now=0.0)
+        again.handle(heartbeat(other), now=0.0)
+    answer = published(again.handle(arrived("eve", Prepare("ada", 7, 50, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
+
+
+def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
+    three = Triangle(given={"first": 50})
+    three.release(*NAMES, round=50)
+    again = met("bob", others=("ada", "eve"), keeps=True)
+    again.verdicts.restore(three.sessions["bob"].verdicts.records())
+    again.handle(Begin(40), now=0.0)
+    again.handle(Decide(40, frozenset({"ada"}), {"ada": 7}), now=0.0)
+    assert again.verdicts.waits == {"ada", "bob"}
+
+
+def test_requests_about_later_rounds_do_not_move_a_peer_that_restarts():
+    again = session("ada", keeps=True)
+    again.verdicts.restore([VerdictRecord("eve", 7, 52, (1, "bob"))])
+    assert again.verdicts._now == 0
+
+
 def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it():
     """It has met another incarnation of the owner than they have."""
     ada = met("ada", keeps=True)
@@ -355,4 +388,30 @@ def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
         three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
     three.flush()
     three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.mark.parametrize("announced_life", [7, 9])
+def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(announced_life):
+    """The release is of the announced incarnation, or of the one that released before its owner restarted."""
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob"):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=announced_life), now=0.0)
+    for incarnation in range(5):
+        ada.handle(arrived("eve", Prepare("bob", incarnation, 0, 1)), now=0.0)
+    ada.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    admitted = {each.incarnation for each in ada.verdicts._rounds[0].admitted if each.peer == "bob"}
+    assert admitted == {0, 1, 2, 3, 7}
+
+
+def test_a_release_counts_although_a_liar_has_asked_about_others_of_its_owner_first():
+    three = Triangle("eve")
+    for incarnation in range(4):
+        three.ask("bob", arrived("eve", Prepare("ada", incarnation, 0, 1)))
+    three.release("ada", "bob")
+    three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 2)))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        three.decide(name, other, masked=(other,))
     assert three.answers["bob"] == [Decided(frozenset())]
