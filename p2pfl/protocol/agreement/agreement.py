@@ -142,7 +142,7 @@ class Agreement:
     _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
-    _prevented: set[str] = field(default_factory=set)  # members that have promised a higher ballot than that
+    _prevented: frozenset[str] = frozenset()  # members that have promised a higher ballot than that
     _began: int = 0  # number of ballots that this incarnation began
     _highest: int = 0  # number of the highest known ballot
     _durable: Record = BLANK
@@ -239,7 +239,7 @@ class Agreement:
         self._highest += 1
         self._began += 1
         ballot = Ballot(self._highest, self.me)
-        self._preparing, self._promises, self._prevented = ballot, {}, set()
+        self._preparing, self._promises, self._prevented = ballot, {}, frozenset()
         self.record = msgspec.structs.replace(self.record, promised=ballot)
         self._send_all(Prepare(self.subject, ballot))
         self._send(self.me, self._promise())
@@ -263,7 +263,7 @@ class Agreement:
         if self._preparing is None or promise.member != sender:
             return
         if promise.ballot > self._preparing and sender not in self._prevented | {*self._promises}:
-            self._prevented.add(sender)
+            self._prevented |= {sender}
             self._possible(promise.ballot)
         if promise.ballot != self._preparing or not self._honest(promise):
             return
@@ -422,7 +422,7 @@ class Agreement:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = Record(decided=decision)
         self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
-        self._prevented, self._highest, self._began, self.due = set(), 0, 0, math.inf
+        self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()
 
     # ------------------------------------------------------------------ storing before sending

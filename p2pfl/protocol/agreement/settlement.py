@@ -261,6 +261,10 @@ class Settlement:
         """Releases with an agreement."""
         return tuple(self._agreements)
 
+    def committee(self, release: Release) -> Committee:
+        """Return the committee of an admitted release."""
+        return self._agreements[release].committee
+
     @property
     def latest(self) -> dict[Release, Record]:
         """Latest records, by release, durable or not."""

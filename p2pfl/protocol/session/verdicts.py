@@ -7,16 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.identity import verify
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import (
     DROPPED,
     Committee,
-    Decision,
-    Message,
     Prepare,
     Promise,
-    Proposal,
     Release,
     Vote,
 )
@@ -27,6 +23,7 @@ from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
+from p2pfl.protocol.session.statements import Statements
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
 
@@ -71,6 +68,10 @@ class Verdicts:
     _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
     _reported: float = 0.0
+    _statements: Statements = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._statements = Statements(self.shared)
 
     # ------------------------------------------------------------------ records
 
@@ -176,10 +177,12 @@ class Verdicts:
         for each in read(message, sender=sender):
             release = release_of(each)
             if self._welcome(release):
-                self._check(each)
+                settlement = self._rounds[release.round]
+                if settlement.latest[release].decided is None:
+                    self._statements.check(each, committee=settlement.committee(release))
                 if isinstance(each, Prepare) and self._idle(release):
-                    self._do(self._rounds[release.round].answers(release, now=self.shared.now))
-                self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
+                    self._do(settlement.answers(release, now=self.shared.now))
+                self._do(settlement.receives(sender, each, now=self.shared.now))
         self._write()
 
     def _idle(self, release: Release) -> bool:
@@ -238,33 +241,6 @@ class Verdicts:
             return frozenset({self.shared.me.incarnation})
         known = {self.shared.membership.up[peer].incarnation, self._life(peer, round), self._regular.get(peer, -1)}
         return frozenset(known)
-
-    def _check(self, message: Message) -> None:
-        """Verify the statements in a message, unless the verdict that they concern is known."""
-        release = release_of(message)
-        if self._rounds[release.round].latest[release].decided is not None:
-            return
-        stated: tuple[Vote | Promise, ...] = ()
-        match message:
-            case Vote():
-                stated = (message,)
-            case Promise():
-                stated = (message, *message.proof)
-            case Proposal():
-                stated = (message.vote, *message.promises, *message.proof)
-            case Decision():
-                stated = message.votes
-        for each in stated:
-            if each.subject != release or not self._signed(each):
-                raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
-
-    def _signed(self, stated: Vote | Promise) -> bool:
-        codec, me = self.shared.codec, self.shared.me
-        if codec.identity is None:
-            return True
-        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
-        statement = self._statement(stated.statement)
-        return hello is not None and verify(hello.identity, statement, stated.signature, domain="vote")
 
     # ------------------------------------------------------------------ decisions
 
@@ -385,7 +361,7 @@ class Verdicts:
     def _settlement(self, round: int) -> Settlement:
         if round not in self._rounds:
             me = self.shared.me
-            self._rounds[round] = Settlement(me.peer, {}, sign=self._sign, incarnation=me.incarnation)
+            self._rounds[round] = Settlement(me.peer, {}, sign=self._statements.sign, incarnation=me.incarnation)
             for release in [each for each in self._kept if each.round == round]:
                 self._release(*release[:3])
         return self._rounds[round]
@@ -421,7 +397,7 @@ class Verdicts:
         if one.incarnation != other.incarnation:
             self.shared.refuse(one.member, "forgot its vote")
             return
-        first, second = (Said(self._statement(each.statement), each.signature) for each in (one, other))
+        first, second = (Said(self._statements.text(each.statement), each.signature) for each in (one, other))
         if self.shared.codec.identity is not None:
             self.proofs.setdefault(one.member, Proof(first, second, "vote"))
         self.neighbours.exclude(one.member)
@@ -436,10 +412,3 @@ class Verdicts:
         if self._queue and self._writing is None:
             self._writing, self._queue = self._queue, []
             self.shared.store("verdicts")
-
-    def _sign(self, statement: bytes) -> bytes:
-        identity = self.shared.codec.identity
-        return bytes(64) if identity is None else identity.sign(self._statement(statement), domain="vote")
-
-    def _statement(self, statement: bytes) -> bytes:
-        return self.shared.codec.swarm.encode() + b"/" + statement

@@ -2,13 +2,14 @@
 
 from collections import deque
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
+from honest import IDENTITIES, SWARM, promise, repromised, revoted, totalling, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
+from p2pfl.protocol.session import statements
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.verdicts import (
@@ -330,7 +331,9 @@ def signed(vote, by):
 
 
 PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
-FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
+FREE = promise("ada").promise, promise("cleo").promise
+UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
+FORGED = replace(promise("cleo").promise, signature=bytes(64))
 
 
 @pytest.mark.parametrize(
@@ -343,7 +346,21 @@ FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
         (Decision(()), "expected votes for one value"),
         (Promise(promise("cleo").promise), 'a promise of "ada"'),
         (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
-        (Promise(promise("ada").promise, (vote("eve", "cleo"),)), 'a statement that "eve" has signed'),
+        (Promise(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
+        (Promise(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
+        (Promise(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (Promise(promise("ada").promise, (vote("bob", "bob"),) * 160), "that its statements prove, got a Promise"),
+        (Promise(repromised(replace(promise("ada").promise, number=0))), "that its statements prove, got a Promise"),
+        (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
+        (Proposal(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
+        (Proposal(PROPOSED, (promise("ada").promise,) * 160), "that its statements prove, got a Proposal"),
+        (Decision((vote("ada"),)), "that its statements prove, got a Decision"),
+        (Decision((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
+        (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
+        (Votes((revoted(replace(vote("ada"), voter=2)),)), 'the announced incarnation of "ada"'),
+        (Promise(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
+        (Proposal(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
+        (Decision((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
         (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
         (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
@@ -382,7 +399,7 @@ def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
     three.decide("ada", "bob")
     acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
     for name in ("ada", "bob"):
-        three.ask(name, arrived("eve", Votes((msgspec.structs.replace(acceptance, final=True), acceptance))))
+        three.ask(name, arrived("eve", Votes((replace(acceptance, final=True), acceptance))))
         three.ask(name, arrived("eve", Proposal(acceptance, ())))
         own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
         three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
@@ -415,3 +432,47 @@ def test_a_release_counts_although_a_liar_has_asked_about_others_of_its_owner_fi
     for name, other in (("ada", "bob"), ("bob", "ada")):
         three.decide(name, other, masked=(other,))
     assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.fixture
+def verified(monkeypatch):
+    """Members whose signatures were verified, in order."""
+    found, verify = [], statements.verify
+    names = {identity.public: name for name, identity in IDENTITIES.items()}
+
+    def counted(key, *given, **how):
+        found.append(names[key])
+        return verify(key, *given, **how)
+
+    monkeypatch.setattr(statements, "verify", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Proposal(PROPOSED, (promise("ada").promise,) * 160, (vote("bob", "bob"),) * 160),
+        Promise(promise("ada").promise, (vote("bob", "bob"),) * 160),
+        Decision((vote("ada"),) * 200),
+    ],
+)
+def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, verified):
+    bob = totalling("bob", "bob")
+    with pytest.raises(DecodeError, match="that its statements prove"):
+        bob.verdicts.receive("ada", message)
+    assert verified == []
+
+
+def test_a_signature_is_verified_once(verified):
+    bob = totalling("bob", "bob")
+    bob.verdicts.receive("ada", Votes((vote("ada"), vote("ada"))))
+    bob.verdicts.receive("ada", Votes((vote("ada"),)))
+    assert verified == ["ada"]
+
+
+def test_statements_of_earlier_incarnations_still_prove():
+    """Ada shows what it has signed before it restarted."""
+    bob = totalling("bob", "bob")
+    old = revoted(replace(vote("ada", "bob"), voter=0))
+    bob.verdicts.receive("ada", Decision((old, vote("bob", "bob"))))
+    assert [each.counted for each in bob.verdicts.records()] == [True]
