@@ -167,6 +167,12 @@ class Agreement:
         decided = self._durable.decided
         return None if decided is None else decided.value
 
+    @property
+    def sent(self) -> Vote | None:
+        """Vote that this incarnation has sent, to repeat it while nothing is decided; ``None`` without one."""
+        voted = self._durable.voted
+        return None if voted is None or voted.incarnation != self.incarnation else voted
+
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Handle an event; return the effects to carry out, in order.
 

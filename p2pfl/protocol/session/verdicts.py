@@ -10,6 +10,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import (
     DROPPED,
+    Ballot,
     Committee,
     Prepare,
     Promise,
@@ -68,6 +69,7 @@ class Verdicts:
     _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
     _reported: float = 0.0
+    _again: float = math.inf  # time to request votes that may be lost
     _statements: Statements = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,6 +119,7 @@ class Verdicts:
         shared = self.shared
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
+        self._again = shared.now + PULSE
         self._masked[asked.round] = frozenset(asked.masked)
         held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
@@ -261,8 +264,8 @@ class Verdicts:
         """Time of the next decision if no event arrives before it."""
         deadline = self._since + self.shared.patience
         if self._asked is not None:
-            slow = self._since + SLOW
-            return min(self._wake, deadline, slow if self.shared.now < slow else math.inf)
+            later = [each for each in (self._since + SLOW, self._late) if self.shared.now < each]
+            return min(self._wake, deadline, self._again, *later)
         return min(self._reported + PULSE, deadline)
 
     def decide(self) -> None:
@@ -280,10 +283,27 @@ class Verdicts:
         if now >= self._wake:
             self._wake = math.inf
             self._do(settlement.tick(now=now))
-        if now >= self._since + SLOW:
-            for release in self._undecided():
+        if now >= self._again:
+            self._request(settlement)
+        for release in self._undecided():
+            if now >= (self._late if settlement.unvoted(release) else self._since + SLOW):
                 self._do(settlement.doubts(release.peer, now=now))
         self._write()
+
+    @property
+    def _late(self) -> float:
+        """Time at which this peer gives up waiting for the owner's vote for a release that it has.
+
+        Until then it promises nothing, because its promise would not show that it has the release.
+        """
+        return self._since + max(SLOW, self.shared.patience / 2)
+
+    def _request(self, settlement: Settlement) -> None:
+        """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
+        now = self.shared.now
+        self._again = now + max(PULSE, now - self._since)
+        for release in filter(settlement.held, self._undecided()):
+            self.shared.publish(PLACE, sent(Prepare(release, Ballot(0, self.shared.me.peer))))
 
     def _judge(self, asked: Decide) -> None:
         undecided = self._undecided()

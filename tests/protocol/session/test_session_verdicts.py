@@ -35,7 +35,7 @@ class Triangle:
         others = {name: [each for each in NAMES if each != name] for name in NAMES}
         self.sessions = {name: met(name, others=others[name], keeps=True, **(given or {})) for name in NAMES}
         self.dead, self.now, self.answers, self.sent = {*dead}, 0.0, {name: [] for name in NAMES}, []
-        self.queue = deque()
+        self.queue, self.lost = deque(), None
 
     def ask(self, name, event):
         """Pass an event to a session; store what it stores, and keep its answers."""
@@ -48,7 +48,8 @@ class Triangle:
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
                     to = [place[3:]] if place.startswith("in/") else [each for each in NAMES if each != name]
-                    self.queue.extend((each, arrived(name, message)) for each in to)
+                    if not isinstance(message, Votes) or (message.votes[0].peer, message.votes[0].number) != self.lost:
+                        self.queue.extend((each, arrived(name, message)) for each in to)
                 case Decided() | Disclosed() | Undecided():
                     self.answers[name].append(effect)
 
@@ -476,3 +477,53 @@ def test_statements_of_earlier_incarnations_still_prove():
     old = revoted(replace(vote("ada", "bob"), voter=0))
     bob.verdicts.receive("ada", Decision((old, vote("bob", "bob"))))
     assert [each.counted for each in bob.verdicts.records()] == [True]
+
+
+def without_votes_of_ada(three):
+    """Lose the votes for the model of ada in the first ballot, and let all have all models."""
+    three.lost = ("ada", 0)
+    three.release(*NAMES)
+    for name in NAMES:
+        three.decide(name, *(each for each in NAMES if each != name))
+    assert three.answers["bob"] == []
+
+
+def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.lost = None
+    for _ in range(2):
+        three.wait(1.0)
+    assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
+    assert Promise not in kinds(three.sent)
+
+
+def test_a_peer_that_has_a_model_does_not_help_to_drop_it_while_it_waits_for_its_owners_vote():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.now += 4.0
+    for _ in range(2):
+        three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 1)))
+        three.ask("bob", Tick())
+        three.flush()
+    assert Promise not in {type(message) for name, message in three.sent if name == "bob"}
+
+
+def test_a_peer_whose_owners_vote_stays_lost_decides_by_a_ballot():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.dead.add("ada")
+    for _ in range(9):
+        three.wait(1.0)
+    assert three.answers["bob"] == [Decided(frozenset())]
+    assert three.answers["eve"] == [Decided(frozenset())]
+
+
+def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
+    three = Triangle("eve")
+    three.release("ada")
+    three.sent.clear()
+    for _ in range(3):
+        three.ask("ada", arrived("eve", Prepare("ada", 7, 0, 0)))
+    assert kinds(three.sent) == {Votes}
+    assert len(three.sent) == 1
