@@ -190,7 +190,7 @@ def test_peers_that_end_without_a_verdict_are_charged_and_play_on_together_when_
     async def ended():
         lives = Lives(read(SMALL, changes=[*FOUR, *GO_ON, "transport.patience=5"]), MemoryTransport(), tmp_path)
         lives.start()
-        await lives.until(lambda now: all(begun(peer) and peer.mailbox.exchange[0] >= 2 for peer in now.values()))
+        await lives.until(lambda now: all(begun(peer) and peer.mailbox.gossip_step[0] >= 2 for peer in now.values()))
         await lives.kill("peer2", "peer3")
         await asyncio.gather(lives.tasks["peer0"], lives.tasks["peer1"])
         kept = {name: Store(tmp_path, name).journal() for name in ("peer0", "peer1")}
