@@ -78,7 +78,7 @@ LONGEST = 6
 """Maximum number of doublings of the pause between two ballots of one proposer."""
 
 LEAP = 1 << 16
-"""Ballot numbers that one message can use up: a member ignores ballots further above all that it knows of."""
+"""Ballot numbers that one request can use up: a member ignores requests further above all ballots that it knows of."""
 
 Sign = Callable[[bytes], bytes]
 """Function that signs a statement."""
@@ -142,6 +142,7 @@ class Agreement:
     _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
     _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
     _preparing: Ballot | None = None
+    _prevented: frozenset[str] = frozenset()  # members that have promised a higher ballot than that
     _began: int = 0  # number of ballots that this incarnation began
     _highest: int = 0  # number of the highest known ballot
     _durable: Record = BLANK
@@ -165,6 +166,12 @@ class Agreement:
         """Decided value, once it is durable at this member; ``None`` before."""
         decided = self._durable.decided
         return None if decided is None else decided.value
+
+    @property
+    def sent(self) -> Vote | None:
+        """Vote that this incarnation has sent, to repeat it while nothing is decided; ``None`` without one."""
+        voted = self._durable.voted
+        return None if voted is None or voted.incarnation != self.incarnation else voted
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
         """Handle an event; return the effects to carry out, in order.
@@ -238,7 +245,7 @@ class Agreement:
         self._highest += 1
         self._began += 1
         ballot = Ballot(self._highest, self.me)
-        self._preparing, self._promises = ballot, {}
+        self._preparing, self._promises, self._prevented = ballot, {}, frozenset()
         self.record = msgspec.structs.replace(self.record, promised=ballot)
         self._send_all(Prepare(self.subject, ballot))
         self._send(self.me, self._promise())
@@ -259,7 +266,12 @@ class Agreement:
 
     def _promised(self, sender: str, promise: Promise) -> None:
         """Propose once a majority has promised."""
-        if promise.ballot != self._preparing or promise.member != sender or not self._honest(promise):
+        if self._preparing is None or promise.member != sender:
+            return
+        if promise.ballot > self._preparing and sender not in self._prevented | {*self._promises}:
+            self._prevented |= {sender}
+            self._possible(promise.ballot)
+        if promise.ballot != self._preparing or not self._honest(promise):
             return
         if not reports(promise, committee=self.committee):
             return
@@ -313,6 +325,8 @@ class Agreement:
         if not self._note(vote, self._acceptances):
             return
         many, own = majority(self._acceptances, self.committee), self.record.voted
+        if many:
+            self._highest = max(self._highest, many[0].ballot.number)
         if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
             self._vote(many[0].ballot, many[0].value, many)
 
@@ -350,11 +364,11 @@ class Agreement:
         match message:
             case Prepare(ballot=ballot) if ballot.number and ballot.proposer == sender and self._possible(ballot):
                 self._prepared(sender, ballot)
-            case Promise(ballot=ballot) if self._possible(ballot):
+            case Promise():
                 self._promised(sender, message)
             case Proposal() if message.vote.member == sender:
                 self._proposed(message)
-            case Vote() if message.member == sender and self._valid(message):
+            case Vote(ballot=ballot, value=value) if message.member == sender and self._exists(ballot, value):
                 (self._voted if message.final else self._accepted)(message)
             case Decision() if message.holds(self.committee):
                 self._decide(message)
@@ -371,9 +385,10 @@ class Agreement:
                         self._effects.append(Contradicted(vote, message))
 
     def _possible(self, ballot: Ballot) -> bool:
-        """Return whether a ballot can exist and is not far above all that are known, and record its number.
+        """Return whether a requested ballot can exist and is not far above all known ones, and record its number.
 
-        Members that are far behind catch up by ``LEAP`` with each message.
+        Members that are far behind catch up by ``LEAP`` with each request, and with each member that prevents a
+        ballot of theirs. Numbers in votes need no limit: only what a majority states matters.
         """
         if not self.committee.owns(ballot):
             return False
@@ -381,10 +396,9 @@ class Agreement:
         self._highest = max(self._highest, min(ballot.number, most))
         return ballot.number <= most
 
-    def _valid(self, vote: Vote) -> bool:
-        """Return whether a vote is in a ballot that can exist, and for a value that can win there."""
-        known = exists(self.subject, vote.ballot, vote.value, committee=self.committee)
-        return known and self._possible(vote.ballot)
+    def _exists(self, ballot: Ballot, value: Value) -> bool:
+        """Return whether a ballot can exist, and a value can win in it."""
+        return exists(self.subject, ballot, value, committee=self.committee)
 
     def _prepared(self, sender: str, ballot: Ballot) -> None:
         """Promise a ballot, or answer with the higher promise that prevents it."""
@@ -414,7 +428,7 @@ class Agreement:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
         self.record = Record(decided=decision)
         self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
-        self._highest, self._began, self.due = 0, 0, math.inf
+        self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()
 
     # ------------------------------------------------------------------ storing before sending

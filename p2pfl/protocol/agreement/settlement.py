@@ -153,6 +153,7 @@ class Settlement:
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
     _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
     _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
+    _repeats: dict[tuple[Release, str], float] = field(default_factory=dict)  # the same of requests for ballot 0
 
     def __post_init__(self) -> None:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
@@ -212,6 +213,8 @@ class Settlement:
         if not isinstance(release, Release) or release not in self._agreements:
             return []
         received = Received(sender, message)
+        if isinstance(message, Prepare) and not message.ballot.number:
+            return self._repeat(release, received, now=now)
         if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
             return []
         counts = isinstance(message, Vote | Proposal | Decision) and message.value == COUNTED
@@ -219,6 +222,17 @@ class Settlement:
             noted = [Noted(message)] if isinstance(message, Vote) and message.final and message.member == sender else []
             return self._do(release, *noted, now=now) + self._keep_back(release, received)
         return self._do(release, received, now=now)
+
+    def _repeat(self, release: Release, received: Received, *, now: float) -> list[Effect]:
+        """Answer a request for ballot 0, which asks for no promise: repeat the verdict, or else the vote."""
+        sender = received.sender
+        if now < self._repeats.get((release, sender), -math.inf) + self.pause / 2:
+            return []
+        self._repeats[release, sender] = now
+        agreement = self._agreements[release]
+        if agreement.record.decided is not None:
+            return self._do(release, received, now=now)
+        return [] if agreement.sent is None else [Send(sender, agreement.sent)]
 
     def _welcome(self, sender: str, message: Prepare, release: Release, *, now: float) -> bool:
         """Return whether to answer a request now: once the release is in doubt here too, and not too often."""
@@ -260,6 +274,18 @@ class Settlement:
     def admitted(self) -> tuple[Release, ...]:
         """Releases with an agreement."""
         return tuple(self._agreements)
+
+    def held(self, release: Release) -> bool:
+        """Return whether the peer has a release: it made it, or the release has arrived."""
+        return release in self._held
+
+    def unvoted(self, release: Release) -> bool:
+        """Return whether the peer has a release on which it could not vote, because it lacks the owner's vote."""
+        return release in self._held and self._agreements[release].record.voted is None
+
+    def committee(self, release: Release) -> Committee:
+        """Return the committee of an admitted release."""
+        return self._agreements[release].committee
 
     @property
     def latest(self) -> dict[Release, Record]:

@@ -283,6 +283,7 @@ class Session:
         self.shared.membership.begun = True
         self.shared.first = first
         self.shared.mailbox.open((first, 0), ())
+        self.verdicts.begin(first)
         self.presence.heal()
         self.streams.pulses()
 

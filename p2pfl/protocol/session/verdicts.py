@@ -7,16 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.identity import verify
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import (
     DROPPED,
+    Ballot,
     Committee,
-    Decision,
-    Message,
     Prepare,
     Promise,
-    Proposal,
     Release,
     Vote,
 )
@@ -27,6 +24,7 @@ from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
+from p2pfl.protocol.session.statements import Statements
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
 
@@ -40,7 +38,7 @@ REACH = 2
 """Rounds before and after the current one of which messages are accepted."""
 
 LIVES = 4
-"""Incarnations of one peer on whose releases of one round this peer votes."""
+"""Incarnations of one peer that this peer does not know, and on whose releases of one round it still votes."""
 
 
 @dataclass
@@ -56,7 +54,7 @@ class Verdicts:
     """By member that has signed statements that contradict each other, the proof."""
     _rounds: dict[int, Settlement] = field(default_factory=dict)
     _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
-    _now: int = 0  # latest round that this peer has released or decided
+    _now: int = 0  # latest round that this peer has begun, released in or decided
     _queue: list[Release] = field(default_factory=list)  # with records to store
     _writing: list[Release] | None = None
     _wake: float = math.inf
@@ -71,12 +69,23 @@ class Verdicts:
     _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
     _disclosing: Disclose | None = None
     _reported: float = 0.0
+    _again: float = math.inf  # time to request votes that may be lost
+    _statements: Statements = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._statements = Statements(self.shared)
 
     # ------------------------------------------------------------------ records
 
     def restore(self, kept: Iterable[VerdictRecord]) -> None:
         """Continue with the records of an earlier incarnation of this peer."""
         self._kept = {each.release: each.read() for each in kept}
+        voted = [release.round for release, record in self._kept.items() if record.voted or record.decided]
+        self._now = max(voted, default=0)  # promises do not matter here, because anybody can ask for them
+
+    def begin(self, first: int) -> None:
+        """Note the first round that this peer plays, before it releases in it."""
+        self._now = first
 
     def records(self) -> tuple[VerdictRecord, ...]:
         """Return the records to make durable, in order."""
@@ -110,6 +119,7 @@ class Verdicts:
         shared = self.shared
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
+        self._again = shared.now + PULSE
         self._masked[asked.round] = frozenset(asked.masked)
         held = {peer: self._life(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
@@ -170,10 +180,12 @@ class Verdicts:
         for each in read(message, sender=sender):
             release = release_of(each)
             if self._welcome(release):
-                self._check(each)
+                settlement = self._rounds[release.round]
+                if settlement.latest[release].decided is None:
+                    self._statements.check(each, committee=settlement.committee(release))
                 if isinstance(each, Prepare) and self._idle(release):
-                    self._do(self._rounds[release.round].answers(release, now=self.shared.now))
-                self._do(self._rounds[release.round].receives(sender, each, now=self.shared.now))
+                    self._do(settlement.answers(release, now=self.shared.now))
+                self._do(settlement.receives(sender, each, now=self.shared.now))
         self._write()
 
     def _idle(self, release: Release) -> bool:
@@ -215,37 +227,23 @@ class Verdicts:
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
             return True
-        if sum(each.peer == peer for each in settlement.admitted) >= LIVES:
+        known = self._known(peer, release.round)
+        strange = sum(each.peer == peer and each.incarnation not in known for each in settlement.admitted)
+        if release.incarnation not in known and strange >= LIVES:
             return False
         self._release(*release[:3])
         return True
 
-    def _check(self, message: Message) -> None:
-        """Verify the statements in a message, unless the verdict that they concern is known."""
-        release = release_of(message)
-        if self._rounds[release.round].latest[release].decided is not None:
-            return
-        stated: tuple[Vote | Promise, ...] = ()
-        match message:
-            case Vote():
-                stated = (message,)
-            case Promise():
-                stated = (message, *message.proof)
-            case Proposal():
-                stated = (message.vote, *message.promises, *message.proof)
-            case Decision():
-                stated = message.votes
-        for each in stated:
-            if each.subject != release or not self._signed(each):
-                raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
+    def _known(self, peer: str, round: int) -> frozenset[int]:
+        """Return the incarnations of a peer that can have released in a round, as far as this peer knows of them.
 
-    def _signed(self, stated: Vote | Promise) -> bool:
-        codec, me = self.shared.codec, self.shared.me
-        if codec.identity is None:
-            return True
-        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
-        statement = self._statement(stated.statement)
-        return hello is not None and verify(hello.identity, statement, stated.signature, domain="vote")
+        Requests about others cannot use up the room for these. A peer that restarts knows of the last incarnations
+        only, so it votes on some others as well.
+        """
+        if peer == self.shared.me.peer:
+            return frozenset({self.shared.me.incarnation})
+        known = {self.shared.membership.up[peer].incarnation, self._life(peer, round), self._regular.get(peer, -1)}
+        return frozenset(known)
 
     # ------------------------------------------------------------------ decisions
 
@@ -266,8 +264,8 @@ class Verdicts:
         """Time of the next decision if no event arrives before it."""
         deadline = self._since + self.shared.patience
         if self._asked is not None:
-            slow = self._since + SLOW
-            return min(self._wake, deadline, slow if self.shared.now < slow else math.inf)
+            later = [each for each in (self._since + SLOW, self._late) if self.shared.now < each]
+            return min(self._wake, deadline, self._again, *later)
         return min(self._reported + PULSE, deadline)
 
     def decide(self) -> None:
@@ -285,10 +283,27 @@ class Verdicts:
         if now >= self._wake:
             self._wake = math.inf
             self._do(settlement.tick(now=now))
-        if now >= self._since + SLOW:
-            for release in self._undecided():
+        if now >= self._again:
+            self._request(settlement)
+        for release in self._undecided():
+            if now >= (self._late if settlement.unvoted(release) else self._since + SLOW):
                 self._do(settlement.doubts(release.peer, now=now))
         self._write()
+
+    @property
+    def _late(self) -> float:
+        """Time at which this peer gives up waiting for the owner's vote for a release that it has.
+
+        Until then it promises nothing, because its promise would not show that it has the release.
+        """
+        return self._since + max(SLOW, self.shared.patience / 2)
+
+    def _request(self, settlement: Settlement) -> None:
+        """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
+        now = self.shared.now
+        self._again = now + max(PULSE, now - self._since)
+        for release in filter(settlement.held, self._undecided()):
+            self.shared.publish(PLACE, sent(Prepare(release, Ballot(0, self.shared.me.peer))))
 
     def _judge(self, asked: Decide) -> None:
         undecided = self._undecided()
@@ -366,7 +381,7 @@ class Verdicts:
     def _settlement(self, round: int) -> Settlement:
         if round not in self._rounds:
             me = self.shared.me
-            self._rounds[round] = Settlement(me.peer, {}, sign=self._sign, incarnation=me.incarnation)
+            self._rounds[round] = Settlement(me.peer, {}, sign=self._statements.sign, incarnation=me.incarnation)
             for release in [each for each in self._kept if each.round == round]:
                 self._release(*release[:3])
         return self._rounds[round]
@@ -402,7 +417,7 @@ class Verdicts:
         if one.incarnation != other.incarnation:
             self.shared.refuse(one.member, "forgot its vote")
             return
-        first, second = (Said(self._statement(each.statement), each.signature) for each in (one, other))
+        first, second = (Said(self._statements.text(each.statement), each.signature) for each in (one, other))
         if self.shared.codec.identity is not None:
             self.proofs.setdefault(one.member, Proof(first, second, "vote"))
         self.neighbours.exclude(one.member)
@@ -417,10 +432,3 @@ class Verdicts:
         if self._queue and self._writing is None:
             self._writing, self._queue = self._queue, []
             self.shared.store("verdicts")
-
-    def _sign(self, statement: bytes) -> bytes:
-        identity = self.shared.codec.identity
-        return bytes(64) if identity is None else identity.sign(self._statement(statement), domain="vote")
-
-    def _statement(self, statement: bytes) -> bytes:
-        return self.shared.codec.swarm.encode() + b"/" + statement

@@ -328,6 +328,25 @@ def test_one_message_uses_up_few_ballot_numbers_and_members_that_are_behind_catc
     assert bob.record.promised == Ballot(far, "eve")
 
 
+def test_votes_and_promises_that_nobody_asked_for_use_up_no_ballot_numbers():
+    bob, far = member(), Ballot(LEAP, "eve")
+    for statement in (vote("eve", far, DROPPED), acceptance("eve", far), promise("eve", far)):
+        bob.handle(Received("eve", statement), now=0.0)
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    assert bob.record.promised == SECOND
+
+
+def test_a_member_that_prevents_a_ballot_moves_the_next_one_above_its_own_promise_once():
+    bob = member()
+    bob.handle(Doubt(), now=0.0)
+    bob.handle(Tick(), now=0.0)
+    for number in (5, LEAP):
+        bob.handle(Received("eve", promise("eve", Ballot(number, "eve"))), now=0.0)
+    bob.handle(Tick(), now=100.0)
+    assert bob.record.promised == Ballot(6, "bob")
+
+
 def test_a_proposal_that_a_majority_has_promised_is_accepted_however_high_its_ballot():
     eve, ballot = member("eve"), Ballot(5 * LEAP, "bob")
     promises = promise("ada", ballot), promise("bob", ballot)

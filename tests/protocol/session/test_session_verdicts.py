@@ -2,15 +2,16 @@
 
 from collections import deque
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 
-from honest import IDENTITIES, SWARM, promise, revoted, totalling, vote
+from honest import IDENTITIES, SWARM, promise, repromised, revoted, totalling, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
-from p2pfl.protocol.agreement.translation import read_vote
+from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
+from p2pfl.protocol.session import statements
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
-from p2pfl.protocol.session.events import Decide, Disclose, Offer, Open, Stored, Tick
+from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.verdicts import (
     Decision,
     Halves,
@@ -22,7 +23,7 @@ from p2pfl.protocol.wire.verdicts import (
     Vote,
     Votes,
 )
-from sessions import NAMES, announced, arrived, arrives, met, model, published
+from sessions import NAMES, announced, arrived, arrives, heartbeat, met, model, published, session
 
 KEY = bytes([7]) * 32
 
@@ -34,7 +35,7 @@ class Triangle:
         others = {name: [each for each in NAMES if each != name] for name in NAMES}
         self.sessions = {name: met(name, others=others[name], keeps=True, **(given or {})) for name in NAMES}
         self.dead, self.now, self.answers, self.sent = {*dead}, 0.0, {name: [] for name in NAMES}, []
-        self.queue = deque()
+        self.queue, self.lost = deque(), None
 
     def ask(self, name, event):
         """Pass an event to a session; store what it stores, and keep its answers."""
@@ -47,7 +48,8 @@ class Triangle:
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
                     to = [place[3:]] if place.startswith("in/") else [each for each in NAMES if each != name]
-                    self.queue.extend((each, arrived(name, message)) for each in to)
+                    if not isinstance(message, Votes) or (message.votes[0].peer, message.votes[0].number) != self.lost:
+                        self.queue.extend((each, arrived(name, message)) for each in to)
                 case Decided() | Disclosed() | Undecided():
                     self.answers[name].append(effect)
 
@@ -216,6 +218,39 @@ def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
     assert answers(met("ada", keeps=True, first=1)) == [Promise]
 
 
+def test_a_peer_that_joins_late_promises_in_the_round_before_its_first():
+    assert answers(met("ada", keeps=True, first=50), round=49) == [Promise]
+
+
+def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again():
+    three = Triangle(given={"first": 50})
+    three.release(*NAMES, round=50)
+    three.decide("bob", "ada", "eve", round=50)
+    again = session("bob", keeps=True)
+    again.verdicts.restore(three.sessions["bob"].verdicts.records())
+    for other in ("ada", "eve"):
+        again.handle(announced(other), now=0.0)
+        again.handle(heartbeat(other), now=0.0)
+    answer = published(again.handle(arrived("eve", Prepare("ada", 7, 50, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
+
+
+def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
+    three = Triangle(given={"first": 50})
+    three.release(*NAMES, round=50)
+    again = met("bob", others=("ada", "eve"), keeps=True)
+    again.verdicts.restore(three.sessions["bob"].verdicts.records())
+    again.handle(Begin(40), now=0.0)
+    again.handle(Decide(40, frozenset({"ada"}), {"ada": 7}), now=0.0)
+    assert again.verdicts.waits == {"ada", "bob"}
+
+
+def test_requests_about_later_rounds_do_not_move_a_peer_that_restarts():
+    again = session("ada", keeps=True)
+    again.verdicts.restore([VerdictRecord("eve", 7, 52, (1, "bob"))])
+    assert again.verdicts._now == 0
+
+
 def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it():
     """It has met another incarnation of the owner than they have."""
     ada = met("ada", keeps=True)
@@ -297,7 +332,9 @@ def signed(vote, by):
 
 
 PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
-FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
+FREE = promise("ada").promise, promise("cleo").promise
+UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
+FORGED = replace(promise("cleo").promise, signature=bytes(64))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +347,21 @@ FORGED = msgspec.structs.replace(promise("cleo").promise, signature=bytes(64))
         (Decision(()), "expected votes for one value"),
         (Promise(promise("cleo").promise), 'a promise of "ada"'),
         (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
-        (Promise(promise("ada").promise, (vote("eve", "cleo"),)), 'a statement that "eve" has signed'),
+        (Promise(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
+        (Promise(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
+        (Promise(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (Promise(promise("ada").promise, (vote("bob", "bob"),) * 160), "that its statements prove, got a Promise"),
+        (Promise(repromised(replace(promise("ada").promise, number=0))), "that its statements prove, got a Promise"),
+        (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
+        (Proposal(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
+        (Proposal(PROPOSED, (promise("ada").promise,) * 160), "that its statements prove, got a Proposal"),
+        (Decision((vote("ada"),)), "that its statements prove, got a Decision"),
+        (Decision((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
+        (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
+        (Votes((revoted(replace(vote("ada"), voter=2)),)), 'the announced incarnation of "ada"'),
+        (Promise(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
+        (Proposal(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
+        (Decision((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
         (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
         (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
@@ -349,10 +400,130 @@ def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
     three.decide("ada", "bob")
     acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
     for name in ("ada", "bob"):
-        three.ask(name, arrived("eve", Votes((msgspec.structs.replace(acceptance, final=True), acceptance))))
+        three.ask(name, arrived("eve", Votes((replace(acceptance, final=True), acceptance))))
         three.ask(name, arrived("eve", Proposal(acceptance, ())))
         own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
         three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
     three.flush()
     three.decide("bob", "ada", masked=("ada",))
     assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.mark.parametrize("announced_life", [7, 9])
+def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(announced_life):
+    """The release is of the announced incarnation, or of the one that released before its owner restarted."""
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob"):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=announced_life), now=0.0)
+    for incarnation in range(5):
+        ada.handle(arrived("eve", Prepare("bob", incarnation, 0, 1)), now=0.0)
+    ada.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    admitted = {each.incarnation for each in ada.verdicts._rounds[0].admitted if each.peer == "bob"}
+    assert admitted == {0, 1, 2, 3, 7}
+
+
+def test_a_release_counts_although_a_liar_has_asked_about_others_of_its_owner_first():
+    three = Triangle("eve")
+    for incarnation in range(4):
+        three.ask("bob", arrived("eve", Prepare("ada", incarnation, 0, 1)))
+    three.release("ada", "bob")
+    three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 2)))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        three.decide(name, other, masked=(other,))
+    assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.fixture
+def verified(monkeypatch):
+    """Members whose signatures were verified, in order."""
+    found, verify = [], statements.verify
+    names = {identity.public: name for name, identity in IDENTITIES.items()}
+
+    def counted(key, *given, **how):
+        found.append(names[key])
+        return verify(key, *given, **how)
+
+    monkeypatch.setattr(statements, "verify", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Proposal(PROPOSED, (promise("ada").promise,) * 160, (vote("bob", "bob"),) * 160),
+        Promise(promise("ada").promise, (vote("bob", "bob"),) * 160),
+        Decision((vote("ada"),) * 200),
+    ],
+)
+def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, verified):
+    bob = totalling("bob", "bob")
+    with pytest.raises(DecodeError, match="that its statements prove"):
+        bob.verdicts.receive("ada", message)
+    assert verified == []
+
+
+def test_a_signature_is_verified_once(verified):
+    bob = totalling("bob", "bob")
+    bob.verdicts.receive("ada", Votes((vote("ada"), vote("ada"))))
+    bob.verdicts.receive("ada", Votes((vote("ada"),)))
+    assert verified == ["ada"]
+
+
+def test_statements_of_earlier_incarnations_still_prove():
+    """Ada shows what it has signed before it restarted."""
+    bob = totalling("bob", "bob")
+    old = revoted(replace(vote("ada", "bob"), voter=0))
+    bob.verdicts.receive("ada", Decision((old, vote("bob", "bob"))))
+    assert [each.counted for each in bob.verdicts.records()] == [True]
+
+
+def without_votes_of_ada(three):
+    """Lose the votes for the model of ada in the first ballot, and let all have all models."""
+    three.lost = ("ada", 0)
+    three.release(*NAMES)
+    for name in NAMES:
+        three.decide(name, *(each for each in NAMES if each != name))
+    assert three.answers["bob"] == []
+
+
+def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.lost = None
+    for _ in range(2):
+        three.wait(1.0)
+    assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
+    assert Promise not in kinds(three.sent)
+
+
+def test_a_peer_that_has_a_model_does_not_help_to_drop_it_while_it_waits_for_its_owners_vote():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.now += 4.0
+    for _ in range(2):
+        three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 1)))
+        three.ask("bob", Tick())
+        three.flush()
+    assert Promise not in {type(message) for name, message in three.sent if name == "bob"}
+
+
+def test_a_peer_whose_owners_vote_stays_lost_decides_by_a_ballot():
+    three = Triangle()
+    without_votes_of_ada(three)
+    three.dead.add("ada")
+    for _ in range(9):
+        three.wait(1.0)
+    assert three.answers["bob"] == [Decided(frozenset())]
+    assert three.answers["eve"] == [Decided(frozenset())]
+
+
+def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
+    three = Triangle("eve")
+    three.release("ada")
+    three.sent.clear()
+    for _ in range(3):
+        three.ask("ada", arrived("eve", Prepare("ada", 7, 0, 0)))
+    assert kinds(three.sent) == {Votes}
+    assert len(three.sent) == 1
