@@ -186,7 +186,7 @@ def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_wit
         for round in range(3)
         for peer, accuracy in (("ada", 0.25), ("bob", 0.75))
     ]
-    summary = {"name": "test", "peers": 2, "metric": "accuracy", "alone": 0.5, "pooled": None}
+    summary = {"name": "test", "peers": 2, "metric": "accuracy", "alone": 0.5, "pooled": None, "per_peer": {}}
     picture = figure(records, summary, path=tmp_path / "curves.svg")
     upper, _ = picture.axes
     assert upper.lines[0].get_ydata() == pytest.approx([0.5, 0.6, 0.7])
