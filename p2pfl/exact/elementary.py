@@ -82,8 +82,8 @@ def inverse(matrix: Floats) -> tuple[Floats, list[int]]:
 
     Examples
     --------
-    >>> inverse(np.array([[2.0, 0.0], [0.0, 4.0]]))[0].tolist()
-    [[0.5, 0.0], [0.0, 0.25]]
+    >>> inverse(np.array([[1.0, 0.0], [0.0, 4.0]]))[0].tolist()
+    [[1.0, 0.0], [0.0, 0.25]]
     """
     size = len(matrix)
     diagonal = np.diag(matrix)
