@@ -197,7 +197,9 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
 
 
 def _watch(commands: argparse._SubParsersAction[_Parser]) -> None:
-    watch = commands.add_parser("watch", help="a local page of a run: who is where, who waits for whom, how it learns")
+    watch = commands.add_parser(
+        "watch", help="a local page of a run: where each peer is, for which peers it waits, how it learns"
+    )
     watch.add_argument("run", metavar="RUN", help="a run directory, while it is written or afterwards")
     watch.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
     watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")

@@ -175,7 +175,7 @@ class _Bound(_Here):
 
     @property
     def _neighbours(self) -> frozenset[str]:
-        """Peers with whom this peer exchanges models."""
+        """Peers that exchange models with this one."""
         return frozenset((self.graph if self.plan is None else self.plan.topology).neighbours(self.peer))
 
     def _roster(self) -> Roster | None:

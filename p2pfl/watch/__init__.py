@@ -1,1 +1,1 @@
-"""A local page of a run: who is where, who waits for whom, and how learning goes; needs the extra ``watch``."""
+"""A local page of a run: where each peer is, for which peers it waits, how learning goes; needs the extra ``watch``."""

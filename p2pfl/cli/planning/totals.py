@@ -1,4 +1,4 @@
-"""What models that follow from exact totals show, and to whom."""
+"""Statements on what models that follow from exact totals show to each observer."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _warnings(peers: int, colluders: int) -> list[str]:
     """Return sentences about too few peers."""
     if peers - max(1, colluders) >= 2:
         return []
-    who = f"with {peers} peers, of whom {max(1, colluders)} may look"
+    who = f"with {peers} peers, {max(1, colluders)} of which may look"
     return [f"{who}, the totals of the others are those of one peer alone; add peers"]
 
 

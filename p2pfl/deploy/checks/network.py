@@ -81,7 +81,7 @@ def way(url: str, settings: schema.Transport, *, now: dt.datetime) -> Way:
     if context is None:
         found.open = True
         if not where.here:
-            text = f"{where} is not encrypted, so the network reads who talks to whom; use mqtts:// or wss://"
+            text = f"{where} is not encrypted, so the network sees which peers communicate; use mqtts:// or wss://"
             found.findings.append(warning("tls", text))
         return found
     found.findings.append(_handshake(where, context, ca=paths[0], now=now, found=found))

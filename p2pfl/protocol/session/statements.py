@@ -53,7 +53,7 @@ class Statements:
         if not _possible(message, committee):
             raise DecodeError(f"expected a message that its statements prove, got a {type(message).__name__}")
         for each in (*own, *others):
-            if not self._signed(each):
+            if not self.signed(each):
                 raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
         for each in (*own, *others):
             if not self._current(each, direct=each in own):
@@ -67,7 +67,8 @@ class Statements:
             return False
         return stated.incarnation == hello.incarnation if direct else stated.incarnation <= hello.incarnation
 
-    def _signed(self, stated: Vote | Promise) -> bool:
+    def signed(self, stated: Vote | Promise) -> bool:
+        """Return whether a member has signed a statement."""
         me = self.shared.me
         if self.shared.codec.identity is None:
             return True

@@ -413,7 +413,13 @@ class Verdicts:
         self._publish(votes)
 
     def _contradicted(self, one: Vote, other: Vote | Promise) -> None:
-        """Exclude a member that lied, and keep the proof; one that forgot is only not believed."""
+        """Exclude a member that lied, and keep the proof; one that forgot is only not believed.
+
+        Statements that arrive after a verdict have not been checked yet.
+        """
+        if not (self._statements.signed(one) and self._statements.signed(other)):
+            self.shared.refuse(one.member, "not signed")
+            return
         if one.incarnation != other.incarnation:
             self.shared.refuse(one.member, "forgot its vote")
             return

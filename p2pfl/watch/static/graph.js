@@ -1,4 +1,4 @@
-// Who waits for whom: a drawing of the graph, or a cell for each peer where there are many.
+// Which peer waits for which: a drawing of the graph, or a cell for each peer where there are many.
 
 import { ACTIVITIES, counted, drawn, element, mark, symbol } from "./format.js";
 

@@ -384,6 +384,19 @@ def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept(
     assert bob.verdicts.proofs["ada"].holds(IDENTITIES["ada"].public)
 
 
+@pytest.mark.parametrize("signed", [True, False])
+def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a_proof(signed):
+    bob = totalling("bob", "bob")
+    votes = tuple(vote(member, "bob") for member in ("bob", "ada", "cleo"))
+    bob.verdicts.restore([VerdictRecord("bob", 1, 0, (0, "bob"), decided=votes)])
+    lie = Vote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
+    bob.handle(arrived("ada", Votes((revoted(lie) if signed else lie,)), swarm=SWARM), now=0.0)
+    assert bob.membership.excluded == ({"ada"} if signed else set())
+    assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.proofs.items()} == (
+        {"ada": True} if signed else {}
+    )
+
+
 def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
     bob = totalling("bob", "bob")
     for incarnation in (0, 1, 2, 50):
