@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import LearningError
 from p2pfl.exact.model import Asked, Owns, Part
 from p2pfl.learning.additive import Question
 
@@ -95,17 +96,31 @@ def sketched(own: Owns, *, features: int, max_bins: int) -> Asked[Bins]:
     """
     size = features * (EXPONENTS + 1)
     total = yield Question(lambda peer: _coarse(own(peer).train), size=size)
-    coarse = total.reshape(features, EXPONENTS + 1)  # [F, 513]
+    coarse = _counts(total).reshape(features, EXPONENTS + 1)  # [F, 513]
     feature, exponent = np.nonzero(coarse[:, :EXPONENTS])  # [L] in the order of features
     live = feature * EXPONENTS + exponent  # [L]
     total = yield Question(lambda peer: _fine(own(peer).train, live), size=len(live) * FINE)
-    fine = total.reshape(len(live), FINE)  # [L, 128]
+    fine = _counts(total).reshape(len(live), FINE)  # [L, 128]
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
     for number in range(features):
         here = feature == number
         found = _cuts((exponent[here, None] * FINE + np.arange(FINE)).ravel(), fine[here].ravel(), max_bins)
         cuts[number, : len(found)], counts[number] = found, len(found)
     return Bins(cuts, counts, coarse[:, EXPONENTS] > 0)
+
+
+def _counts(total: Ints) -> Ints:
+    """Return a total of counts; no count is negative unless a peer lies."""
+    if (total < 0).any():
+        raise _impossible()
+    return total
+
+
+def _impossible() -> LearningError:
+    return LearningError(
+        "the totals of the bins cannot be right, because a peer has added what it does not have; compare with the "
+        "other owners which peers take part"
+    )
 
 
 def _ordered(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
@@ -138,8 +153,10 @@ def _fine(part: Part, live: Ints) -> Ints:
     found = np.zeros(len(live) * FINE, np.int64)
     for number, column in enumerate(part.features.T):
         place = _ordered(np.ascontiguousarray(column[~np.isnan(column)])) >> 16
-        cells = slot[number * EXPONENTS + (place >> 7)] * FINE + (place & 127)
-        found += np.bincount(cells, minlength=len(found))
+        slots = slot[number * EXPONENTS + (place >> 7)]
+        if (slots < 0).any():  # others have cancelled what this peer counted
+            raise _impossible()
+        found += np.bincount(slots * FINE + (place & 127), minlength=len(found))
     return found
 
 

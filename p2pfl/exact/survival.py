@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import DataError, ModelError
+from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import sums
 from p2pfl.exact.elementary import added, inverse, log, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
@@ -228,6 +228,11 @@ class Cox:
             for place in range(tied):
                 share = place / tied if self.ties == "efron" else 0.0
                 sums_of = at_risk[cell] - share * by_cell[1, cell]
+                if not sums_of[0] > 0:
+                    raise LearningError(
+                        "the totals of the times cannot be right, because a peer has added what it does not have; "
+                        "compare with the other owners which peers take part"
+                    )
                 mean = sums_of[1 : 1 + self.features] / sums_of[0]
                 square = np.zeros_like(information)
                 square[upper] = sums_of[1 + self.features :] / sums_of[0]

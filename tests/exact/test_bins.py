@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.errors import LearningError
 from p2pfl.exact.bins import _number, _ordered, sketched
 from p2pfl.exact.model import Own, Part
 
@@ -88,3 +89,20 @@ def test_a_peer_without_samples_adds_nothing():
     values = np.random.default_rng(1).normal(size=(50, 3)).astype(np.float32)
     whole, other = binned([part(values)], 8), binned([part(values), part(values[:0])], 8)
     assert np.array_equal(whole.cuts, other.cuts)
+
+
+@pytest.mark.parametrize("lie", ["hides the exponent of another peer", "adds a negative number"])
+@pytest.mark.parametrize("second", [False, True])
+def test_totals_that_cannot_be_end_the_run_with_a_sentence(lie, second):
+    own = part(np.array([[1.5], [1.5], [-3.0]]))
+    asking = sketched({"ada": Own(own, own)}.__getitem__, features=1, max_bins=4)
+    question = next(asking)
+    if second:
+        question = asking.send(question.answer("ada"))
+    total = question.answer("ada")
+    used = np.flatnonzero(total)
+    total[used[-1] if lie.startswith("hides") or second else 0] -= total[used[-1]] + (lie.startswith("adds"))
+    if second and lie.startswith("hides"):
+        total[used[0]] = -1
+    with pytest.raises(LearningError, match="a peer has added what it does not have"):
+        asking.send(total).answer("ada")
