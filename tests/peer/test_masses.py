@@ -27,6 +27,7 @@ async def outcome(changes, folder, *, silently=False, again=False):
         held = Held(lives.now["peer1"], round=3)
         others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
+        await lives.until(lambda _now: all(len(records) == 3 for records in lives.records.values()))
         await lives.kill("peer1", silently=silently)
         del lives.tasks["peer1"]
         for each in others:
