@@ -42,7 +42,7 @@ def _installed():
     pytest.importorskip("sklearn")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_missed_the_end(place, start, p2pfl):
     (place / "plant.toml").write_text(PLANT)
     with embedded() as broker:

@@ -65,6 +65,7 @@ def summaries(p2pfl):
     return {command: json.loads(p2pfl(command, "small.toml", "--json").out) for command in ("run", "simulate")}
 
 
+@pytest.mark.slow
 def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     files = {
         command: json.loads((place / summary["folder"] / "summary.json").read_text())
@@ -152,6 +153,7 @@ SPENT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "simulate"])
 def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl, place, command):
     said = p2pfl(command, "small.toml", *SPENT, "--set=privacy.noise=0.8", "--set=privacy.mask=20")

@@ -82,7 +82,7 @@ def test_nobody_and_everybody_colluding_are_lines_too(colluders):
         assert each["epsilon"] == pytest.approx(each["local_epsilon"])
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_epsilon_over_rounds_rises_to_that_of_the_table(participation):
     found = facts(f"privacy.participation={participation}", "rounds=40")

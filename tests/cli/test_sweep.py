@@ -141,7 +141,7 @@ def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     assert p2pfl("report", run, "--csv", "no/such/place.csv").status == 2
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how, start, gone, place):
     arguments = (*SWEEP[:3], "learning.rate=0.001,0.5", "--seeds", "6", "--jobs", "2", "--set", "rounds=40")

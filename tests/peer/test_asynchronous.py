@@ -130,7 +130,7 @@ def replayed(resolved, arrivals, peer, cycles):
     return merged(peer, cycles - 1)
 
 
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=1, all=2)
 @pytest.mark.parametrize("changes", [[], TURNS, ["transport.chunk=1024"]], ids=["graph", "one at a time", "chunks"])
 @pytest.mark.parametrize("carrier", ["memory", "broker"])
 async def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broker, carrier, changes):

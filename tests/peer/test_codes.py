@@ -21,7 +21,7 @@ def shortened(data):
     return data[:-1]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(("spoil", "fault"), [(spoilt, "codes"), (shortened, "shape")])
 @pytest.mark.parametrize("name", ["top_k", "qsgd", "float16", "quantise"])
 async def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypatch, name, spoil, fault):

@@ -59,7 +59,7 @@ def test_removing_colluders_by_a_downdate_leaves_the_leaks_of_their_removal(cove
         assert ranking.at(rows, int(victim)) == pytest.approx(expected[place], rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=6)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("mask", [0.1, 5.0, 300.0])
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_nothing_given_away_is_epsilon_zero_and_everything_infinity():
     assert divergence.compose([]) == 0
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "expected"),
     [
@@ -118,7 +118,7 @@ def test_taking_part_nearly_always_is_nearly_composition():
     assert nearly == pytest.approx(together, rel=1e-5)
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "published"),
     [
