@@ -66,6 +66,7 @@ def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients
     assert round(fed_heart.federated(42, *changes, order=0)[0], 4) == published[42][0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_users_of_pfedme_hold_as_many_samples_as_its_paper_says():
     personal.pictures.cache_clear()
@@ -85,6 +86,7 @@ def test_losses_decide_which_curve_is_better_whatever_accuracy_says(ends, met, m
     assert bool(line.why) is not met
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_the_federation_of_the_paper_is_a_hundred_peers_of_six_hundred_with_two_or_few_more_classes():
     federation = plan(read(mcmahan2017.TABLE, changes=mcmahan2017.SHARDS)).federation

@@ -322,6 +322,7 @@ def test_on_one_way_edges_compressed_pushes_come_to_the_mean_of_all():
     assert (state.rows - rows.mean(0)).abs().max() < 1e-6
 
 
+@pytest.mark.slow
 def test_peers_learn_over_a_tenth_of_the_numbers():
     learner, _ = classifier(wine(GRAPH.peers), batch=8, rate=0.05)
     before = learner.evaluate(learner.start(GRAPH.peers), peers=GRAPH.peers)["loss"].mean()

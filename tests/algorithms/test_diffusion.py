@@ -89,6 +89,7 @@ def disagreement(algorithm, *, rounds):
     return float((state.rows - rows.mean()).norm())
 
 
+@pytest.mark.slow
 def test_on_graphs_in_turn_d2_flies_apart_so_that_it_is_refused():
     assert disagreement(D2(), rounds=60) > 1e6
     assert disagreement(ExactDiffusion(), rounds=400) > 1e6

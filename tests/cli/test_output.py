@@ -124,6 +124,7 @@ def test_without_baselines_the_summary_has_the_same_keys(p2pfl):
     assert p2pfl("report", without["folder"]).status == 0
 
 
+@pytest.mark.slow
 def test_a_report_shows_rounds_and_what_learning_together_gave(p2pfl, place):
     folder = json.loads(p2pfl("simulate", "small.toml", "--json").out)["folder"]
     said = p2pfl("report", folder, "--plot", "curves.png")
@@ -141,6 +142,7 @@ def test_a_topology_is_described_and_drawn(p2pfl, place):
     assert (place / "cube.svg").read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_had_enough_is_no_error(place):
     command = f"{sys.executable} -m p2pfl topology ring | true"
     said = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=60, cwd=place)

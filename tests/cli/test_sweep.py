@@ -35,6 +35,7 @@ def test_a_sweep_runs_in_processes_prints_a_table_and_goes_on_where_it_was(p2pfl
     assert again.err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_a_study_file_and_the_same_arguments_have_the_same_cells(p2pfl, place):
     assert p2pfl(*SWEEP).status == 0
@@ -76,6 +77,7 @@ def test_wrong_input_ends_before_anything_runs(arguments, reason, p2pfl, place):
     assert not (place / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     made = json.loads(p2pfl(*SWEEP, "--json").out)
@@ -95,6 +97,7 @@ def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     assert "0.001" in p2pfl("report", folder).out
 
 
+@pytest.mark.slow
 def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     for rate in ("0.001", "0.5"):
         for seed in (1, 2):
@@ -115,6 +118,7 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert p2pfl("report", runs[0], runs[0]).status == 2
 
 
+@pytest.mark.slow
 def test_event_files_of_a_run_and_of_several(p2pfl, place):
     pytest.importorskip("tensorboardX")
     for rate in ("0.001", "0.5"):

@@ -31,6 +31,7 @@ def test_three_peers_never_hold_two_verdicts_and_are_never_stuck(blocking, ballo
     assert found.states > 5_000
 
 
+@pytest.mark.slow
 def test_no_mask_key_hides_two_plaintexts_whoever_crashes():
     found = explored(size=3, kind=Masked, masked=True, ballots=(0, 0, 0), crashes=(1, 1, 1))
     assert found.complete
@@ -44,7 +45,7 @@ def test_no_mask_key_hides_two_plaintexts_where_models_may_be_dropped():
     assert found.states >= 100_000
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize(
     ("given", "why"),
     [

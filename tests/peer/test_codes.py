@@ -38,6 +38,7 @@ async def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(mon
         assert bool(ended[other].state.rows.isfinite().all())
 
 
+@pytest.mark.slow
 async def test_bytes_that_do_not_say_of_which_codec_they_are_are_refused(monkeypatch):
     monkeypatch.setattr(module, "encode_row", lambda row, **said: encode_row(row, **said | {"codec": 0}))
     ended = await live(read(SMALL, changes=[*BASE, "compression.name=qsgd"]), MemoryTransport())

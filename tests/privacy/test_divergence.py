@@ -149,6 +149,7 @@ def test_what_the_textbook_says_of_concentrated_privacy_is_more():
     assert divergence.epsilon(1.0, delta=1e-5) < textbook
 
 
+@pytest.mark.slow
 def test_many_rounds_of_few_who_join_cost_what_mcmahan_and_others_published_or_less():
     """Their language model: 5,000 of 763,430 users in each of 5,000 rounds; their accountant said 4.634."""
     found = divergence.subsampled(1.0, probability=5000 / 763_430, rounds=5000, delta=1e-9)
