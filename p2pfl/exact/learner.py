@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Ints
-from p2pfl.errors import ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Tensors
 from p2pfl.exact.survival import concordance
 from p2pfl.identity import Source
@@ -109,6 +109,9 @@ class ExactLearner:
     ) -> Fitted:
         """Return the models of peers that learn alone: each takes its own answers for totals.
 
+        A peer whose own data determine no model, as where they separate two classes, keeps its last one; its loss is
+        not a number.
+
         Raises
         ------
         ModelError
@@ -121,9 +124,13 @@ class ExactLearner:
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
         for number, peer in enumerate(peers):
             if awake[number]:
-                step = alone(self.asking(rows[number], round=round), peer)
-                fitted[number] = step.row
-                loss[number] = step.loss or 0.0
+                try:
+                    step = alone(self.asking(rows[number], round=round), peer)
+                except LearningError:
+                    loss[number] = torch.nan
+                else:
+                    fitted[number] = step.row
+                    loss[number] = step.loss or 0.0
         return Fitted(fitted, dict(memory or {}), Report(loss, awake.to(torch.int64)))
 
     def gradient(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.exact.glm import Coefficient, coefficients
+from p2pfl.exact.coefficients import Coefficient, coefficients
 from p2pfl.inference.model_file import SavedModel
 
 FACTS = {
@@ -31,15 +32,20 @@ class Fit:
         Coefficients in the order of the features, the intercept last.
     facts
         Further numbers by name.
+    errors
+        What the standard errors are: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty.
     """
 
     model: str
     coefficients: tuple[Coefficient, ...]
     facts: Mapping[str, float]
+    errors: str = "likelihood"
 
     def results(self) -> dict[str, Any]:
-        """Return the fit as JSON values."""
-        return {"model": self.model, "coefficients": [asdict(each) for each in self.coefficients], **self.facts}
+        """Return the fit as JSON values, in which what is not a number is ``None``."""
+        facts = {key: None if math.isnan(value) else value for key, value in self.facts.items()}
+        found = [asdict(each) for each in self.coefficients]
+        return {"model": self.model, "errors": self.errors, "coefficients": found, **facts}
 
 
 def fit(saved: SavedModel) -> Fit:
@@ -67,4 +73,6 @@ def fit(saved: SavedModel) -> Fit:
     beta = tensors["weight"][0]
     if len(tensors["covariance"]) > len(beta):
         beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
-    return Fit(name, tuple(coefficients(beta, tensors["covariance"], names)), facts)
+    penalised = float(saved.about.model.options.get("ridge", 0.0)) > 0
+    found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalised))
+    return Fit(name, found, facts, errors="posterior" if penalised else "likelihood")
