@@ -102,9 +102,25 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    for add in (_using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
+    for add in (_describe, _using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
         add(commands)
     return top
+
+
+def _describe(commands: argparse._SubParsersAction[_Parser]) -> None:
+    describe = commands.add_parser(
+        "describe", help="statistics of the data of all peers: counts, means, quantiles, histograms, correlations"
+    )
+    describe.add_argument("experiment", metavar="EXPERIMENT|MODEL", help="an experiment, or a description of a run")
+    describe.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="again for more changes"
+    )
+    describe.add_argument("--least", type=_count, metavar="N", help="state nothing of fewer samples (default: 5)")
+    describe.add_argument("--bins", type=_count, metavar="N", help="bins of a histogram (default: 20)")
+    describe.add_argument("--no-correlations", action="store_true", help="do not count pairs of columns")
+    describe.add_argument("--html", metavar="FILE", help="write a page with charts that needs no other file")
+    describe.add_argument("--csv", metavar="FILE", help="write the statistics of each column")
+    describe.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
 
 def _using(commands: argparse._SubParsersAction[_Parser]) -> None:

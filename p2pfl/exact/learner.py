@@ -165,10 +165,12 @@ class ExactLearner:
         raise ModelError(f"{self.model.name} takes no gradient steps; choose the algorithm exact")
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
 
         Equal models on the same samples are evaluated once.
         """
+        if self.model.scored == "nothing":
+            return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
         shared = all(each is positions[0] for each in positions)
         if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
@@ -181,7 +183,7 @@ class ExactLearner:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
         classes = self.federation.dataset.classes
         found = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
-        if classes is None:
+        if classes is None or self.model.scored != "classes":
             return found
         for number, peer in enumerate(peers):
             part = self._part(self.federation.test[peer])
@@ -203,7 +205,8 @@ class ExactLearner:
         return self.layout.join({name: part.unsqueeze(0) for name, part in parts.items()})[0]  # [P]
 
     def _own(self, peer: str) -> Own:
-        return Own(self._part(self.federation.train[peer]), self._part(self.federation.validation[peer]))
+        parts = (self.federation.train, self.federation.validation, self.federation.test)
+        return Own(*(self._part(part[peer]) for part in parts))
 
     def _part(self, positions: IntArray) -> Part:
         """Return the samples at some positions; the same object for the same array, so that results can be kept."""

@@ -48,10 +48,13 @@ class Own:
     ----------
     train, validation
         Samples that a model follows from, and samples that decide when it is good enough.
+    test
+        Samples for scores, which statistics of all data count as well.
     """
 
     train: Part
     validation: Part
+    test: Part | None = None
 
 
 Owns = Callable[[str], Own]
@@ -110,7 +113,7 @@ class ExactModel(Protocol):
 
     @property
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, or ``risks`` for times until an event."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
         ...
 
     def start(self) -> Tensors:

@@ -158,6 +158,7 @@ MODELS = Catalogue(
         "boosting": "boosting:Boosting",
         "glm": "glm:GLM",
         "cox": "survival:Cox",
+        "description": "statistics.description:Description",
     },
     optional=False,
 )

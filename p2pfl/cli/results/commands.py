@@ -56,6 +56,13 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def describe(options: argparse.Namespace) -> int:
+    """``p2pfl describe``."""
+    from p2pfl.cli.results import describing  # noqa: PLC0415
+
+    return describing.run(options)
+
+
 def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
