@@ -7,6 +7,8 @@ from p2pfl.exact.glm import GLM
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.statistics.description import Description
+from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
+from p2pfl.exact.statistics.pca import PCA
 from p2pfl.exact.survival import Cox
 
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
@@ -14,7 +16,22 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "glm": GLM,
     "cox": Cox,
     "description": Description,
+    "kaplan_meier": KaplanMeier,
+    "pca": PCA,
 }
 """Models by name."""
 
-__all__ = ["EXACT", "GLM", "Boosting", "Cox", "Description", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]
+__all__ = [
+    "EXACT",
+    "GLM",
+    "PCA",
+    "Boosting",
+    "Cox",
+    "Description",
+    "ExactLearner",
+    "ExactModel",
+    "KaplanMeier",
+    "Outcome",
+    "Own",
+    "Part",
+]

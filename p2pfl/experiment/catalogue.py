@@ -159,6 +159,8 @@ MODELS = Catalogue(
         "glm": "glm:GLM",
         "cox": "survival:Cox",
         "description": "statistics.description:Description",
+        "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",
+        "pca": "statistics.pca:PCA",
     },
     optional=False,
 )

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from p2pfl.data.description import Description as Meaning
-from p2pfl.data.description import Field
 from p2pfl.errors import InputError
-from p2pfl.exact import EXACT
-from p2pfl.inference.model_file import SavedModel
+from p2pfl.inference.model_file import SavedModel, exact_model
 
 
 def model_of(saved: SavedModel, *, name: str, command: str) -> Any:
@@ -28,8 +26,7 @@ def model_of(saved: SavedModel, *, name: str, command: str) -> Any:
             f'{saved.path} is a model {about.model.name}; "p2pfl {command}" takes an experiment, or a model with '
             f'model.name = "{name}"'
         )
-    options = {key: value for key, value in about.model.options.items() if key != "rounds"}
-    return EXACT[name](features=sum(map(_width, saved.fields)), classes=about.outputs.classes, **options)
+    return exact_model(about, saved.fields)
 
 
 def tensors_of(saved: SavedModel) -> Mapping[str, np.ndarray]:
@@ -50,7 +47,3 @@ def meaning_of(saved: SavedModel) -> Meaning:
         target_mean=outputs.mean,
         target_deviation=outputs.deviation,
     )
-
-
-def _width(field: Field) -> int:
-    return 1 if field.levels is None else len(field.levels)

@@ -119,3 +119,80 @@ def test_another_model_is_refused(clinic, tmp_path, capsys):
     )
     assert main(["describe", str(tmp_path / "run" / "peers" / "peer2.safetensors")]) == 2
     assert 'is a model linear; "p2pfl describe" takes an experiment' in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def trial(tmp_path_factory):
+    """Return the file of an experiment on times."""
+    folder = tmp_path_factory.mktemp("trial")
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(
+        {
+            "week": rng.integers(1, 30, 120),
+            "died": rng.integers(0, 2, 120),
+            "arm": np.where(rng.random(120) < 0.5, "old", "new"),
+            "age": rng.integers(30, 80, 120),
+        }
+    )
+    for number in range(PEERS):
+        frame[number::PEERS].to_csv(folder / f"peer{number}.csv", index=False)
+    columns = {"week": "number", "died": "number", "arm": ["old", "new"], "age": "number"}
+    options = {"path": str(folder / "{peer}.csv"), "target": "week", "event": "died", "columns": columns}
+    table = {
+        "name": "trial",
+        "topology": {"kind": "complete", "peers": PEERS},
+        "data": {"name": "table", "options": options},
+    }
+    path = folder / "trial.toml"
+    path.write_text(tomli_w.dumps(table))
+    return path, frame
+
+
+def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys):
+    path, frame = trial
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    command = ["survival", str(path), "--horizon", "40", "--group", "arm"]
+    assert main([*command, "--html", str(page), "--csv", str(table)]) == 0
+    assert "log-rank test that all groups have one hazard: chi2 =" in capsys.readouterr().out
+    assert main([*command, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert [group["samples"] for group in made["groups"]] == [(frame.arm == arm).sum() for arm in ("old", "new")]
+    assert sum(group["events"] for group in made["groups"]) == frame.died.sum()
+    assert "log-log" in page.read_text()
+    with table.open() as file:
+        assert {row["group"] for row in csv.DictReader(file)} == {"old", "new"}
+    options = 'model.options={horizon=40, group="arm"}'
+    changes = ["model.name=kaplan_meier", options, "privacy.mode=pairwise", "rounds=1"]
+    simulate(read(path, changes=changes), folder=tmp_path / "run")
+    saved = str(tmp_path / "run" / "peers" / "peer1.safetensors")
+    assert main(["survival", saved, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == made
+    assert main(["survival", saved, "--group", "arm"]) == 2
+    assert "has its options already, so --group has no effect" in capsys.readouterr().err
+    assert main(["survival", str(path)]) == 2
+    assert "give --horizon" in capsys.readouterr().err
+
+
+def test_a_description_of_times_has_the_event_beside_the_time(trial, capsys):
+    path, frame = trial
+    assert main(["describe", str(path), "--json"]) == 0
+    columns = {column["name"]: column for column in json.loads(capsys.readouterr().out)["columns"]}
+    assert columns["week"]["mean"] == pytest.approx(frame.week.mean())
+    assert columns["event"]["levels"] == {"yes": frame.died.sum()}
+
+
+def test_components_are_printed_written_and_read_from_a_run(clinic, tmp_path, capsys):
+    path = str(clinic[0])
+    filled = ["--set", "data.options.columns.weight.missing=70.0"]
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    assert main(["components", path, *filled, "--standardise", "--html", str(page), "--csv", str(table)]) == 0
+    assert "240 samples of all peers, 6 features" in capsys.readouterr().out
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
+    assert "Share of the variance" in page.read_text()
+    changes = ["model.name=pca", "model.options={standardise=true}", "privacy.mode=none", "rounds=1", filled[1]]
+    simulate(read(path, changes=changes), folder=tmp_path / "run")
+    assert main(["components", str(tmp_path / "run" / "peers" / "peer0.safetensors"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [row["variance"] for row in rows] == [str(value) for value in found["variance"]]

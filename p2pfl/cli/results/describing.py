@@ -5,23 +5,27 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.results import alone_in_process as alone
+from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
-from p2pfl.errors import InputError
-from p2pfl.exact.statistics.described import Described, described
+from p2pfl.exact.statistics.described import described
 from p2pfl.exact.statistics.description import Description
 from p2pfl.report.pages.description_page import cell, description_page, strongest
 
 BARS = "▁▂▃▄▅▆▇█"
 """Heights of a histogram on a terminal."""
+
+WIDE = 120
+"""Characters of a terminal that shows all quantiles."""
+
+QUARTILES = ("0.25", "0.5", "0.75")
+"""Quantiles on a narrow one."""
 
 MOST_PAIRS = 8
 """Correlations that the terminal lists."""
@@ -32,7 +36,9 @@ LEAST = 0.1
 
 def run(options: argparse.Namespace) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
-    name, found = _saved(options) if alone.is_model(options.experiment) else _made(options)
+    given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
+    name, model, tensors, meaning = totalling.found(options, model="description", given=given)
+    found = described(tensors, model, meaning)
     results = found.results()
     if options.csv:
         with terminal.output(options.csv) as file:
@@ -47,42 +53,13 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _saved(options: argparse.Namespace) -> tuple[str, Described]:
-    from p2pfl.inference.model_file import load  # noqa: PLC0415
-    from p2pfl.inference.statistics import meaning_of, model_of, tensors_of  # noqa: PLC0415
-
-    if options.changes:
-        raise InputError("--set changes an experiment, and a saved model has none; leave it out")
-    saved = load(options.experiment)
-    model = model_of(saved, name="description", command="describe")
-    return Path(options.experiment).stem, described(tensors_of(saved), model, meaning_of(saved))
-
-
-def _made(options: argparse.Namespace) -> tuple[str, Described]:
-    experiment = experiment_of(options)
-    wanted = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
-    given = {key: value for key, value in wanted.items() if value is not None}
-    if experiment.data.options.get("event") is not None:
-        given["event"] = True
-    model, tensors, meaning = alone.totalled(experiment, model="description", options=given)
-    return experiment.name, described(tensors, model, meaning)
-
-
 def _show(found: Mapping[str, Any]) -> None:
     console = terminal.console()
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     others = [each for each in found["columns"] if each["kind"] == "levels"]
     hidden = f"< {found['least']}"
     if numbers:
-        shares = list(numbers[0]["quantiles"])
-        heads = ("values", "missing", "mean", "deviation", "low", *(f"{float(share):.0%}" for share in shares), "high")
-        table = grid("column", *heads)
-        table.add_column("histogram", no_wrap=True)
-        for each in numbers:
-            values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
-            cells = [str(each["count"]), str(each["missing"]), *map(cell, values), _bars(each["counts"])]
-            table.add_row(Text(each["name"]), *cells)
-        console.print(table)
+        console.print(_numbers(numbers, wide=console.width >= WIDE))
         console.print()
     if others:
         table = grid("column", "level", "samples", "share")
@@ -103,6 +80,28 @@ def _show(found: Mapping[str, Any]) -> None:
         console.print()
     said = f"{found['samples']} samples of all peers; nothing is stated of fewer than {found['least']}"
     console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _numbers(columns: Sequence[Mapping[str, Any]], *, wide: bool) -> Table:
+    """Return the table of columns of numbers; on a narrow terminal without ends and outer quantiles."""
+    shares = [share for share in columns[0]["quantiles"] if wide or share in QUARTILES]
+    ends = ("low", "high") if wide else ()
+    heads = ("values", "missing", "mean", "deviation", *ends[:1], *(f"{float(share):.0%}" for share in shares))
+    table = grid("column", *heads, *ends[1:])
+    table.columns[0].no_wrap = True
+    table.add_column("histogram", no_wrap=True)
+    for each in columns:
+        inner = [each["quantiles"][share] for share in shares]
+        values = [
+            each["mean"],
+            each["deviation"],
+            *(each[end] for end in ends[:1]),
+            *inner,
+            *(each[end] for end in ends[1:]),
+        ]
+        cells = [str(each["count"]), str(each["missing"]), *map(cell, values), _bars(each["counts"])]
+        table.add_row(Text(each["name"]), *cells)
+    return table
 
 
 def _bars(counts: list[int | None]) -> str:

@@ -24,6 +24,7 @@ nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; pad
 .verdict p { margin: .25rem 0 } .verdict strong:first-child { margin-right: .25rem }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.25rem 1.5rem;
   margin: 1rem 0 } figure { margin: 0; min-width: 0; max-width: 30rem }
+.one figure { max-width: 42rem }
 figcaption { color: var(--text); font-weight: 600 }
 svg.chart { display: block; width: 100%; height: auto } svg text { fill: var(--faint);
   font: 13px system-ui, sans-serif }
