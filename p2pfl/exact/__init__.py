@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from p2pfl.exact.boosting import Boosting
 from p2pfl.exact.glm import GLM
+from p2pfl.exact.lasso import Lasso
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.statistics.description import Description
@@ -14,6 +15,7 @@ from p2pfl.exact.survival import Cox
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "boosting": Boosting,
     "glm": GLM,
+    "lasso": Lasso,
     "cox": Cox,
     "description": Description,
     "kaplan_meier": KaplanMeier,
@@ -31,6 +33,7 @@ __all__ = [
     "ExactLearner",
     "ExactModel",
     "KaplanMeier",
+    "Lasso",
     "Outcome",
     "Own",
     "Part",

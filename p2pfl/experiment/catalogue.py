@@ -157,6 +157,7 @@ MODELS = Catalogue(
     {
         "boosting": "boosting:Boosting",
         "glm": "glm:GLM",
+        "lasso": "lasso:Lasso",
         "cox": "survival:Cox",
         "description": "statistics.description:Description",
         "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",

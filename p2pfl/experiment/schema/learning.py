@@ -62,7 +62,7 @@ class Model(Section, frozen=True):
     ----------
     name
         ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
-        ``boosting``, ``glm``, ``cox``; or statistics of all data: ``description``, ``kaplan_meier``,
+        ``boosting``, ``glm``, ``lasso``, ``cox``; or statistics of all data: ``description``, ``kaplan_meier``,
         ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
