@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
+from p2pfl.exact.additive.componentwise import Componentwise
 from p2pfl.exact.boosting import Boosting
 from p2pfl.exact.glm import GLM
 from p2pfl.exact.lasso import Lasso
@@ -17,6 +18,7 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "glm": GLM,
     "lasso": Lasso,
     "cox": Cox,
+    "componentwise": Componentwise,
     "description": Description,
     "kaplan_meier": KaplanMeier,
     "pca": PCA,
@@ -28,6 +30,7 @@ __all__ = [
     "GLM",
     "PCA",
     "Boosting",
+    "Componentwise",
     "Cox",
     "Description",
     "ExactLearner",

@@ -67,7 +67,7 @@ class Lasso(GLM):
         if not (0 < self.l1_ratio <= 1 and 0 < self.smallest < 1 and 2 <= self.lambdas <= 1000):
             raise ModelError(
                 f"model.options: l1_ratio = {self.l1_ratio}, smallest = {self.smallest} and lambdas = {self.lambdas} "
-                "make no path; set the first to above 0 and at most 1, the second between 0 and 1, the third to 2 to 1000"
+                "make no path; set l1_ratio to above 0 and at most 1, smallest between 0 and 1, lambdas to 2 to 1000"
             )
 
     @property

@@ -11,7 +11,7 @@ import torch
 from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Ints
 from p2pfl.errors import LearningError, ModelError
-from p2pfl.exact.model import ExactModel, Own, Part, Tensors
+from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tensors
 from p2pfl.exact.survival import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
@@ -172,11 +172,15 @@ class ExactLearner:
         if self.model.scored == "nothing":
             return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
-        shared = all(each is positions[0] for each in positions)
+        personal = isinstance(self.model, Personal)
+        shared = not personal and all(each is positions[0] for each in positions)
         if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
             once = self.evaluate(rows[:1], peers=peers[:1], part=part)
             return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
-        each = [self._scores(row, self._part(own)) for row, own in zip(rows, positions, strict=True)]
+        each = [
+            self._scores(row, self._part(held), peer=peer if personal else None)
+            for row, held, peer in zip(rows, positions, peers, strict=True)
+        ]
         return {name: torch.stack([scores[name] for scores in each]) for name in each[0]}  # [R]
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
@@ -216,15 +220,19 @@ class ExactLearner:
             self._parts[id(positions)] = found  # holds the array, so that no other one takes its place
         return found[1]
 
-    def _scores(self, row: torch.Tensor, part: Part) -> dict[str, torch.Tensor]:
-        outputs = torch.from_numpy(self.model.predicted(self.tensors(row), part))  # [n, C] or [n, 1]
+    def _scores(self, row: torch.Tensor, part: Part, *, peer: str | None) -> dict[str, torch.Tensor]:
+        if peer is not None and isinstance(self.model, Personal):
+            found = self.model.personal(self.tensors(row), self._own(peer), part)
+        else:
+            found = self.model.predicted(self.tensors(row), part)
+        outputs = torch.from_numpy(found)  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":
             hits = (outputs.argmax(-1) == targets).double()  # [n]
             return {"loss": torch.nn.functional.cross_entropy(outputs, targets), "accuracy": hits.mean()}
         if self.model.scored == "risks":
-            found = concordance(outputs[:, 0].numpy(), part.targets)
-            scores = {"loss": 1 - found, "concordance": found}
+            ordered = concordance(outputs[:, 0].numpy(), part.targets)
+            scores = {"loss": 1 - ordered, "concordance": ordered}
             return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
         loss = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)

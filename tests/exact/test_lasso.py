@@ -88,7 +88,7 @@ def test_validation_data_choose_the_penalty():
     ("options", "said"),
     [
         ({"ridge": 1.0}, "ridge has no effect with lasso"),
-        ({"l1_ratio": 0.0}, "make no path; set the first to above 0"),
+        ({"l1_ratio": 0.0}, "make no path; set l1_ratio to above 0"),
         ({"lambdas": 1}, "make no path"),
         ({"smallest": float("nan")}, "make no path"),
     ],
