@@ -21,6 +21,7 @@ GROUPS = {
     **dict.fromkeys(["topology", "explain", "privacy", "audit"], "planning"),
     **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
     **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),
+    **dict.fromkeys(["describe", "survival", "components"], "results"),
     **dict.fromkeys(["columns", "predict", "evaluate", "coefficients", "export", "card"], "results"),
 }
 """Folder of each command, whose module ``commands`` has a function of its name."""

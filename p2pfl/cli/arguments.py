@@ -102,9 +102,44 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    for add in (_using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
+    for add in (_describe, _using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
         add(commands)
     return top
+
+
+def _describe(commands: argparse._SubParsersAction[_Parser]) -> None:
+    describe = commands.add_parser(
+        "describe", help="statistics of the data of all peers: counts, means, quantiles, histograms, correlations"
+    )
+    _statistics(describe)
+    describe.add_argument("--least", type=_count, metavar="N", help="state nothing of fewer samples (default: 5)")
+    describe.add_argument("--bins", type=_count, metavar="N", help="bins of a histogram (default: 20)")
+    describe.add_argument("--no-correlations", action="store_true", help="do not count pairs of columns")
+
+    survival = commands.add_parser(
+        "survival", help="Kaplan-Meier curves and the log-rank test over the data of all peers"
+    )
+    _statistics(survival)
+    survival.add_argument("--horizon", type=float, metavar="TIME", help="end of the grid of times")
+    survival.add_argument("--width", type=float, metavar="TIME", help="width of a cell of the grid (default: 1)")
+    survival.add_argument("--group", metavar="COLUMN", help="a column with levels: a curve for each of them")
+
+    components = commands.add_parser("components", help="principal components of the features of all peers")
+    _statistics(components)
+    components.add_argument("--components", type=_count, metavar="N", help="how many (default: all)")
+    components.add_argument(
+        "--standardise", action="store_true", help="divide features by their deviations first, as units differ"
+    )
+
+
+def _statistics(command: argparse.ArgumentParser) -> None:
+    command.add_argument("experiment", metavar="EXPERIMENT|MODEL", help="an experiment, or such a model of a run")
+    command.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="again for more changes"
+    )
+    command.add_argument("--html", metavar="FILE", help="write a page with charts that needs no other file")
+    command.add_argument("--csv", metavar="FILE", help="write the table")
+    command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
 
 def _using(commands: argparse._SubParsersAction[_Parser]) -> None:

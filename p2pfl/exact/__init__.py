@@ -2,13 +2,42 @@
 
 from collections.abc import Callable, Mapping
 
+from p2pfl.exact.additive.componentwise import Componentwise
 from p2pfl.exact.boosting import Boosting
 from p2pfl.exact.glm import GLM
+from p2pfl.exact.lasso import Lasso
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
+from p2pfl.exact.statistics.description import Description
+from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
+from p2pfl.exact.statistics.pca import PCA
 from p2pfl.exact.survival import Cox
 
-EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting, "glm": GLM, "cox": Cox}
+EXACT: Mapping[str, Callable[..., ExactModel]] = {
+    "boosting": Boosting,
+    "glm": GLM,
+    "lasso": Lasso,
+    "cox": Cox,
+    "componentwise": Componentwise,
+    "description": Description,
+    "kaplan_meier": KaplanMeier,
+    "pca": PCA,
+}
 """Models by name."""
 
-__all__ = ["EXACT", "GLM", "Boosting", "Cox", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]
+__all__ = [
+    "EXACT",
+    "GLM",
+    "PCA",
+    "Boosting",
+    "Componentwise",
+    "Cox",
+    "Description",
+    "ExactLearner",
+    "ExactModel",
+    "KaplanMeier",
+    "Lasso",
+    "Outcome",
+    "Own",
+    "Part",
+]

@@ -22,6 +22,9 @@ class Family(Protocol):
     dispersed: ClassVar[bool]
     """Whether a dispersion is estimated."""
 
+    bounded: ClassVar[bool]
+    """Whether targets lie at the bound of what means can be, so that coefficients can grow without bound."""
+
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets; empty if nothing is."""
         ...
@@ -55,6 +58,7 @@ class Binomial:
     """Two classes and the logit."""
 
     dispersed: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
 
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets."""
@@ -93,6 +97,7 @@ class Gaussian:
     """Numbers and the identity."""
 
     dispersed: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
 
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets."""
@@ -128,6 +133,7 @@ class Poisson:
     """Counts and the logarithm."""
 
     dispersed: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
 
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets."""
@@ -164,6 +170,7 @@ class Gamma(Poisson):
     """Positive numbers, whose deviation is proportional to their mean, and the logarithm."""
 
     dispersed: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
 
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets."""

@@ -13,6 +13,7 @@ from torch import nn
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import sums
+from p2pfl.exact.coefficients import check_ridge, unbounded
 from p2pfl.exact.elementary import added, inverse, times
 from p2pfl.exact.families import FAMILIES, Family
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
@@ -86,8 +87,7 @@ class GLM:
             raise ModelError(
                 f"model.name: glm predicts two classes or a number, not {self.classes} classes; use boosting"
             )
-        if self.ridge < 0:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a value of at least 0")
+        check_ridge(self.ridge)
         if self.family is not None and self.family not in FAMILIES:
             raise ModelError(f'model.options.family is "{self.family}"; choose from {", ".join(FAMILIES)}')
         if (self.classes is not None) != (self.chosen == "binomial"):
@@ -125,7 +125,8 @@ class GLM:
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:
         scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
-        return {"covariance": (self.width, self.width)} | scalars
+        square = (self.width, self.width)
+        return {"covariance": square, "moments": square} | scalars
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""
@@ -276,83 +277,54 @@ class GLM:
         covariance, dependent = inverse(found["information"])
         step = times(covariance, found["score"])
         decrement = abs(added(step * found["score"]))
-        samples, free = float(tensors["samples"][0]), self.width - len(dependent)
-        stalled = tensors["steps"][0] > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
+        samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
+        moments = tensors["moments"] if taken else self._moments(found["information"], tensors)
+        before = float(tensors["decrement"][0]) if taken else None
+        endless = unbounded(step, moments, decrement=decrement, before=before)
+        if endless is not None and self.kind.bounded:
+            raise LearningError(
+                f"the likelihood has no maximum, because feature {endless} separates some targets from all others, so "
+                "its coefficient grows without bound; set model.options.ridge, merge rare levels, or leave out the "
+                "feature"
+            )
+        stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
-        freedom = samples - free
-        dispersion = found["pearson"] / freedom if self.kind.dispersed and freedom > 0 else 1.0
+        dispersion = self._dispersion(found["pearson"], freedom=samples - free)
         after = beta if converged else beta + step
         given = {
             "weight": after[None, : self.features],
             "bias": after[-1:] if self.fit_intercept else np.zeros(1),
             "step": step,
             "covariance": covariance * dispersion,
+            "moments": moments,
             "objective": found["objective"],
             "deviance": found["deviance"],
             "dispersion": dispersion,
             "decrement": decrement,
-            "steps": tensors["steps"][0] + (not converged),
+            "steps": taken + (not converged),
             "converged": float(converged),
         }
         new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
         return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
 
+    def _moments(self, information: Floats, tensors: Tensors) -> Floats:
+        """Return the sums of products of features, which are the first information but for its constant weight."""
+        mean = float(tensors["mean"][0]) if self.fit_intercept else float(self.kind.means(np.zeros(1))[0])
+        weight = float(self.kind.weights(np.array([mean]))[0])
+        return (information - np.diag(self._penalty())) / max(weight, 2.0**-50)
 
-@dataclass(frozen=True)
-class Coefficient:
-    """Coefficient with its 95 % interval.
-
-    Attributes
-    ----------
-    name
-        Name of the feature.
-    estimate, error
-        Estimate and standard error; both are ``None`` for a feature that others determine.
-    z, p
-        Statistic of Wald's test, and its two-sided p-value.
-    low, high
-        Interval.
-    """
-
-    name: str
-    estimate: float | None
-    error: float | None
-    z: float | None
-    p: float | None
-    low: float | None
-    high: float | None
-
-
-def coefficients(beta: Floats, covariance: Floats, names: list[str]) -> list[Coefficient]:
-    """Return coefficients with standard errors, Wald's tests and intervals.
-
-    Parameters
-    ----------
-    beta
-        ``[p]``.
-    covariance
-        ``[p, p]``; the row of a coefficient that others determine is zero.
-    names
-        Names of the p coefficients.
-
-    Examples
-    --------
-    >>> [found] = coefficients(np.array([1.96]), np.array([[1.0]]), ["age"])
-    >>> round(found.p, 3), round(found.low, 3)
-    (0.05, 0.0)
-    """
-    found = []
-    for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
-        if not variance > 0:
-            found.append(Coefficient(name, None, None, None, None, None, None))
-            continue
-        error = math.sqrt(variance)
-        z = estimate / error
-        reach = 1.959963984540054 * error
-        found.append(
-            Coefficient(name, estimate, error, z, math.erfc(abs(z) / math.sqrt(2)), estimate - reach, estimate + reach)
+    def _dispersion(self, pearson: float, *, freedom: float) -> float:
+        """Return the estimate of the dispersion; not a number where a ridge alone makes the model unique."""
+        if not self.kind.dispersed:
+            return 1.0
+        if freedom > 0:
+            return pearson / freedom
+        if self.ridge:
+            return math.nan
+        raise LearningError(
+            "there are no more samples than coefficients, so the model repeats the data and has no standard errors; "
+            "use fewer features, or set model.options.ridge"
         )
-    return found
 
 
 class Linear(nn.Module):

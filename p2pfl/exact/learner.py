@@ -10,8 +10,8 @@ import torch
 
 from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Ints
-from p2pfl.errors import ModelError
-from p2pfl.exact.model import ExactModel, Own, Part, Tensors
+from p2pfl.errors import LearningError, ModelError
+from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tensors
 from p2pfl.exact.survival import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
@@ -109,6 +109,9 @@ class ExactLearner:
     ) -> Fitted:
         """Return the models of peers that learn alone: each takes its own answers for totals.
 
+        A peer whose own data determine no model, as where they separate two classes, keeps its last one; its loss is
+        not a number.
+
         Raises
         ------
         ModelError
@@ -121,9 +124,13 @@ class ExactLearner:
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
         for number, peer in enumerate(peers):
             if awake[number]:
-                step = alone(self.asking(rows[number], round=round), peer)
-                fitted[number] = step.row
-                loss[number] = step.loss or 0.0
+                try:
+                    step = alone(self.asking(rows[number], round=round), peer)
+                except LearningError:
+                    loss[number] = torch.nan
+                else:
+                    fitted[number] = step.row
+                    loss[number] = step.loss or 0.0
         return Fitted(fitted, dict(memory or {}), Report(loss, awake.to(torch.int64)))
 
     def gradient(
@@ -158,23 +165,29 @@ class ExactLearner:
         raise ModelError(f"{self.model.name} takes no gradient steps; choose the algorithm exact")
 
     def evaluate(self, rows: Rows, *, peers: Sequence[str], part: str = "test") -> dict[str, torch.Tensor]:
-        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``.
+        """Return scores by name, each ``[R]`` float64: ``loss`` with ``accuracy`` or ``r2``; none of statistics.
 
         Equal models on the same samples are evaluated once.
         """
+        if self.model.scored == "nothing":
+            return {}
         positions = [getattr(self.federation, part)[peer] for peer in peers]
-        shared = all(each is positions[0] for each in positions)
+        personal = isinstance(self.model, Personal)
+        shared = not personal and all(each is positions[0] for each in positions)
         if shared and len(rows) > 1 and bool((rows == rows[0]).all()):
             once = self.evaluate(rows[:1], peers=peers[:1], part=part)
             return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
-        each = [self._scores(row, self._part(own)) for row, own in zip(rows, positions, strict=True)]
+        each = [
+            self._scores(row, self._part(held), peer=peer if personal else None)
+            for row, held, peer in zip(rows, positions, peers, strict=True)
+        ]
         return {name: torch.stack([scores[name] for scores in each]) for name in each[0]}  # [R]
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
         classes = self.federation.dataset.classes
         found = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
-        if classes is None:
+        if classes is None or self.model.scored != "classes":
             return found
         for number, peer in enumerate(peers):
             part = self._part(self.federation.test[peer])
@@ -196,7 +209,8 @@ class ExactLearner:
         return self.layout.join({name: part.unsqueeze(0) for name, part in parts.items()})[0]  # [P]
 
     def _own(self, peer: str) -> Own:
-        return Own(self._part(self.federation.train[peer]), self._part(self.federation.validation[peer]))
+        parts = (self.federation.train, self.federation.validation, self.federation.test)
+        return Own(*(self._part(part[peer]) for part in parts))
 
     def _part(self, positions: IntArray) -> Part:
         """Return the samples at some positions; the same object for the same array, so that results can be kept."""
@@ -206,15 +220,19 @@ class ExactLearner:
             self._parts[id(positions)] = found  # holds the array, so that no other one takes its place
         return found[1]
 
-    def _scores(self, row: torch.Tensor, part: Part) -> dict[str, torch.Tensor]:
-        outputs = torch.from_numpy(self.model.predicted(self.tensors(row), part))  # [n, C] or [n, 1]
+    def _scores(self, row: torch.Tensor, part: Part, *, peer: str | None) -> dict[str, torch.Tensor]:
+        if peer is not None and isinstance(self.model, Personal):
+            found = self.model.personal(self.tensors(row), self._own(peer), part)
+        else:
+            found = self.model.predicted(self.tensors(row), part)
+        outputs = torch.from_numpy(found)  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":
             hits = (outputs.argmax(-1) == targets).double()  # [n]
             return {"loss": torch.nn.functional.cross_entropy(outputs, targets), "accuracy": hits.mean()}
         if self.model.scored == "risks":
-            found = concordance(outputs[:, 0].numpy(), part.targets)
-            scores = {"loss": 1 - found, "concordance": found}
+            ordered = concordance(outputs[:, 0].numpy(), part.targets)
+            scores = {"loss": 1 - ordered, "concordance": ordered}
             return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
         loss = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +48,13 @@ class Own:
     ----------
     train, validation
         Samples that a model follows from, and samples that decide when it is good enough.
+    test
+        Samples for scores, which statistics of all data count as well.
     """
 
     train: Part
     validation: Part
+    test: Part | None = None
 
 
 Owns = Callable[[str], Own]
@@ -110,7 +113,7 @@ class ExactModel(Protocol):
 
     @property
     def scored(self) -> str:
-        """Kind of the score: ``classes``, ``numbers``, or ``risks`` for times until an event."""
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
         ...
 
     def start(self) -> Tensors:
@@ -127,4 +130,13 @@ class ExactModel(Protocol):
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]`` of C classes, or predicted numbers ``[n, 1]``."""
+        ...
+
+
+@runtime_checkable
+class Personal(Protocol):
+    """A model with effects of each peer's own, which follow from its samples and the public model, and stay there."""
+
+    def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
+        """Return outputs as ``predicted`` does, with the effects of a peer's own."""
         ...

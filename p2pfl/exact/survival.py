@@ -19,6 +19,7 @@ from torch import nn
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import sums
+from p2pfl.exact.coefficients import check_ridge, unbounded
 from p2pfl.exact.elementary import added, inverse, log, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
 from p2pfl.learning.additive import Question
@@ -28,9 +29,15 @@ DECREMENT = 1e-22
 """The model is final where a step would change the likelihood by less than this."""
 
 STEEPEST = 40.0
-"""Bound of the log risk of a sample, relative to the mean."""
+"""Bound of the log risk of a sample, relative to the mean; steps that go beyond are halved."""
 
-SCALARS = ("samples", "events", "likelihood", "null_likelihood", "decrement", "steps", "converged")
+HALVINGS = 12
+"""Number of times that a step is halved; log risks are at their bound where that is not enough."""
+
+SCALARS = (
+    *("samples", "events", "likelihood", "objective", "null_likelihood"),
+    *("decrement", "steps", "halvings", "converged"),
+)
 """Numbers of a fit."""
 
 
@@ -123,8 +130,7 @@ class Cox:
             raise ModelError("model.name: cox takes times until an event, not classes; choose another target")
         if self.ties not in {"efron", "breslow"}:
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
-        if self.ridge < 0:
-            raise ModelError(f"model.options.ridge is {self.ridge}; set it to a value of at least 0")
+        check_ridge(self.ridge)
 
     @property
     def grid(self) -> Grid:
@@ -140,8 +146,8 @@ class Cox:
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:
         scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
-        own = {"means": (self.features,), "step": (self.features,), "covariance": (self.features, self.features)}
-        return own | scalars
+        square = (self.features, self.features)
+        return {"means": (self.features,), "step": (self.features,), "covariance": square, "moments": square} | scalars
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
@@ -247,32 +253,67 @@ class Cox:
             "score": score - penalty * beta,
             "information": information + np.diag(penalty),
             "events": int(events.sum()),
+            "moments": self._moments(at_risk[0], upper),
         }
+
+    def _moments(self, everybody: Floats, upper: tuple[Ints, Ints]) -> Floats:
+        """Return the sums of products of features; before the first step, in which nobody is at more risk."""
+        found = np.zeros((self.features, self.features))
+        found[upper] = everybody[1 + self.features :]
+        found.T[upper] = found[upper]
+        return found
 
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, or after half of the last one if that lowered the likelihood."""
-        taken, before = int(tensors["steps"][0]), float(tensors["likelihood"][0])
+        taken, before = int(tensors["steps"][0]), float(tensors["objective"][0])
         events = {"events": np.array([float(found["events"])])}
         loss = -found["likelihood"] / max(1, found["events"])
         if taken and found["objective"] < before - 1e-10 * max(1.0, abs(before)):
-            half = tensors["step"] / 2
-            return Outcome({**tensors, **events, "weight": (beta - half)[None], "step": half}, loss)
+            half, halvings = tensors["step"] / 2, tensors["halvings"] + 1
+            if halvings[0] > HALVINGS:
+                raise _endless(_steepest(beta, tensors["moments"]))
+            return Outcome(
+                {**tensors, **events, "weight": (beta - half)[None], "step": half, "halvings": halvings}, loss
+            )
+        if found["likelihood"] > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
+            raise _endless(_steepest(beta, tensors["moments"]))
         covariance, _ = inverse(found["information"])
         step = times(covariance, found["score"])
         decrement = abs(added(step * found["score"]))
+        moments = tensors["moments"] if taken else found["moments"]
+        gained = float(tensors["decrement"][0]) if taken else None
+        endless = unbounded(step, moments, decrement=decrement, before=gained)
+        if endless is not None:
+            raise _endless(endless)
         stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["likelihood"])) or bool(stalled)
         given = {
             "weight": (beta if converged else beta + step)[None],
             "step": step,
             "covariance": covariance,
-            "likelihood": np.array([found["objective"]]),
+            "moments": moments,
+            "likelihood": np.array([found["likelihood"]]),
+            "objective": np.array([found["objective"]]),
             "null_likelihood": tensors["null_likelihood"] if taken else np.array([found["likelihood"]]),
             "decrement": np.array([decrement]),
             "steps": np.array([float(taken + (not converged))]),
+            "halvings": np.zeros(1),
             "converged": np.array([float(converged)]),
         }
         return Outcome({**tensors, **events, **given}, loss, over=converged)
+
+
+def _steepest(beta: Floats, moments: Floats) -> int:
+    """Return the feature that moves log risks most."""
+    return int((np.abs(beta) * np.sqrt(np.diag(moments))).argmax())
+
+
+def _endless(feature: int) -> LearningError:
+    """Return the error of a coefficient that grows without bound."""
+    return LearningError(
+        f"the likelihood has no maximum, because whoever has the event is always extreme in feature {feature} among "
+        "those at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"
+    )
 
 
 class Risk(nn.Module):

@@ -157,7 +157,12 @@ MODELS = Catalogue(
     {
         "boosting": "boosting:Boosting",
         "glm": "glm:GLM",
+        "lasso": "lasso:Lasso",
+        "componentwise": "additive.componentwise:Componentwise",
         "cox": "survival:Cox",
+        "description": "statistics.description:Description",
+        "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",
+        "pca": "statistics.pca:PCA",
     },
     optional=False,
 )

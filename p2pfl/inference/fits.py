@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.exact.glm import Coefficient, coefficients
+from p2pfl.exact.coefficients import Coefficient, coefficients
 from p2pfl.inference.model_file import SavedModel
 
 FACTS = {
     "glm": ("samples", "deviance", "null_deviance", "dispersion", "steps", "converged"),
+    "lasso": ("samples", "deviance", "null_deviance", "chosen", "converged"),
     "cox": ("samples", "events", "likelihood", "null_likelihood", "steps", "converged"),
 }
 """Numbers of a fit by the name of its model."""
@@ -31,15 +33,25 @@ class Fit:
         Coefficients in the order of the features, the intercept last.
     facts
         Further numbers by name.
+    errors
+        What the standard errors are: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
+        ``none`` of the lasso.
+    path
+        Penalties of a path with the numbers of coefficients that are not zero, and deviances.
     """
 
     model: str
     coefficients: tuple[Coefficient, ...]
     facts: Mapping[str, float]
+    errors: str = "likelihood"
+    path: tuple[Mapping[str, float], ...] = ()
 
     def results(self) -> dict[str, Any]:
-        """Return the fit as JSON values."""
-        return {"model": self.model, "coefficients": [asdict(each) for each in self.coefficients], **self.facts}
+        """Return the fit as JSON values, in which what is not a number is ``None``."""
+        facts = {key: None if math.isnan(value) else value for key, value in self.facts.items()}
+        found = [asdict(each) for each in self.coefficients]
+        given = {"path": [dict(each) for each in self.path]} if self.path else {}
+        return {"model": self.model, "errors": self.errors, "coefficients": found, **facts, **given}
 
 
 def fit(saved: SavedModel) -> Fit:
@@ -58,13 +70,30 @@ def fit(saved: SavedModel) -> Fit:
     tensors = {key: value.numpy() for key, value in saved.module.state_dict().items()}
     facts = {key: float(tensors[key][0]) for key in FACTS[name]}
     if not facts["converged"]:
-        raise InputError(f"{saved.path} has not converged after {facts['steps']:g} steps; train more rounds")
+        raise InputError(f"{saved.path} has not converged; train more rounds")
     names = [
         label
         for field in saved.fields
         for label in ([field.name] if field.levels is None else [f"{field.name}: {level}" for level in field.levels])
     ]
     beta = tensors["weight"][0]
-    if len(tensors["covariance"]) > len(beta):
+    intercept = len(tensors["step"]) > len(beta)
+    if intercept:
         beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
-    return Fit(name, tuple(coefficients(beta, tensors["covariance"], names)), facts)
+    if name == "lasso":
+        found = tuple(Coefficient(name, value) for name, value in zip(names, beta.tolist(), strict=True))
+        return Fit(name, found, facts, errors="none", path=_path(tensors, intercept=intercept))
+    penalised = float(saved.about.model.options.get("ridge", 0.0)) > 0
+    found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalised))
+    return Fit(name, found, facts, errors="posterior" if penalised else "likelihood")
+
+
+def _path(tensors: Mapping[str, np.ndarray], *, intercept: bool) -> tuple[Mapping[str, float], ...]:
+    """Return the penalties of a path; a validation deviance is left out where there were no such data."""
+    found = []
+    columns = (tensors[key].tolist() for key in ("penalties", "deviances", "validation"))
+    for beta, penalty, deviance, validation in zip(tensors["path"], *columns, strict=True):
+        used = int((beta[: len(beta) - intercept] != 0).sum())
+        each = {"lambda": penalty, "features": used, "deviance": deviance}
+        found.append(each if math.isnan(validation) else each | {"validation": validation})
+    return tuple(found)

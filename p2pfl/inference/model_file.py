@@ -17,7 +17,7 @@ from msgspec import Meta
 from p2pfl.data.description import Field
 from p2pfl.data.tables.reading import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
-from p2pfl.exact import EXACT
+from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build
 
 KEY = "p2pfl"
@@ -152,7 +152,7 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
     about = _described(path, metadata)
     fields = _fields(path, about)
-    return SavedModel(path, about, _module(path, about, tensors, model=model), fields)
+    return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
 
 
 def _described(path: Path, metadata: dict[str, str]) -> About:
@@ -213,14 +213,19 @@ def _field(column: Column) -> Field:
 
 
 def _module(
-    path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
+    path: Path,
+    about: About,
+    tensors: dict[str, torch.Tensor],
+    *,
+    model: torch.nn.Module | str | None,
+    fields: tuple[Field, ...],
 ) -> torch.nn.Module:
     name = about.model.name
     exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
     elif exact:
-        module = _predicting(path, about)
+        module = _predicting(path, about, fields)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         with torch.device("meta" if name in MODELS else "cpu"):
@@ -240,15 +245,20 @@ def _module(
     return module.eval().requires_grad_(requires_grad=False)
 
 
-def _predicting(path: Path, about: About) -> torch.nn.Module:
-    """Return the module of a model that follows from totals."""
+def exact_model(about: About, fields: tuple[Field, ...]) -> ExactModel:
+    """Return the model that follows from totals which a file describes; its module holds the tensors."""
     kind = EXACT[about.model.name]
-    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, **about.model.options}
-    if "rounds" not in inspect.signature(kind).parameters:
-        given.pop("rounds", None)
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "columns": fields}
+    known = inspect.signature(kind).parameters
+    left = {"features", "classes", "columns", "rounds"} - {*known}
+    return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
+
+
+def _predicting(path: Path, about: About, fields: tuple[Field, ...]) -> torch.nn.Module:
+    """Return the module of a model that follows from totals."""
     try:
         with torch.device("meta"):
-            return kind(**given).module()
+            return exact_model(about, fields).module()
     except TypeError as error:
         raise InputError(
             f"{path} describes its model with options that this release does not know ({error}); use the release of "

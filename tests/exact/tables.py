@@ -7,6 +7,7 @@ import torch
 
 from p2pfl import topology
 from p2pfl.data import Dataset, Federation
+from p2pfl.data.description import Description, Field
 from p2pfl.exact import ExactLearner
 
 
@@ -31,7 +32,9 @@ def shared_out(features, targets, *, classes, peers, seed=0, validation=0.0):
     }
     kind = torch.float32 if classes is None else torch.int64
     raw = torch.as_tensor(np.asarray(features), dtype=torch.float32)
-    dataset = Dataset(raw, torch.as_tensor(np.asarray(targets)).to(kind), classes)
+    lacking = Description(columns=tuple(Field(f"x{number}", missing=np.nan) for number in range(raw.shape[1])))
+    description = lacking if raw.isnan().any() else Description()
+    dataset = Dataset(raw, torch.as_tensor(np.asarray(targets)).to(kind), classes, description=description)
     return Federation(dataset, found["train"], found["validation"], dict.fromkeys(names, np.arange(count)))
 
 

@@ -13,7 +13,8 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import ExactLearner
-from p2pfl.exact.glm import GLM, coefficients
+from p2pfl.exact.coefficients import coefficients
+from p2pfl.exact.glm import GLM
 from p2pfl.exact.sums import numbers, summed
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
@@ -153,6 +154,69 @@ def test_separated_classes_are_refused():
         fitted(GLM(features=1, classes=2), features, (features[:, 0] > 0).astype(int), classes=2)
 
 
+@pytest.mark.parametrize("family", ["binomial", "poisson"])
+def test_quasi_complete_separation_is_noticed(family):
+    rng = np.random.default_rng(7)
+    group, age = np.arange(200) % 4 == 0, rng.normal(50, 9, 200)
+    targets = np.where(group, 0, rng.integers(0, 2, 200))  # nobody of the group has the event
+    model = GLM(features=2, classes=2 if family == "binomial" else None, family=family)
+    said = r"no maximum, because feature 1 separates some targets from all others.*; set model\.options\.ridge"
+    with pytest.raises(LearningError, match=said):
+        fitted(model, np.column_stack([age, group]), targets, classes=model.classes)
+
+
+def test_a_rare_event_is_not_taken_for_separation():
+    rng = np.random.default_rng(8)
+    group, age = np.arange(4000) % 2 == 0, rng.normal(50, 9, 4000)
+    targets = np.where(group, 0, rng.integers(0, 2, 4000))
+    targets[0] = 1  # one event of 2,000 in the group
+    features = np.column_stack([age, group]).astype(np.float32)
+    assert_close(
+        fitted(GLM(features=2, classes=2), features, targets, classes=2),
+        oracle_of(sm.families.Binomial(), features, targets),
+        relative=1e-8,
+    )
+
+
+def test_a_dispersion_needs_more_samples_than_coefficients():
+    features, targets = np.random.default_rng(9).normal(size=(2, 4, 4))
+    with pytest.raises(LearningError, match=r"no more samples than coefficients.*; use fewer features, or set"):
+        fitted(GLM(features=4, classes=None), features, targets[0], classes=None, graph=topology.ring(3))
+    found = fitted(GLM(features=4, classes=None, ridge=1.0), features, targets[0], classes=None, graph=topology.ring(3))
+    beta = np.append(found["weight"], found["bias"])
+    [first, *_] = coefficients(beta, found["covariance"], list("abcde"), penalised=True)
+    assert np.isnan(found["dispersion"])
+    assert first.estimate == found["weight"][0, 0]
+    assert first.error is None
+
+
+def test_errors_under_a_ridge_are_those_of_the_posterior_without_tests():
+    features, predictor, rng = clinic(6)
+    features = (features - features.mean(0)) / features.std(0)
+    targets = (predictor + rng.normal(size=len(predictor))).astype(np.float32)
+    found = fitted(GLM(features=3, classes=None, ridge=7.0), features, targets, classes=None)
+    design = np.column_stack([features.astype(np.float64), np.ones(len(targets))])
+    information = design.T @ design
+    inverse = np.linalg.inv(information + np.diag([7.0, 7.0, 7.0, 0.0]))
+    beta = inverse @ design.T @ targets
+    scale = ((targets - design @ beta) ** 2).sum() / (len(targets) - 4)
+    rows = coefficients(np.append(found["weight"], found["bias"]), found["covariance"], list("abcd"), penalised=True)
+    assert [row.estimate for row in rows] == pytest.approx(beta, rel=1e-9)
+    assert [row.error for row in rows] == pytest.approx(np.sqrt(scale * np.diag(inverse)), rel=1e-9)
+    assert {row.z for row in rows} == {row.p for row in rows} == {None}
+
+
+def test_a_peer_that_cannot_learn_alone_does_not_end_a_run_that_can():
+    features, predictor, rng = clinic(10, samples=90)
+    targets = (rng.random(len(predictor)) < 1 / (1 + np.exp(-predictor))).astype(int)
+    federation = shared_out(features, targets, classes=2, peers=4)
+    peer = federation.peers[0]
+    federation.train[peer] = np.concatenate([np.flatnonzero(targets)[:2], np.flatnonzero(targets == 0)[:2]])
+    run = simulate(Exact(), ExactLearner(GLM(features=3, classes=2), federation), topology.ring(4), rounds=30)
+    assert run.summary["together"] > 0.5
+    assert run.summary["per_peer"][peer]["alone"] is not None
+
+
 def test_targets_that_a_family_does_not_allow_are_refused():
     with pytest.raises(DataError, match=r"has a negative count among its targets, which poisson does not allow"):
         fitted(GLM(features=1, classes=None, family="poisson"), np.ones((9, 1)), -np.ones(9), classes=None)
@@ -165,7 +229,9 @@ def test_targets_that_a_family_does_not_allow_are_refused():
         ({"classes": 2, "family": "poisson"}, "does not fit the target"),
         ({"classes": None, "family": "binomial"}, "does not fit the target"),
         ({"classes": None, "family": "tweedie"}, "choose from binomial, gaussian, poisson, gamma"),
-        ({"classes": 2, "ridge": -1.0}, "ridge is -1.0; set it to a value of at least 0"),
+        ({"classes": 2, "ridge": -1.0}, "ridge is -1.0; set it to a finite value of at least 0"),
+        ({"classes": 2, "ridge": math.nan}, "ridge is nan; set it to a finite value of at least 0"),
+        ({"classes": 2, "ridge": math.inf}, "ridge is inf; set it to a finite value of at least 0"),
     ],
 )
 def test_invalid_options_are_refused(options, said):

@@ -11,9 +11,9 @@ from lifelines.utils import concordance_index
 from exact.tables import shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
-from p2pfl.errors import ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import ExactLearner
-from p2pfl.exact.glm import coefficients
+from p2pfl.exact.coefficients import coefficients
 from p2pfl.exact.model import Own, Part
 from p2pfl.exact.survival import Cox, Grid, concordance, kaplan_meier, log_rank, survival_totals
 from p2pfl.experiment.modes import Pairwise
@@ -131,3 +131,27 @@ def test_concordance_counts_ties_half():
 def test_invalid_options_are_refused(options, said):
     with pytest.raises(ModelError, match=said):
         Cox(**({"features": 2, "horizon": 9.0} | options))
+
+
+@pytest.mark.parametrize("order", [lambda times: -times, lambda times: times < 15], ids=["by time", "two groups"])
+def test_a_feature_that_orders_all_events_is_refused(order):
+    times = np.arange(1.0, 31)
+    said = r"extreme in feature 1 among those at risk, .* set model\.options\.ridge"
+    with pytest.raises(LearningError, match=said):
+        fitted(np.column_stack([times % 3, order(times)]), times, times < 15, graph=topology.ring(3))
+
+
+def test_the_likelihood_of_a_penalised_fit_is_not_that_of_the_penalty(rossi):
+    features, times, events = rossi
+    found, _ = fitted(features, times, events, ridge=50.0, graph=topology.ring(3))
+    model = sm.PHReg(times, features, status=events.astype(int), ties="efron")
+    assert found["likelihood"][0] == pytest.approx(model.loglike(found["weight"][0]), rel=1e-12)
+    assert found["objective"][0] == pytest.approx(
+        found["likelihood"][0] - 25 * (found["weight"][0] ** 2).sum(), rel=1e-12
+    )
+
+
+@pytest.mark.parametrize("ridge", [-1.0, float("nan"), float("inf")])
+def test_a_penalty_that_is_no_number_is_refused(ridge):
+    with pytest.raises(ModelError, match="set it to a finite value of at least 0"):
+        Cox(features=1, classes=None, horizon=3.0, ridge=ridge)

@@ -79,7 +79,7 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
     assert found["deviance"] == pytest.approx(oracle.deviance, rel=1e-10)
     assert main(["coefficients", saved]) == 0
     printed = capsys.readouterr().out
-    assert "-: the features above determine it" in printed
+    assert "No estimate: the features above determine it" in printed
     assert f"{oracle.bse[0]:.5g}" in printed
     assert f"{by_name['age']['low']:.5g} to {by_name['age']['high']:.5g}" in printed
 

@@ -179,6 +179,11 @@ CASES = {
     "propagation": ["learning.algorithm=propagation"],
     "IFCA": ["learning.algorithm=ifca"],
 }
+TOTALS = ["model.name=boosting", "model.options={max_bins=8, max_depth=2}"]
+CASES |= {
+    "exact totals": [*TOTALS, "privacy.mode=none"],
+    "exact totals, masks": [*TOTALS, "privacy.mode=pairwise", "privacy.mask_graph=complete"],
+}
 
 
 def tolerance(experiment):

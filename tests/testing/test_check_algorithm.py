@@ -10,12 +10,17 @@ import torch
 
 import p2pfl
 from p2pfl import topology
-from p2pfl.algorithms import State
+from p2pfl.algorithms import Exact, State
+from p2pfl.data import gather
 from p2pfl.encodings import from_wide, wide
+from p2pfl.exact import GLM, ExactLearner
 from p2pfl.neighbourhood import Public, Released, derived
 from p2pfl.testing import ContractError, check_algorithm
 from p2pfl.traits import Traits
 
+RANDOM = torch.Generator().manual_seed(3)
+SAMPLES = {name: (torch.randn(20, 3, generator=RANDOM), torch.arange(20) % 2) for name in topology.ring(6).peers}
+TOTALS = ExactLearner(GLM(features=3, classes=2), gather(SAMPLES, seed=0))
 SHIPPED = {
     "FedAvg": (p2pfl.FedAvg(), {}),
     "FedAvg, half of the peers": (p2pfl.FedAvg(p2pfl.Averaging(weighted=False, fraction=0.5)), {}),
@@ -30,6 +35,7 @@ SHIPPED = {
     "gradient push": (p2pfl.SGP(), {"topology": topology.exponential(6)}),
     "RelaySGD": (p2pfl.RelaySGD(), {"topology": topology.path(5)}),
     "gossip learning": (p2pfl.GossipLearning(), {}),
+    "exact totals": (Exact(), {"learner": TOTALS}),
 }
 
 

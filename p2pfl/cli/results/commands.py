@@ -56,6 +56,27 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def describe(options: argparse.Namespace) -> int:
+    """``p2pfl describe``."""
+    from p2pfl.cli.results import describing  # noqa: PLC0415
+
+    return describing.run(options)
+
+
+def survival(options: argparse.Namespace) -> int:
+    """``p2pfl survival``."""
+    from p2pfl.cli.results import surviving  # noqa: PLC0415
+
+    return surviving.run(options)
+
+
+def components(options: argparse.Namespace) -> int:
+    """``p2pfl components``."""
+    from p2pfl.cli.results import projecting  # noqa: PLC0415
+
+    return projecting.run(options)
+
+
 def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415

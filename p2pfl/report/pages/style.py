@@ -24,6 +24,7 @@ nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; pad
 .verdict p { margin: .25rem 0 } .verdict strong:first-child { margin-right: .25rem }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.25rem 1.5rem;
   margin: 1rem 0 } figure { margin: 0; min-width: 0; max-width: 30rem }
+.one figure { max-width: 42rem }
 figcaption { color: var(--text); font-weight: 600 }
 svg.chart { display: block; width: 100%; height: auto } svg text { fill: var(--faint);
   font: 13px system-ui, sans-serif }
@@ -34,6 +35,12 @@ svg .dash1 { stroke-dasharray: 7 4 } svg .dash2 { stroke-dasharray: 2 4 } svg .d
 .c2 { stroke: var(--c2); fill: var(--c2) } .c3 { stroke: var(--c3); fill: var(--c3) }
 .c4 { stroke: var(--c4); fill: var(--c4) } .c5 { stroke: var(--c5); fill: var(--c5) }
 .c6 { stroke: var(--c6); fill: var(--c6) } .c7 { stroke: var(--c7); fill: var(--c7) }
+svg rect { stroke: none } .matrix td, .matrix thead th { padding-left: .5rem; padding-right: .5rem }
+.matrix td { --shade: var(--c0) } .matrix td.minus { --shade: var(--c1) }
+.m1 { background: color-mix(in srgb, var(--shade) 12%, transparent) }
+.m2 { background: color-mix(in srgb, var(--shade) 24%, transparent) }
+.m3 { background: color-mix(in srgb, var(--shade) 36%, transparent) }
+.m4 { background: color-mix(in srgb, var(--shade) 48%, transparent) }
 .plain { stroke: var(--faint); fill: var(--faint) }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1rem; margin: .25rem 0 0; padding: 0 }
 .legend svg { width: 26px; height: 10px; margin-right: .35rem; vertical-align: middle }

@@ -201,11 +201,11 @@ def _axes(across: _Scale, up: _Scale, chart: Chart) -> Iterator[Markup]:
     for value in up.ticks():
         place = _y(up, value)
         yield tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=place, y2=place, class_="grid")
-        yield tag("text", _number(value), x=LEFT - 8, y=place + 4, text_anchor="end")
+        yield tag("text", tick(value), x=LEFT - 8, y=place + 4, text_anchor="end")
     for value in across.ticks():
         place = _x(across, value)
         yield tag("line", x1=place, x2=place, y1=bottom, y2=bottom + 5, class_="axis")
-        yield tag("text", _number(value), x=place, y=bottom + 19, text_anchor="middle")
+        yield tag("text", tick(value), x=place, y=bottom + 19, text_anchor="middle")
     yield tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=bottom, y2=bottom, class_="axis")
     yield tag("text", chart.x, x=(LEFT + WIDTH - RIGHT) / 2, y=HEIGHT - 6, text_anchor="middle")
     yield tag(
@@ -297,12 +297,12 @@ def _shown(value: float, *, log: bool) -> bool:
     return math.isfinite(value) and (value > 0 or not log)
 
 
-def _number(value: float) -> str:
+def tick(value: float) -> str:
     """Return the label of a tick.
 
     Examples
     --------
-    >>> _number(0.25), _number(1200000.0), _number(0.0001)
+    >>> tick(0.25), tick(1200000.0), tick(0.0001)
     ('0.25', '1.2M', '1e-04')
     """
     size = abs(value)

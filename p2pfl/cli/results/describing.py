@@ -1,0 +1,127 @@
+"""``p2pfl describe``: statistics of the data of all peers."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.cli import terminal
+from p2pfl.cli.results import totalling
+from p2pfl.cli.tables import grid
+from p2pfl.exact.statistics.described import described
+from p2pfl.exact.statistics.description import Description
+from p2pfl.report.pages.description_page import cell, description_page, strongest
+
+BARS = "▁▂▃▄▅▆▇█"
+"""Heights of a histogram on a terminal."""
+
+WIDE = 120
+"""Characters of a terminal that shows all quantiles."""
+
+QUARTILES = ("0.25", "0.5", "0.75")
+"""Quantiles on a narrow one."""
+
+MOST_PAIRS = 8
+"""Correlations that the terminal lists."""
+
+LEAST = 0.1
+"""Smallest correlation that the terminal lists."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Describe the data of an experiment, or print a description that peers have made."""
+    given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
+    name, model, tensors, meaning = totalling.found(options, model="description", given=given)
+    found = described(tensors, model, meaning)
+    results = found.results()
+    if options.csv:
+        with terminal.output(options.csv) as file:
+            _write(results, file)
+    if options.html:
+        with terminal.output(options.html) as file:
+            file.write(description_page(name, results, disclosed=Description.shows))
+    if options.json:
+        print(json.dumps(results, allow_nan=False))
+    else:
+        _show(results)
+    return 0
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    console = terminal.console()
+    numbers = [each for each in found["columns"] if each["kind"] == "number"]
+    others = [each for each in found["columns"] if each["kind"] == "levels"]
+    hidden = f"< {found['least']}"
+    if numbers:
+        console.print(_numbers(numbers, wide=console.width >= WIDE))
+        console.print()
+    if others:
+        table = grid("column", "level", "samples", "share")
+        for each in others:
+            for place, (level, count) in enumerate(each["levels"].items()):
+                share = "" if count is None else f"{count / max(1, each['count']):.1%}"
+                shown = hidden if count is None else str(count)
+                table.add_row(Text("" if place else each["name"]), Text(level), shown, share)
+        console.print(table)
+        console.print()
+    every = strongest(found["names"], found["correlations"], most=MOST_PAIRS) if found["correlations"] else []
+    pairs = [pair for pair in every if abs(pair[2]) > LEAST]
+    if pairs:
+        table = grid("strongest correlations", "", "")
+        for one, two, value in pairs:
+            table.add_row(Text(two), Text(one), f"{value:+.3f}")
+        console.print(table)
+        console.print()
+    said = f"{found['samples']} samples of all peers; nothing is stated of fewer than {found['least']}"
+    console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _numbers(columns: Sequence[Mapping[str, Any]], *, wide: bool) -> Table:
+    """Return the table of columns of numbers; on a narrow terminal without ends and outer quantiles."""
+    shares = [share for share in columns[0]["quantiles"] if wide or share in QUARTILES]
+    ends = ("low", "high") if wide else ()
+    heads = ("values", "missing", "mean", "deviation", *ends[:1], *(f"{float(share):.0%}" for share in shares))
+    table = grid("column", *heads, *ends[1:])
+    table.columns[0].no_wrap = True
+    table.add_column("histogram", no_wrap=True)
+    for each in columns:
+        inner = [each["quantiles"][share] for share in shares]
+        values = [
+            each["mean"],
+            each["deviation"],
+            *(each[end] for end in ends[:1]),
+            *inner,
+            *(each[end] for end in ends[1:]),
+        ]
+        cells = [str(each["count"]), str(each["missing"]), *map(cell, values), _bars(each["counts"])]
+        table.add_row(Text(each["name"]), *cells)
+    return table
+
+
+def _bars(counts: list[int | None]) -> str:
+    top = max((count or 0 for count in counts), default=0)
+    if not top:
+        return ""
+    return "".join(
+        "·" if count is None else " " if not count else BARS[min(7, (8 * count - 1) // top)] for count in counts
+    )
+
+
+def _write(found: Mapping[str, Any], file: TextIO) -> None:
+    """Write a row for each column of numbers and each level; empty cells are not stated."""
+    numbers = [each for each in found["columns"] if each["kind"] == "number"]
+    shares = list(numbers[0]["quantiles"]) if numbers else []
+    writer = csv.writer(file)
+    writer.writerow(["column", "level", "count", "missing", "mean", "std", "low", *shares, "high"])
+    for each in found["columns"]:
+        if each["kind"] == "levels":
+            writer.writerows([each["name"], level, count] for level, count in each["levels"].items())
+            continue
+        values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
+        writer.writerow([each["name"], "", each["count"], each["missing"], *values])

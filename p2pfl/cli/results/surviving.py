@@ -1,0 +1,74 @@
+"""``p2pfl survival``: Kaplan-Meier curves and the log-rank test over the data of all peers."""
+
+from __future__ import annotations
+
+import argparse
+import bisect
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+from p2pfl.cli import terminal
+from p2pfl.cli.results import totalling
+from p2pfl.cli.tables import grid
+from p2pfl.errors import InputError
+from p2pfl.exact.statistics.kaplan_meier import KaplanMeier, survival
+from p2pfl.report.pages.survival_page import sentences, survival_page
+
+PLACES = 4
+"""Times at which the terminal shows the curves."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print curves of an experiment, or those that peers have found."""
+    given = {name: getattr(options, name) for name in ("horizon", "width", "group")}
+    if given["horizon"] is None and not options.experiment.endswith(".safetensors"):
+        raise InputError("the grid of times needs its end; give --horizon, after which all are censored")
+    name, model, tensors, meaning = totalling.found(options, model="kaplan_meier", given=given)
+    results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": model.horizon}
+    if options.csv:
+        _write(results, options.csv)
+    if options.html:
+        with terminal.output(options.html) as file:
+            file.write(survival_page(name, results, disclosed=KaplanMeier.shows))
+    if options.json:
+        print(json.dumps(results, allow_nan=False))
+    else:
+        _show(results)
+    return 0
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    console = terminal.console()
+    last = max((time for group in found["groups"] for time in group["times"]), default=0.0)
+    places = [last * place / PLACES for place in range(1, PLACES + 1)]
+    table = grid("group", "samples", "events", "median", *(f"S({place:.4g})" for place in places))
+    table.columns[0].no_wrap = True
+    for group in found["groups"]:
+        median = "-" if group["median"] is None else f"{group['median']:g}"
+        shares = [f"{_at(group, place):.3f}" for place in places]
+        table.add_row(Text(group["name"]), str(group["samples"]), str(group["events"]), median, *shares)
+    console.print(table)
+    console.print()
+    for line in sentences(found):
+        console.print(Text(line), soft_wrap=not console.is_terminal)
+
+
+def _at(group: Mapping[str, Any], time: float) -> float:
+    """Return the share that survives a time."""
+    place = bisect.bisect_right(group["times"], time)
+    return float(group["survival"][place - 1]) if place else 1.0
+
+
+def _write(found: Mapping[str, Any], path: str) -> None:
+    keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
+    with terminal.output(path) as file:
+        writer = csv.writer(file)
+        writer.writerow(["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"])
+        for group in found["groups"]:
+            rows = zip(*(group[key] for key in keys), strict=True)
+            writer.writerows([group["name"], *row] for row in rows)

@@ -1,0 +1,80 @@
+"""Totals of an experiment whose peers are all in this process, for statistics."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.data.description import Description
+from p2pfl.errors import InputError
+from p2pfl.exact import ExactLearner
+from p2pfl.experiment import Experiment, plan, read
+from p2pfl.experiment.schema import Learning, Model, Privacy
+from p2pfl.inference.model_file import load
+from p2pfl.inference.statistics import meaning_of, model_of, tensors_of
+from p2pfl.simulation import simulate
+
+Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
+"""A name, a model, its numbers, and the meaning of the columns."""
+
+
+def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any]) -> Found:
+    """Return the model that an argument names, or that follows from the data of the experiment which it names.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    model
+        Name of the model.
+    given
+        Options of the model; ``None`` where the user has given none.
+    """
+    chosen = {key: value for key, value in given.items() if value is not None}
+    if Path(options.experiment).suffix != ".safetensors":
+        experiment = experiment_of(options)
+        if model == "description" and experiment.data.options.get("event") is not None:
+            chosen["event"] = True
+        return experiment.name, *totalled(experiment, model=model, options=chosen)
+    if options.changes or chosen:
+        named = ", ".join([*(f"--{key}" for key in chosen), *(["--set"] if options.changes else [])])
+        raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
+    saved = load(options.experiment)
+    made = model_of(saved, name=model, command=options.command)
+    return Path(options.experiment).stem, made, tensors_of(saved), meaning_of(saved)
+
+
+def totalled(
+    experiment: Experiment, *, model: str, options: Mapping[str, Any], rounds: int = 1
+) -> tuple[Any, Mapping[str, np.ndarray], Description]:
+    """Return a model from totals over the data of an experiment, its numbers, and the meaning of the columns.
+
+    What the experiment says on learning and its protection has no part in it.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with data and peers.
+    model, options, rounds
+        Model, its options, and rounds.
+    """
+    wanted = Experiment(
+        name=experiment.name,
+        seed=experiment.seed,
+        rounds=rounds,
+        topology=experiment.topology,
+        data=read(experiment, changes=["data.scale=false"]).data,
+        model=Model(name=model, options=dict(options)),
+        learning=Learning(algorithm="exact"),
+        privacy=Privacy(mode="none"),
+    )
+    resolved = plan(wanted)
+    run = simulate(resolved, baselines=False)
+    learner = cast("ExactLearner", resolved.learner)
+    meaning = resolved.federation.dataset.description
+    return learner.model, {name: tensor.numpy() for name, tensor in next(iter(run.models.values())).items()}, meaning

@@ -1,0 +1,1 @@
+"""Additive models from exact totals: base learners, their penalties, and component-wise boosting."""

@@ -1,0 +1,373 @@
+""":class:`Componentwise`, model-based boosting of base learners by exact totals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from p2pfl.data.description import Field
+from p2pfl.encodings import Floats, Ints, from_wide, wide
+from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.exact import sums
+from p2pfl.exact.additive.freedom import penalty_for
+from p2pfl.exact.additive.learners import DEGREE, BaseLearner
+from p2pfl.exact.additive.predictor import Additive
+from p2pfl.exact.additive.site import Log, Site
+from p2pfl.exact.elementary import inverse, log
+from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.exact.statistics.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
+from p2pfl.learning.additive import Question
+from p2pfl.rows import Layout
+
+FRACTION = 44
+"""Fraction bits of the sums of a step; with fewer than 40, choices differ after some thousand steps."""
+
+TIE = 1e-9
+"""Errors that differ by less are equal; the first shared learner is then chosen."""
+
+CANDIDATES, REFINEMENTS = 64, 12
+"""Penalties of sites that are compared by one total, and such totals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Componentwise:
+    r"""Component-wise boosting with site effects.
+
+    Each step fits every base learner to the residuals and adds the one of least squared error:
+
+    .. math:: \theta_j = (Z_j^T Z_j + \lambda_j K_j)^{-1} Z_j^T u, \qquad f \leftarrow f + \nu Z_j \theta_j
+
+    A learner exists twice: shared by all peers, and with effects of each peer's own, which never leave it. One total a
+    step has the products of all functions with the residuals, and the errors of own effects.
+
+    Parameters
+    ----------
+    features, classes, rounds
+        Number of features, of classes (two; ``None`` for a number), and of rounds.
+    columns
+        Columns of the table; each is a base learner.
+    every
+        Steps of a round.
+    learning_rate
+        :math:`\nu`.
+    df
+        Degrees of freedom of a learner, which choose :math:`\lambda_j`.
+    site_df
+        Degrees of freedom of a random intercept of sites, which choose their penalty; 0 for no site effects.
+    knots
+        Inner knots of a spline, equally spaced.
+    linear
+        Columns of numbers that are straight lines instead of splines.
+    ranges
+        Ends of columns of numbers that are known; those of others follow from counts of their values, to 1/128.
+
+    References
+    ----------
+    Schalk, Bischl, Rügamer, Privacy-preserving and lossless distributed estimation of high-dimensional generalized
+    additive mixed models, Statistics and Computing 34, 2024; Bühlmann and Yu, Boosting with the L2 loss, JASA 98, 2003.
+    """
+
+    name: ClassVar[str] = "componentwise"
+    shows: ClassVar[str] = (
+        "how many samples have each value of each number, to a relative width of 1/128, products of the functions of "
+        "each column, and at each step their products with the residuals"
+    )
+
+    features: int
+    classes: int | None
+    rounds: int
+    columns: tuple[Field, ...] | None = None
+    every: int = 100
+    learning_rate: float = 0.1
+    df: float = 5.0
+    site_df: float = 0.0
+    knots: int = 20
+    linear: tuple[str, ...] = ()
+    ranges: dict[str, tuple[float, float]] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.classes != 2:
+            raise ModelError(
+                f"model.name: componentwise predicts two classes or a number, not {self.classes} classes; use boosting"
+            )
+        if not (self.every >= 1 and 0 < self.learning_rate <= 1 and self.df > 1 and self.knots >= 1):
+            raise ModelError(
+                f"model.options: every = {self.every}, learning_rate = {self.learning_rate}, df = {self.df} and knots "
+                f"= {self.knots} cannot be; set every and knots to at least 1, the rate to at most 1, and df above 1"
+            )
+        if not 0 <= self.site_df < math.inf:
+            raise ModelError(f"model.options.site_df is {self.site_df}; set it to a number of sites, or to 0 for none")
+        named = {learner.column for learner in self.learners if learner.kind != "onehot"}
+        if unknown := [name for name in (*self.linear, *(self.ranges or {})) if name not in named]:
+            raise ModelError(
+                f'model.options names the column "{unknown[0]}", which has no numbers; choose from {", ".join(named)}'
+            )
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @cached_property
+    def learners(self) -> tuple[BaseLearner, ...]:
+        """Base learners in the order of the columns."""
+        fields = self.columns or tuple(Field(f"x{number}") for number in range(self.features))
+        found, place = [], 0
+        for field in fields:
+            if field.levels is not None:
+                found.append(BaseLearner(field.name, "onehot", place, len(field.levels)))
+            elif field.name in self.linear:
+                found.append(BaseLearner(field.name, "linear", place, 2))
+            else:
+                found.append(BaseLearner(field.name, "spline", place, self.knots + DEGREE + 1))
+            place += 1 if field.levels is None else len(field.levels)
+        return tuple(found)
+
+    @property
+    def widest(self) -> int:
+        """Largest number of coefficients of a learner."""
+        return max(learner.size for learner in self.learners)
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        many, widest, steps = len(self.learners), self.widest, self.rounds * self.every
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("samples", "offset", "site_penalty", "steps"), (1,))
+        shapes |= dict.fromkeys(("low", "high", "penalty"), (many,))
+        shapes |= {"coefficients": (many, widest), "gram": (many, widest, widest)}
+        shapes |= {"choices": (steps,), "risks": (steps,), "updates": (steps, widest)}
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    def module(self) -> Additive:
+        """Return the torch module of the shared effects."""
+        return Additive(self.layout, self.learners, binary=self.classes is not None)
+
+    def start(self) -> Tensors:
+        """Return the model without a step."""
+        layout = self.layout
+        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
+        bases = self._bases(tensors, part)
+        found = np.full(len(part), float(tensors["offset"][0]))
+        for learner, basis, own in zip(self.learners, bases, tensors["coefficients"], strict=True):
+            found = found + basis @ own[: learner.size]
+        return self._outputs(found)
+
+    def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
+        """Return outputs as :meth:`predicted` does, with the effects of a peer's own."""
+        site = self._site(tensors, own.train)
+        shared = self.predicted(tensors, part)[:, -1]
+        bases = self._bases(tensors, part)
+        return self._outputs(shared + sum(basis @ own for basis, own in zip(bases, site.effects, strict=True)))
+
+    def _outputs(self, scores: Floats) -> Floats:
+        if self.classes is None:
+            return scores[:, None]
+        return np.stack([np.zeros_like(scores), scores], axis=1)
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take ``every`` steps."""
+        done = int(tensors["steps"][0])
+        if done >= self.rounds * self.every:
+            return Outcome(tensors, over=True)
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+            if not tensors["samples"][0]:
+                return Outcome(tensors, over=True)
+        new = {name: np.array(value) for name, value in tensors.items()}
+        solvers = self._solvers(new)
+        steps, sites = list[tuple[int, Floats | None]](), dict[str, Site]()
+        sizes = [learner.size for learner in self.learners]
+        terms = sum(sizes) + 2 + (len(sizes) if self.site_df else 0)
+
+        def answer(peer: str) -> Ints:
+            if peer not in sites:
+                sites[peer] = self._site(tensors, own(peer).train)
+            sites[peer].advance(steps[sites[peer].applied - done :])
+            return wide(sites[peer].terms(), fraction=FRACTION)
+
+        for step in range(done, done + self.every):
+            total = yield Question(answer, size=2 * terms)
+            values = from_wide(total, fraction=FRACTION)
+            choice, theta = self._chosen(values, new["gram"], solvers)
+            new["choices"][step], new["risks"][step] = choice, values[sum(sizes) + 1] / new["samples"][0]
+            steps.append((choice, theta))
+            if theta is not None:
+                new["updates"][step] = theta
+                new["coefficients"][choice] += self.learning_rate * theta
+        new["steps"] = np.array([float(done + self.every)])
+        loss = float(new["risks"][done + self.every - 1])
+        return Outcome(new, loss, over=done + self.every >= self.rounds * self.every)
+
+    def _site(self, tensors: Tensors, part: Part) -> Site:
+        """Return the private part of a peer after the steps of a model: the one kept, or one made anew from the log."""
+        done = int(tensors["steps"][0])
+        origin = b"".join(tensors[name].tobytes() for name in ("offset", "low", "high", "penalty", "site_penalty"))
+        found: Site | None = part.kept.get("componentwise")
+        followed = found is not None and found.origin == origin
+        if found is None or not followed or not found.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
+            found = self._made(tensors, part, origin)
+            part.kept["componentwise"] = found
+        found.advance(_log(tensors, since=found.applied))
+        return found
+
+    def _made(self, tensors: Tensors, part: Part, origin: bytes) -> Site:
+        sites = float(tensors["site_penalty"][0])
+        penalties = [
+            strength * learner.penalty + sites * np.eye(learner.size)
+            for strength, learner in zip(tensors["penalty"].tolist(), self.learners, strict=True)
+        ]
+        return Site(
+            bases=self._bases(tensors, part),
+            targets=part.targets.astype(np.float64),
+            penalties=penalties if self.site_df else (),
+            offset=float(tensors["offset"][0]),
+            rate=self.learning_rate,
+            binary=self.classes is not None,
+            origin=origin,
+        )
+
+    def _bases(self, tensors: Tensors, part: Part) -> list[Floats]:
+        ends = zip(self.learners, tensors["low"].tolist(), tensors["high"].tolist(), strict=True)
+        return [learner.basis(part.features, low=low, high=high) for learner, low, high in ends]
+
+    def _chosen(self, values: Floats, gram: Floats, solvers: Floats) -> tuple[int, Floats | None]:
+        """Return the learner of least error, and its coefficients if it is shared."""
+        many, widest = len(self.learners), self.widest
+        products = np.zeros((many, widest))
+        place = 0
+        for number, learner in enumerate(self.learners):
+            products[number, : learner.size] = values[place : place + learner.size]
+            place += learner.size
+        squares = float(values[place])
+        thetas = _applied(solvers, products)
+        inner = thetas * (_applied(gram, thetas) - 2 * products)
+        errors = inner[:, 0].copy()
+        for column in range(1, widest):
+            errors = errors + inner[:, column]
+        errors = np.concatenate([errors + squares, values[place + 2 :]])
+        choice = int((errors <= errors.min() + TIE).argmax())
+        return choice, thetas[choice] if choice < many else None
+
+    def _solvers(self, tensors: Tensors) -> Floats:
+        """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
+        found = np.zeros_like(tensors["gram"])
+        for number, (learner, strength) in enumerate(zip(self.learners, tensors["penalty"].tolist(), strict=True)):
+            where = slice(learner.size)
+            found[number, where, where] = inverse(tensors["gram"][number, where, where] + strength * learner.penalty)[0]
+        return found
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on ends of columns, products of functions, penalties and the offset."""
+        low, high = yield from self._ends(own)
+        given = {**tensors, "low": low, "high": high}
+        sizes = [learner.size for learner in self.learners]
+        terms = sum(size * size for size in sizes)
+        size = sums.size(terms + 1) + 1
+        total = yield Question(lambda peer: self._products(own(peer).train, given), size=size)
+        samples, values = int(total[-1]), sums.numbers(total[:-1])
+        if not samples:
+            return tensors
+        mean, place = float(values[-1]) / samples, 0
+        gram, penalty = np.zeros_like(tensors["gram"]), np.zeros(len(sizes))
+        for number, learner in enumerate(self.learners):
+            size = learner.size
+            found = values[place : place + size * size].reshape(size, size)
+            gram[number, :size, :size] = 0.5 * (found + found.T)
+            penalty[number] = penalty_for(gram[number, :size, :size], learner.penalty, df=self.df)
+            place += size * size
+        if self.classes is not None and not 0 < mean < 1:
+            raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
+        offset = log(mean) - log(1 - mean) if self.classes is not None else mean
+        sites = yield from self._site_penalty(own)
+        scalars = {"samples": samples, "offset": offset, "site_penalty": sites}
+        return {**given, "gram": gram, "penalty": penalty} | {key: np.array([float(v)]) for key, v in scalars.items()}
+
+    def _products(self, part: Part, tensors: Tensors) -> Ints:
+        """Return exact sums of products of functions, that of targets, and the number of samples."""
+        bases, targets = self._bases(tensors, part), part.targets.astype(np.float64)
+
+        def each(where: slice) -> Floats:
+            own = [basis[where] for basis in bases]
+            pairs = [(basis[:, :, None] * basis[:, None, :]).reshape(len(basis), -1) for basis in own]
+            return np.concatenate([*pairs, targets[where, None]], axis=1)
+
+        terms = sum(learner.size**2 for learner in self.learners) + 1
+        return np.append(sums.summed(len(part), terms, each), len(part))
+
+    def _ends(self, own: Owns) -> Asked[tuple[Floats, Floats]]:
+        """Return the ends of each column: those that are given, or those of the cells of its values."""
+        low, high = np.zeros(len(self.learners)), np.ones(len(self.learners))
+        known = self.ranges or {}
+        asked = [
+            (number, learner.place)
+            for number, learner in enumerate(self.learners)
+            if learner.kind != "onehot" and learner.column not in known
+        ]
+        for number, learner in enumerate(self.learners):
+            if learner.column in known:
+                low[number], high[number] = known[learner.column]
+
+        def values(peer: str) -> list[Any]:
+            part = own(peer).train
+            if np.isnan(part.features).any():
+                raise DataError(
+                    f"{peer} has missing values, which componentwise does not take; give the columns a rule `missing`"
+                )
+            return [part.features[:, place] for _, place in asked]
+
+        if not asked:
+            return low, high
+        total = yield Question(lambda peer: coarse(values(peer)), size=len(asked) * EXPONENTS)
+        used = live(total)
+        total = yield Question(lambda peer: fine(values(peer), used), size=len(used) * FINE)
+        for (number, _), sketch in zip(asked, sketches(used, total, columns=len(asked)), strict=True):
+            if len(sketch.counts):
+                low[number], high[number] = sketch.low[0], sketch.high[-1]
+        return low, high
+
+    def _site_penalty(self, own: Owns) -> Asked[float]:
+        """Return the penalty with which a random intercept of the peers has ``site_df`` degrees of freedom.
+
+        Peers add their degrees of freedom under several penalties at once, so that nobody shows its number of samples.
+        """
+        if not self.site_df:
+            return 0.0
+        low, high = 0.0, 2.0**40
+        for _ in range(REFINEMENTS):
+            tried = low + (high - low) * np.arange(1, CANDIDATES) / CANDIDATES
+
+            def terms(peer: str, tried: Floats = tried) -> Ints:
+                samples = len(own(peer).train)
+                shares = samples / (samples + tried)
+                return wide(2 * shares - shares * shares, fraction=FRACTION)
+
+            total = yield Question(terms, size=2 * (CANDIDATES - 1))
+            above = from_wide(total, fraction=FRACTION) > self.site_df
+            place = int(above.sum())  # degrees of freedom fall as the penalty rises
+            low, high = (tried[place - 1] if place else low), (tried[place] if place < len(tried) else high)
+        return 0.5 * (low + high)
+
+
+def _applied(matrices: Floats, vectors: Floats) -> Floats:
+    """Return the products of matrices ``[J, W, W]`` and vectors ``[J, W]``, added column by column."""
+    found = matrices[:, :, 0] * vectors[:, :1]
+    for column in range(1, vectors.shape[1]):
+        found = found + matrices[:, :, column] * vectors[:, column : column + 1]
+    return found
+
+
+def _log(tensors: Tensors, *, since: int) -> Log:
+    """Return the steps of a model from one on; those of own effects have no coefficients that others know."""
+    done, many = int(tensors["steps"][0]), len(tensors["coefficients"])
+    choices = tensors["choices"][since:done].astype(int).tolist()
+    return [
+        (choice, update if choice < many else None)
+        for choice, update in zip(choices, tensors["updates"][since:done], strict=True)
+    ]

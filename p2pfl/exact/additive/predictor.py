@@ -1,0 +1,68 @@
+""":class:`Additive`, the torch module of an additive model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from p2pfl.exact.additive.learners import DEGREE, BaseLearner
+from p2pfl.rows import Layout
+
+
+class Additive(nn.Module):
+    """Sum of functions of single columns.
+
+    Parameters
+    ----------
+    layout
+        Names and shapes of the tensors.
+    learners
+        Base learners.
+    binary
+        Whether outputs are logits of two classes.
+    """
+
+    offset: torch.Tensor
+    coefficients: torch.Tensor
+    low: torch.Tensor
+    high: torch.Tensor
+
+    def __init__(self, layout: Layout, learners: Sequence[BaseLearner], *, binary: bool) -> None:
+        super().__init__()
+        self.learners, self.binary = tuple(learners), binary
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
+        wide = features.flatten(1).double()
+        found = self.offset.expand(len(wide))
+        for number, learner in enumerate(self.learners):
+            found = found + self._effect(number, learner, wide)
+        if self.binary:
+            return torch.stack([torch.zeros_like(found), found], dim=1)
+        return found.unsqueeze(1)
+
+    def _effect(self, number: int, learner: BaseLearner, features: torch.Tensor) -> torch.Tensor:
+        own = self.coefficients[number]  # [W]
+        if learner.kind == "onehot":
+            return features[:, learner.place : learner.place + learner.size] @ own[: learner.size]
+        low, high = self.low[number], self.high[number]
+        values = torch.minimum(torch.maximum(features[:, learner.place], low), high)
+        if learner.kind == "linear":
+            return own[0] + own[1] * values
+        intervals = learner.size - DEGREE
+        place = (values - low) / ((high - low) / intervals).clamp_min(1e-300)
+        first = place.floor().clamp(0, intervals - 1)
+        rest = place - first
+        weights = (
+            (1 - rest) ** 3 / 6,
+            (3 * rest**3 - 6 * rest**2 + 4) / 6,
+            (-3 * rest**3 + 3 * rest**2 + 3 * rest + 1) / 6,
+            rest**3 / 6,
+        )
+        return sum(
+            (weight * own[first.long() + offset] for offset, weight in enumerate(weights)), torch.zeros_like(values)
+        )

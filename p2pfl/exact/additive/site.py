@@ -1,0 +1,107 @@
+""":class:`Site`, the private part of component-wise boosting at one peer."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.special
+
+from p2pfl.encodings import Floats
+
+Log = Sequence[tuple[int, Floats | None]]
+"""Steps: number of the chosen learner, and the coefficients of a shared one."""
+
+
+@dataclass
+class Site:
+    """Scores of the samples of a peer, and its own effects, which follow from the public log of steps.
+
+    Parameters
+    ----------
+    bases
+        Values of the functions of each learner, ``[n, size]`` each.
+    targets
+        Targets, ``[n]``.
+    penalties
+        Penalty matrix of each learner with that of a site, ``[size, size]`` each; empty without site effects.
+    offset, rate
+        First score, and factor of each step.
+    binary
+        Whether targets are two classes.
+    origin
+        Public numbers that all of this follows from.
+    """
+
+    bases: Sequence[Floats]
+    targets: Floats
+    penalties: Sequence[Floats]
+    offset: float
+    rate: float
+    binary: bool
+    origin: bytes
+    applied: int = 0
+    history: array[float] = field(default_factory=lambda: array("d"))
+    scores: Floats = field(init=False)
+    effects: list[Floats] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.scores = np.full(len(self.targets), self.offset)
+        self.effects = [np.zeros(basis.shape[1]) for basis in self.bases]
+        self._stacked = np.ascontiguousarray(np.concatenate([*self.bases], axis=1).T)  # [sizes, n]
+        self._starts = np.cumsum([0, *(basis.shape[1] for basis in self.bases)])
+        self._inverses = [
+            np.linalg.inv(basis.T @ basis + penalty)
+            for basis, penalty in zip(self.bases, self.penalties, strict=bool(self.penalties))
+        ]
+        width = self._starts[-1]
+        self._errors = np.zeros((width, width))
+        for place, inverse in enumerate(self._inverses):
+            where = slice(self._starts[place], self._starts[place + 1])
+            gram = self.bases[place].T @ self.bases[place]
+            self._errors[where, where] = inverse @ gram @ inverse - 2 * inverse
+
+    def follows(self, choices: Floats, firsts: Floats) -> bool:
+        """Return whether the steps applied so far are the first ones of a log.
+
+        Parameters
+        ----------
+        choices, firsts
+            Chosen learner of each step, and the first coefficient of a shared one or 0, ``[steps]``.
+        """
+        own = np.frombuffer(self.history).reshape(-1, 2)
+        count = len(own)
+        return count <= len(choices) and bool((own == np.stack([choices[:count], firsts[:count]], axis=1)).all())
+
+    def advance(self, log: Log) -> None:
+        """Apply further steps."""
+        for choice, shared in log:
+            place = choice % len(self.bases)
+            basis = self.bases[place]
+            if shared is None:
+                theta = self._inverses[place] @ (basis.T @ self._residuals())
+                self.effects[place] += self.rate * theta
+            else:
+                theta = shared[: basis.shape[1]]
+            self.scores += self.rate * (basis @ theta)
+            self.history.extend((float(choice), 0.0 if shared is None else float(shared[0])))
+            self.applied += 1
+
+    def terms(self) -> Floats:
+        """Return products of all functions with the residuals, their squares, the loss, and errors of own effects."""
+        residuals = self._residuals()
+        products = self._stacked @ residuals
+        squares = float(residuals @ residuals)
+        if self.binary:
+            loss = float(np.logaddexp(0.0, np.where(self.targets > 0, -self.scores, self.scores)).sum())
+        else:
+            loss = squares / 2
+        errors = np.add.reduceat(products * (self._errors @ products), self._starts[:-1]) + squares
+        return np.concatenate([products, [squares, loss], errors if self._inverses else []])
+
+    def _residuals(self) -> Floats:
+        """Return the negative derivative of the loss by the scores."""
+        found: Floats = self.targets - (scipy.special.expit(self.scores) if self.binary else self.scores)
+        return found

@@ -1,0 +1,245 @@
+""":class:`KaplanMeier`, survival curves by group from one exact total."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from torch import nn
+
+from p2pfl.data.description import Field
+from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import DataError, ModelError
+from p2pfl.exact.coefficients import REACH
+from p2pfl.exact.model import Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.exact.statistics.tensors import Tensored
+from p2pfl.exact.survival import Grid, kaplan_meier, log_rank
+from p2pfl.learning.additive import Question
+from p2pfl.rows import Layout
+
+FEW = 3
+"""Departures of a cell that concern single samples are fewer than these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KaplanMeier:
+    """Events and departures by group and cell of time, from which survival curves and the log-rank test follow.
+
+    Parameters
+    ----------
+    features, classes
+        Number of features; the target is a time, so there are no classes.
+    horizon
+        End of the grid of times.
+    width
+        Width of a cell of the grid.
+    group
+        Name of a column with levels, each of which is a group; all samples are one group if ``None``.
+    columns
+        Columns of the table.
+    owned
+        Whether peers own their data, so that the test part of each is counted as well.
+    least
+        A peer with fewer samples takes no part.
+
+    References
+    ----------
+    Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53, 1958.
+    """
+
+    name: ClassVar[str] = "kaplan_meier"
+    shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
+    scored: ClassVar[str] = "nothing"
+
+    features: int
+    classes: int | None
+    horizon: float
+    width: float = 1.0
+    group: str | None = None
+    columns: tuple[Field, ...] | None = None
+    owned: bool = False
+    least: int = 5
+
+    def __post_init__(self) -> None:
+        _ = self.grid
+        if self.classes is not None:
+            raise ModelError("model.name: kaplan_meier takes times until an event, not classes; choose another target")
+        if self.group is not None and self._block is None:
+            named = [field.name for field in self.columns or () if field.levels is not None]
+            raise ModelError(
+                f'model.options.group is "{self.group}", which is no column with levels; choose from '
+                f"{', '.join(named) or 'none, as there is none'}"
+            )
+
+    @property
+    def grid(self) -> Grid:
+        """Cells of time."""
+        return Grid(width=self.width, horizon=self.horizon)
+
+    @property
+    def _block(self) -> tuple[int, Field] | None:
+        """Place of the first feature of the column of groups, and the column."""
+        place = 0
+        for field in self.columns or ():
+            if field.name == self.group and field.levels is not None:
+                return place, field
+            place += 1 if field.levels is None else len(field.levels)
+        return None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return ("all",) if self._block is None else self._block[1].levels or ()
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shape = (len(self.groups), self.grid.cells)
+        return Layout(("samples", "events", "leaving"), ((1,), shape, shape))
+
+    def module(self) -> nn.Module:
+        """Return the torch module that holds the tensors; it predicts nothing."""
+        return Tensored(self.layout, what="a survival curve")
+
+    def start(self) -> Tensors:
+        """Return the counts of no samples."""
+        layout = self.layout
+        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Raise :class:`ModelError`, as curves predict nothing about a sample.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del tensors, part
+        raise ModelError("a survival curve predicts nothing about a sample; choose cox")
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take the total; further rounds change nothing."""
+        if tensors["samples"][0]:
+            return Outcome(tensors, over=True)
+        shape = (2, len(self.groups), self.grid.cells)
+        total = yield Question(lambda peer: self._counted(peer, own(peer)), size=math.prod(shape))
+        events, leaving = total.reshape(shape).astype(np.float64)
+        return Outcome({"samples": np.array([leaving.sum()]), "events": events, "leaving": leaving}, over=True)
+
+    def _counted(self, peer: str, own: Own) -> Ints:
+        parts = [own.train, own.validation, *([own.test] if self.owned and own.test is not None else [])]
+        count = sum(map(len, parts))
+        if 0 < count < self.least:
+            raise DataError(
+                f"{peer} has {count} samples, fewer than model.options.least = {self.least}, so its counts would show "
+                "single samples; take part with more, or leave this peer out"
+            )
+        found = np.zeros((2, len(self.groups) * self.grid.cells), np.int64)
+        for part in parts:
+            cell, event = self.grid.placed(part.targets)
+            place = self._group(part) * self.grid.cells + cell
+            found += [np.bincount(each, minlength=found.shape[1]) for each in (place[event], place)]
+        return found.ravel()
+
+    def _group(self, part: Part) -> Ints:
+        """Return the group of each sample: the level whose feature is largest, also where features are scaled."""
+        if self._block is None:
+            return np.zeros(len(part), np.int64)
+        place, field = self._block
+        found: Ints = part.features[:, place : place + len(field.levels or ())].argmax(axis=1).astype(np.int64)
+        return found
+
+
+@dataclass(frozen=True)
+class GroupCurve:
+    """Survival curve of a group at the times of its events.
+
+    Attributes
+    ----------
+    name, samples, events
+        Name of the group, its samples, and how many have had the event.
+    median
+        Time by which half of them have had it; ``None`` if fewer have.
+    times
+        Begin of each cell with an event.
+    at_risk, died
+        Samples under observation, and events in the cell.
+    survival, error, low, high
+        Share that survives the cell, Greenwood's standard error, and the 95 % interval by the log-log transformation.
+    """
+
+    name: str
+    samples: int
+    events: int
+    median: float | None
+    times: tuple[float, ...]
+    at_risk: tuple[int, ...]
+    died: tuple[int, ...]
+    survival: tuple[float, ...]
+    error: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Survival:
+    """Curves of all groups, and the log-rank test that they have one hazard.
+
+    Attributes
+    ----------
+    groups
+        Curves.
+    statistic, p
+        Statistic of the test and its p-value; ``None`` for one group.
+    sparse
+        Cells in which one or two samples leave.
+    """
+
+    groups: tuple[GroupCurve, ...]
+    statistic: float | None
+    p: float | None
+    sparse: int
+
+
+def survival(tensors: Tensors, model: KaplanMeier) -> Survival:
+    """Return what the counts of a model say."""
+    events, leaving = (np.rint(tensors[name]).astype(np.int64) for name in ("events", "leaving"))
+    curves = tuple(
+        _curve(name, *counts, model=model) for name, *counts in zip(model.groups, events, leaving, strict=True)
+    )
+    here = leaving.sum(axis=1) > 0
+    statistic, p = log_rank(events[here], leaving[here]) if here.sum() > 1 else (None, None)
+    sparse = int(((leaving[:, :-1] > 0) & (leaving[:, :-1] < FEW)).sum())
+    return Survival(curves, statistic, p, sparse)
+
+
+def _curve(name: str, events: Ints, leaving: Ints, *, model: KaplanMeier) -> GroupCurve:
+    found = kaplan_meier(events, leaving)
+    cells = np.flatnonzero(events)
+    low, high = _interval(found.survival[cells], found.error[cells])
+    times = (cells * model.width).tolist()
+    half = np.flatnonzero(found.survival[cells] <= 0.5)
+    return GroupCurve(
+        name,
+        int(leaving.sum()),
+        int(events.sum()),
+        times[int(half[0])] if len(half) else None,
+        tuple(times),
+        tuple(found.at_risk[cells].tolist()),
+        tuple(found.events[cells].tolist()),
+        tuple(found.survival[cells].tolist()),
+        tuple(found.error[cells].tolist()),
+        tuple(low.tolist()),
+        tuple(high.tolist()),
+    )
+
+
+def _interval(shares: Floats, errors: Floats) -> tuple[Floats, Floats]:
+    """Return the interval of the log-log transformation; the share itself where it is 0 or 1."""
+    inside = (shares > 0) & (shares < 1)
+    safe = np.where(inside, shares, 0.5)
+    reach = REACH * np.where(inside, errors, 0.0) / (safe * -np.log(safe))
+    low, high = safe ** np.exp(reach), safe ** np.exp(-reach)
+    return np.where(inside, low, shares), np.where(inside, high, shares)
