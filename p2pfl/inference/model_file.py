@@ -152,7 +152,7 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
     about = _described(path, metadata)
     fields = _fields(path, about)
-    return SavedModel(path, about, _module(path, about, tensors, model=model), fields)
+    return SavedModel(path, about, _module(path, about, tensors, fields=fields, model=model), fields)
 
 
 def _described(path: Path, metadata: dict[str, str]) -> About:
@@ -213,14 +213,19 @@ def _field(column: Column) -> Field:
 
 
 def _module(
-    path: Path, about: About, tensors: dict[str, torch.Tensor], *, model: torch.nn.Module | str | None
+    path: Path,
+    about: About,
+    tensors: dict[str, torch.Tensor],
+    *,
+    fields: tuple[Field, ...],
+    model: torch.nn.Module | str | None,
 ) -> torch.nn.Module:
     name = about.model.name
     exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
     elif exact:
-        module = _predicting(path, about)
+        module = _predicting(path, about, fields)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         with torch.device("meta" if name in MODELS else "cpu"):
@@ -240,12 +245,15 @@ def _module(
     return module.eval().requires_grad_(requires_grad=False)
 
 
-def _predicting(path: Path, about: About) -> torch.nn.Module:
+def _predicting(path: Path, about: About, fields: tuple[Field, ...]) -> torch.nn.Module:
     """Return the module of a model that follows from totals."""
     kind = EXACT[about.model.name]
     given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, **about.model.options}
-    if "rounds" not in inspect.signature(kind).parameters:
+    parameters = inspect.signature(kind).parameters
+    if "rounds" not in parameters:
         given.pop("rounds", None)
+    if "fields" in parameters:
+        given["fields"] = fields
     try:
         with torch.device("meta"):
             return kind(**given).module()

@@ -145,7 +145,8 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     """Return the model of an experiment that follows from totals.
 
-    It receives ``features``, ``classes`` and ``rounds`` where it has parameters of these names, and ``model.options``.
+    It receives ``features``, ``classes``, ``rounds``, ``seed`` and ``fields`` (columns of the table) where it has
+    parameters of these names, and ``model.options``.
 
     Raises
     ------
@@ -156,7 +157,8 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     kind = MODELS.kind(model.name)
     parameters = inspect.signature(kind).parameters
     shown_features = math.prod(dataset.shape)
-    given = {"features": shown_features, "classes": dataset.classes, "rounds": experiment.rounds}
+    given: dict[str, Any] = {"features": shown_features, "classes": dataset.classes, "rounds": experiment.rounds}
+    given |= {"fields": dataset.description.columns, "seed": experiment.seed}
     own = [parameter for parameter in parameters if parameter not in given]
     if unknown := [option for option in model.options if option not in own]:
         known = ", ".join(own) or "none"
