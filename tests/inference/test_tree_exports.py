@@ -89,7 +89,8 @@ def test_xgboost_loads_the_trees_and_predicts_the_same(predictor):
     matrix = xgboost.DMatrix(
         inputs, feature_names=booster.feature_names, feature_types=booster.feature_types, enable_categorical=True
     )
-    found, wanted = booster.predict(matrix), predictor.predict(folder / "peer1.csv").values
+    predictions = predictor.predict(folder / "peer1.csv")
+    found, wanted = booster.predict(matrix), predictions.values
     if wanted.ndim == 2 and wanted.shape[1] == 2:
         wanted = wanted[:, 1]
     assert np.abs(found - wanted).max() < 2e-6
@@ -120,10 +121,11 @@ def test_rules_for_cells_go_with_the_estimator(predictor):
     found = estimator(export(predictor, folder / "model.py", to="sklearn"))
     odd = pd.DataFrame({"age": [50.0, None, 41.5], "ward": ["a", "zoo", "e"], "sex": [None, "f", "m"]})
     odd.to_csv(folder / "odd.csv", index=False)
-    wanted = predictor.predict(folder / "odd.csv").values
+    predictions = predictor.predict(folder / "odd.csv")
+    wanted = predictions.values
     predict = found.predict_proba if wanted.ndim == 2 else found.predict
     assert np.allclose(predict(odd), wanted, rtol=1e-12)
-    with pytest.raises(ValueError, match='row 1 has .* in column "sex", which has no rule for it'):
+    with pytest.raises(ValueError, match=r'row 1 has .* in column "sex", which has no rule for it'):
         found.predict(odd.assign(sex=["f", "x", "m"]))
     with pytest.raises(ValueError, match="give it the columns"):
         found.predict(np.zeros((2, 5)))
