@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from p2pfl.exact.boosting import Boosting
+from p2pfl.exact.forest import RandomForest
 from p2pfl.exact.glm import GLM
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.survival import Cox
 
-EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting, "glm": GLM, "cox": Cox}
+EXACT: Mapping[str, Callable[..., ExactModel]] = {"boosting": Boosting, "forest": RandomForest, "glm": GLM, "cox": Cox}
 """Models by name."""
 
-__all__ = ["EXACT", "GLM", "Boosting", "Cox", "ExactLearner", "ExactModel", "Outcome", "Own", "Part"]
+__all__ = ["EXACT", "GLM", "Boosting", "Cox", "ExactLearner", "ExactModel", "Outcome", "Own", "Part", "RandomForest"]

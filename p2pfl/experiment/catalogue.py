@@ -156,6 +156,7 @@ MODELS = Catalogue(
     "p2pfl.exact",
     {
         "boosting": "boosting:Boosting",
+        "forest": "forest:RandomForest",
         "glm": "glm:GLM",
         "cox": "survival:Cox",
     },

@@ -7,6 +7,7 @@ when it is imported.
 from __future__ import annotations
 
 import json
+import math
 from importlib import resources
 from typing import Any
 
@@ -14,7 +15,8 @@ import msgspec
 import numpy as np
 
 from p2pfl.errors import ModelError
-from p2pfl.exact.trees.forest import Forest
+from p2pfl.exact.columns import Columns
+from p2pfl.exact.trees.forest import Forest, Mean
 from p2pfl.inference.predictor import Predictor
 
 TEMPLATE = "scikit_learn.py.txt"
@@ -33,7 +35,7 @@ def encoded(predictor: Predictor, about: str) -> bytes:
         The model has no trees.
     """
     module = predictor.saved.module
-    if not isinstance(module, Forest) or module.seen is None:
+    if not isinstance(module, Forest):
         raise ModelError(
             f"{predictor.saved.path} is {predictor.saved.about.model.name}, and the format sklearn takes boosting and "
             "forests; choose another format"
@@ -48,10 +50,10 @@ def encoded(predictor: Predictor, about: str) -> bytes:
 def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[str, Any]:
     """Return the model as JSON values."""
     inputs, outputs = predictor.saved.about.inputs, predictor.saved.about.outputs
-    seen = module.seen
-    assert seen is not None  # noqa: S101 (checked before)
+    seen = module.seen or Columns.of(math.prod(inputs.shape), predictor.fields, categorical=None)
     tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
-    count = int(tensors["trees"][0]) * module.columns
+    averaged = isinstance(module, Mean)
+    count = int(tensors["trees"][0]) * (1 if averaged else module.columns)
     names = ("feature", "threshold", "left", "missing", "value", "categories")
     columns = msgspec.to_builtins(inputs.columns or ())
     return {
@@ -67,6 +69,7 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
         "stretch": outputs.deviation,
         "base": tensors["base"].tolist(),
         "outputs": module.columns,
+        "averaged": averaged,
         "trees": [_tree({name: tensors[name][number] for name in names if name in tensors}) for number in range(count)],
     }
 

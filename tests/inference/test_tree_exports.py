@@ -24,7 +24,7 @@ WARDS = [*"abcde"]
 NUMBERS = count()
 
 
-def trained(folder, *, target, **options):
+def trained(folder, *, target, name="boosting", **options):
     """Return the predictor that peers train on a table with a number that can be missing and two columns of levels."""
     rng = np.random.default_rng(5)
     size = 300
@@ -53,7 +53,7 @@ def trained(folder, *, target, **options):
             "name": "table",
             "options": {"path": str(folder / "{peer}.csv"), "target": "y", "columns": columns},
         },
-        "model": {"name": "boosting", "options": {"max_depth": 3, "min_samples_leaf": 5, "max_bins": 32} | options},
+        "model": {"name": name, "options": {"max_depth": 3, "min_samples_leaf": 5, "max_bins": 32} | options},
         "privacy": {"mode": "none"},
     }
     simulate(read(experiment), folder=folder / "run", baselines=False)
@@ -80,6 +80,19 @@ def estimator(path):
     return module.estimator
 
 
+@pytest.mark.parametrize("target", ["two", "number"])
+def test_forests_are_estimators_of_scikit_learn(target, tmp_path):
+    predictor = trained(tmp_path, target=target, name="forest", n_estimators=5)
+    found = estimator(export(predictor, tmp_path / "model.py", to="sklearn"))
+    table = pd.read_csv(tmp_path / "peer1.csv")
+    predict = found.predict_proba if target == "two" else found.predict
+    predictions = predictor.predict(tmp_path / "peer1.csv")
+    assert np.allclose(predict(table), predictions.values, rtol=1e-9, atol=1e-8)
+    assert found.score(table, table["y"]) > 0.5
+    with pytest.raises(ModelError, match="XGBoost's format takes boosting"):
+        export(predictor, tmp_path / "model.json", to="xgboost")
+
+
 def test_xgboost_loads_the_trees_and_predicts_the_same(predictor):
     predictor, folder = predictor
     booster = xgboost.Booster(model_file=export(predictor, folder / "model.json", to="xgboost"))
@@ -90,7 +103,7 @@ def test_xgboost_loads_the_trees_and_predicts_the_same(predictor):
         inputs, feature_names=booster.feature_names, feature_types=booster.feature_types, enable_categorical=True
     )
     predictions = predictor.predict(folder / "peer1.csv")
-    found, wanted = booster.predict(matrix), predictions.values
+    found, wanted = booster.predict(matrix), np.asarray(predictions.values)
     if wanted.ndim == 2 and wanted.shape[1] == 2:
         wanted = wanted[:, 1]
     assert np.abs(found - wanted).max() < 2e-6
@@ -122,7 +135,7 @@ def test_rules_for_cells_go_with_the_estimator(predictor):
     odd = pd.DataFrame({"age": [50.0, None, 41.5], "ward": ["a", "zoo", "e"], "sex": [None, "f", "m"]})
     odd.to_csv(folder / "odd.csv", index=False)
     predictions = predictor.predict(folder / "odd.csv")
-    wanted = predictions.values
+    wanted = np.asarray(predictions.values)
     predict = found.predict_proba if wanted.ndim == 2 else found.predict
     assert np.allclose(predict(odd), wanted, rtol=1e-12)
     with pytest.raises(ValueError, match=r'row 1 has .* in column "sex", which has no rule for it'):

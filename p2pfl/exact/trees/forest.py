@@ -52,6 +52,10 @@ def _members(categories: Floats, nodes: np.ndarray, values: np.ndarray, missing:
     return found
 
 
+RAREST = 2.0**-30
+"""Least probability of a class that no tree has found."""
+
+
 class Margins:
     """Sums of the values of trees for the samples of a part, kept while trees are added.
 
@@ -100,7 +104,8 @@ class Margins:
         values = self.values.copy()
         for number in range(self.count, trees):
             tree = {name: tensors[name][number] for name in (*FIELDS, "categories") if name in tensors}
-            values[:, number % self.columns] += tree["value"][leaves(tree, self.features, self.categorical)]
+            found = tree["value"][leaves(tree, self.features, self.categorical)]  # [n], or [n, C]
+            values[:, slice(None) if found.ndim == 2 else number % self.columns] += found
         self.values = values
         kept = ("feature", "threshold", "value", "categories")
         self.trees = {name: tensors[name][:trees].copy() for name in kept if name in tensors}
@@ -151,7 +156,9 @@ class Forest(nn.Module):
         super().__init__()
         self.columns, self.classes, self.seen = columns, classes, seen
         self.deepest = deepest
-        every = dict.fromkeys(FIELDS, (trees, size)) | {"base": (columns,)} | dict(shapes or {})
+        every = (
+            dict.fromkeys(FIELDS, (trees, size)) | {"base": (columns,)} | self._widths(trees, size) | dict(shapes or {})
+        )
         for name, shape in every.items():
             self.register_buffer(name, torch.zeros(tuple(shape), dtype=torch.float64))
         self.feature -= 1.0
@@ -159,6 +166,22 @@ class Forest(nn.Module):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, classes]``, or predicted numbers ``[n, 1]``, for features ``[n, F]``."""
         flat = features.flatten(1).float()  # [n, F]
+        nodes = self._leaves(flat)
+        values = self.value.gather(1, nodes)  # [T, n]
+        added: torch.Tensor = (
+            values.reshape(len(values) // self.columns, self.columns, -1).sum(0).T + self.base
+        )  # [n, C]
+        if self.classes is not None and self.columns == 1:
+            return torch.cat([torch.zeros_like(added), added], dim=1)
+        return added
+
+    def _widths(self, trees: int, size: int) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of tensors that differ from those of a number for each node."""
+        del trees, size
+        return {}
+
+    def _leaves(self, flat: torch.Tensor) -> torch.Tensor:
+        """Return the leaf of each sample in each tree, ``[T, n]``."""
         categorical = None
         if self.seen is not None and not self.seen.plain:
             flat = self.seen.joined(flat)
@@ -178,11 +201,7 @@ class Forest(nn.Module):
                 lower = torch.where(known, self._members(nodes, values, missing), lower)
             children = self.left.gather(1, nodes).long() + (~lower).long()
             nodes = torch.where(chosen < 0, nodes, children)
-        values = self.value.gather(1, nodes)  # [T, n]
-        added: torch.Tensor = values.reshape(trees // self.columns, self.columns, -1).sum(0).T + self.base  # [n, C]
-        if self.classes is not None and self.columns == 1:
-            return torch.cat([torch.zeros_like(added), added], dim=1)
-        return added
+        return nodes
 
     def _members(self, nodes: torch.Tensor, values: torch.Tensor, missing: torch.Tensor) -> torch.Tensor:
         """Return whether categories go left, ``[T, n]``; those that are no category follow the missing values."""
@@ -190,3 +209,25 @@ class Forest(nn.Module):
         code = torch.where(valid, values, 0).long()
         words = self.get_buffer("categories").flatten(1).gather(1, nodes * WORDS + code // BITS).long()
         return torch.where(valid, (words >> (code % BITS)) & 1 > 0, missing)
+
+
+class Mean(Forest):
+    """Trees whose predictions are averaged: features in, logarithms of probabilities or a predicted number out.
+
+    Its parameters are those of :class:`Forest`; a leaf has a value for each column.
+
+    Examples
+    --------
+    >>> Mean(trees=1, size=3, columns=2, classes=2, deepest=1)(torch.zeros(4, 2)).shape
+    torch.Size([4, 2])
+    """
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return logarithms of probabilities ``[n, classes]``, or predicted numbers ``[n, 1]``."""
+        nodes = self._leaves(features.flatten(1).float())  # [T, n]
+        values = self.value.gather(1, nodes[..., None].expand(-1, -1, self.columns))  # [T, n, C]
+        mean = values.sum(0) / self.get_buffer("trees").clamp_min(1.0)
+        return mean if self.classes is None else mean.clamp_min(RAREST).log()
+
+    def _widths(self, trees: int, size: int) -> dict[str, tuple[int, ...]]:
+        return {"value": (trees, size, self.columns), "trees": (1,)}
