@@ -62,7 +62,7 @@ class Model(Section, frozen=True):
     ----------
     name
         ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
-        ``boosting``, ``forest``, ``glm``, ``cox``.
+        ``boosting``, ``random_boosting``, ``forest``, ``glm``, ``cox``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
