@@ -187,6 +187,8 @@ class LearnerTraits:
         Whether its row is a torch module, which it has as ``model``.
     additive
         Whether its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
+    noisy
+        Whether it asks for one total a round and says by how much a sample can change it, so that private noise works.
 
     Examples
     --------
@@ -199,3 +201,4 @@ class LearnerTraits:
     any_data: bool = False
     torch_model: bool = False
     additive: bool = False
+    noisy: bool = False

@@ -19,6 +19,7 @@ from p2pfl.audit.live.restarts import live
 from p2pfl.audit.noise import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
+from p2pfl.audit.totals import totals
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
@@ -206,9 +207,12 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     guarantees = protection.observers()
     observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
     where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
-    held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
-    if effort.live:
-        held += live(plan, rounds=effort.live)
+    if protection.totals:  # no models are released
+        held = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+    else:
+        held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
+        held += live(plan, rounds=effort.live) if effort.live else []
+    single = protection.sums is None and not protection.totals
     return Audit(
         name=plan.experiment.name,
         mode=protection.wanted.mode,
@@ -217,7 +221,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
         mask=settings.mask,
         promises=tuple(_promise(observer, plan, delta=protection.wanted.delta) for observer in observers),
         claims=tuple(held),
-        **({} if protection.sums is not None else _attacks(plan, settings, observers, where=where, effort=effort)),
+        **(_attacks(plan, settings, observers, where=where, effort=effort) if single else {}),
     )
 
 

@@ -168,8 +168,13 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
 
     export = commands.add_parser("export", help="write a saved model, with its preprocessing, for other software")
     _model(export)
-    export.add_argument("--to", required=True, choices=["torch", "onnx"], help="format: torch.export, or ONNX")
-    export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending .pt2 or .onnx")
+    export.add_argument(
+        "--to",
+        required=True,
+        choices=["torch", "onnx", "xgboost", "sklearn"],
+        help="format: torch.export, ONNX; for trees XGBoost's JSON, or a Python module with a scikit-learn estimator",
+    )
+    export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending .pt2, .onnx, .json or .py")
 
     card = commands.add_parser("card", help="a model card of a run, as Markdown")
     card.add_argument("run", metavar="RUN", help="a run directory")

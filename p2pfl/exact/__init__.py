@@ -4,10 +4,12 @@ from collections.abc import Callable, Mapping
 
 from p2pfl.exact.additive.componentwise import Componentwise
 from p2pfl.exact.boosting import Boosting
+from p2pfl.exact.forest import RandomForest
 from p2pfl.exact.glm import GLM
 from p2pfl.exact.lasso import Lasso
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
+from p2pfl.exact.random_boosting import RandomBoosting
 from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
@@ -15,6 +17,8 @@ from p2pfl.exact.survival import Cox
 
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "boosting": Boosting,
+    "random_boosting": RandomBoosting,
+    "forest": RandomForest,
     "glm": GLM,
     "lasso": Lasso,
     "cox": Cox,
@@ -40,4 +44,6 @@ __all__ = [
     "Outcome",
     "Own",
     "Part",
+    "RandomBoosting",
+    "RandomForest",
 ]

@@ -9,13 +9,14 @@ end of the next one, which can be a value.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import LearningError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import Asked, Owns, Part
 from p2pfl.learning.additive import Question
 
@@ -41,16 +42,25 @@ class Bins:
         ``[F]`` numbers of cuts.
     missing
         ``[F]`` bool: whether anybody lacks a value of the feature; its missing values are a bin of their own, the last.
+    known
+        ``[F, 255]`` bool: which categories are in use; each is a bin. No entry for a feature that is no category.
     """
 
     cuts: Floats
     counts: Ints
     missing: npt.NDArray[np.bool_]
+    known: npt.NDArray[np.bool_] | None = None
 
     def same(self, other: Bins) -> bool:
         """Return whether all bins are those of another."""
         pairs = ((self.cuts, other.cuts), (self.counts, other.counts), (self.missing, other.missing))
-        return all(np.array_equal(one, two) for one, two in pairs)
+        return all(np.array_equal(one, two) for one, two in (*pairs, (self.categorical, other.categorical)))
+
+    @property
+    def categorical(self) -> npt.NDArray[np.bool_]:
+        """Whether the values of each feature are categories, ``[F]``."""
+        found: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
+        return found if self.known is None else found | self.known.any(axis=1)
 
     @property
     def sizes(self) -> Ints:
@@ -72,7 +82,7 @@ class Bins:
         return found
 
 
-def sketched(own: Owns, *, features: int, max_bins: int) -> Asked[Bins]:
+def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[bool] = ()) -> Asked[Bins]:
     """Agree on bins by two totals.
 
     Parameters
@@ -83,6 +93,8 @@ def sketched(own: Owns, *, features: int, max_bins: int) -> Asked[Bins]:
         F.
     max_bins
         Largest number of bins of a feature besides that of missing values.
+    categorical
+        By feature whether its values are categories, whole numbers from 0 to 254; none are if it is empty.
 
     Yields
     ------
@@ -102,11 +114,28 @@ def sketched(own: Owns, *, features: int, max_bins: int) -> Asked[Bins]:
     total = yield Question(lambda peer: _fine(own(peer).train, live), size=len(live) * FINE)
     fine = _counts(total).reshape(len(live), FINE)  # [L, 128]
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
+    known = np.zeros((features, MOST), np.bool_) if any(categorical) else None
     for number in range(features):
         here = feature == number
-        found = _cuts((exponent[here, None] * FINE + np.arange(FINE)).ravel(), fine[here].ravel(), max_bins)
+        cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), fine[here].ravel()
+        found = _cuts(cells, own_counts, max_bins)
         cuts[number, : len(found)], counts[number] = found, len(found)
-    return Bins(cuts, counts, coarse[:, EXPONENTS] > 0)
+        if known is not None and categorical[number]:
+            known[number, _categories(number, cells[own_counts > 0], max_bins)] = True
+    return Bins(cuts, counts, coarse[:, EXPONENTS] > 0, known)
+
+
+def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
+    """Return the categories that some cells stand for."""
+    values = _number(cells << 16)
+    if ((values < 0) | (values >= MOST) | (values != np.floor(values))).any():
+        raise _impossible()
+    if len(values) > max_bins:
+        raise ModelError(
+            f"feature {feature} has {len(values)} categories and model.options.max_bins is {max_bins}; raise it, or "
+            "leave the feature out of model.options.categorical_features"
+        )
+    return values.astype(np.int64)
 
 
 def _counts(total: Ints) -> Ints:

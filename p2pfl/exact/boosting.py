@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
-from p2pfl.encodings import Floats
+from p2pfl.data.description import Field
+from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
+from p2pfl.exact.columns import Columns
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
 from p2pfl.exact.trees.forest import Forest, Margins
-from p2pfl.exact.trees.growing import FIELDS
+from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
 from p2pfl.exact.trees.work import Work
 from p2pfl.rows import Layout
@@ -53,6 +56,13 @@ class Boosting:
         Whether to stop when the loss on ``data.validation`` no longer falls.
     n_iter_no_change, tol
         Number of trees within which that loss must fall by ``tol``.
+    categorical_features
+        Names or positions of the columns whose values are categories: levels of a table, or whole numbers from 0 to
+        254. ``"from_dtype"`` means all columns that have levels.
+    monotonic_cst
+        By name of a feature, or for all of them in their order, whether predictions rise (1) or fall (-1) with it.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -85,6 +95,9 @@ class Boosting:
     early_stopping: bool = False
     n_iter_no_change: int = 10
     tol: float = 1e-7
+    categorical_features: list[str | int] | str | None = None
+    monotonic_cst: dict[str, int] | list[int] | None = None
+    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         bounds = {
@@ -101,6 +114,7 @@ class Boosting:
         for key, (valid, words) in bounds.items():
             if not valid:
                 raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        self.seen.signs(self.monotonic_cst)
         if self.leaves > LARGEST:
             raise ModelError(
                 f"trees of model.options.max_depth = {self.max_depth} could have more than {LARGEST} leaves; set "
@@ -127,6 +141,16 @@ class Boosting:
             return Numbers()
         return Two() if self.classes == 2 else Several(self.classes)
 
+    @cached_property
+    def seen(self) -> Columns:
+        """Features that the trees split."""
+        return Columns.of(self.features, self.fields, categorical=self.categorical_features)
+
+    @property
+    def signs(self) -> Ints | None:
+        """By feature whether predictions rise or fall with it; ``None`` if all are free."""
+        return self.seen.signs(self.monotonic_cst)
+
     @property
     def scored(self) -> str:
         """Kind of the score."""
@@ -140,11 +164,17 @@ class Boosting:
 
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:
+        features = len(self.seen)
+        sets = {
+            "categories": (self.rounds * self.columns, 2 * self.leaves - 1, WORDS),
+            "known": (features, MOST),
+        }
         return {
+            **({} if self.seen.plain else sets),
             "base": (self.columns,),
-            "cuts": (self.features, self.max_bins - 1),
-            "cut_counts": (self.features,),
-            "lacking": (self.features,),
+            "cuts": (features, self.max_bins - 1),
+            "cut_counts": (features,),
+            "lacking": (features,),
             "samples": (1,),
             "scale": (1,),
             "trees": (1,),
@@ -162,6 +192,7 @@ class Boosting:
             classes=self.classes,
             deepest=min(self.max_depth or size, self.leaves - 1),
             shapes=self._others,
+            seen=self.seen,
         )
 
     def start(self) -> Tensors:
@@ -173,6 +204,7 @@ class Boosting:
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Add a tree for each margin."""
+        own = self.seen.owned(own)
         if not tensors["samples"][0]:
             tensors = yield from self._begin(tensors, own)
         done, samples = int(tensors["trees"][0]), int(tensors["samples"][0])
@@ -195,16 +227,17 @@ class Boosting:
         rate = self.learning_rate * float(tensors["scale"][0])
         trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=rate)
         where = slice(done * self.columns, (done + 1) * self.columns)
-        for name in FIELDS:
+        for name, values in trees.items():
             found[name] = tensors[name].copy()
-            found[name][where] = trees[name]
+            found[name][where] = values
         found["trees"] = np.array([done + 1.0])
         return Outcome(found, work.training_loss, over=done + 1 == self.rounds)
 
     def margins(self, tensors: Tensors, part: Part) -> Floats:
         """Return the margins of samples, ``[n, columns]``."""
         trees = int(tensors["trees"][0]) * self.columns
-        return Margins.of(part, tensors, columns=self.columns, trees=trees)
+        categorical = () if self.seen.plain else self.seen.categorical
+        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
@@ -213,17 +246,21 @@ class Boosting:
 
     def bins(self, tensors: Tensors) -> Bins:
         """Return the bins of a model."""
-        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0)
+        known = tensors["known"] > 0 if "known" in tensors else None
+        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the prediction without trees."""
-        bins = yield from sketched(own, features=self.features, max_bins=self.max_bins)
+        bins = yield from sketched(
+            own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical
+        )
         samples, scale, base = yield from self.loss.begin(own)
         return {
             **tensors,
             "cuts": bins.cuts,
             "cut_counts": bins.counts.astype(np.float64),
             "lacking": bins.missing.astype(np.float64),
+            **({} if bins.known is None else {"known": bins.known.astype(np.float64)}),
             "samples": np.array([float(samples)]),
             "scale": np.array([scale]),
             "base": base,

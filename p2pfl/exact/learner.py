@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import Self
 
 import numpy as np
 import torch
@@ -45,10 +45,10 @@ class ExactLearner:
     ['accuracy', 'loss']
     """
 
-    traits: ClassVar[LearnerTraits] = LearnerTraits(any_data=True, torch_model=True, additive=True)
-
     def __init__(self, model: ExactModel, federation: Federation) -> None:
         self.model, self.federation = model, federation
+        noisy = bool(getattr(model, "noisy", False))
+        self.traits = LearnerTraits(any_data=True, torch_model=True, additive=True, noisy=noisy)
         self._parts: dict[int, tuple[IntArray, Part]] = {}
         self._features = federation.dataset.features.flatten(1).float().numpy()  # [n, F]
         targets = federation.dataset.targets

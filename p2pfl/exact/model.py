@@ -94,6 +94,9 @@ class ExactModel(Protocol):
     What runs between two questions must be deterministic on every computer: integers, comparisons, and the operations
     that IEEE 754 defines (``+ - * /`` and square roots, element by element). An ``answer`` may use anything, because
     only its owner computes it.
+
+    A model with an attribute ``noisy`` that is true asks for one total a round, says by how much one sample can change
+    it, and takes nothing else from the data; then private noise works.
     """
 
     @property

@@ -156,6 +156,8 @@ MODELS = Catalogue(
     "p2pfl.exact",
     {
         "boosting": "boosting:Boosting",
+        "random_boosting": "random_boosting:RandomBoosting",
+        "forest": "forest:RandomForest",
         "glm": "glm:GLM",
         "lasso": "lasso:Lasso",
         "componentwise": "additive.componentwise:Componentwise",
@@ -170,6 +172,13 @@ MODELS = Catalogue(
 
 ADDITIVE = "exact"
 """The algorithm of these models."""
+
+
+def exact_totals(model: str) -> bool:
+    """Return whether a model is known to take totals in which there can be no private noise."""
+    kind = MODELS.kind(model) if model in MODELS or ":" in model else None
+    return kind is not None and not getattr(kind, "noisy", False)
+
 
 CODECS = Catalogue(
     "compression.name",

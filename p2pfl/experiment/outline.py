@@ -168,7 +168,7 @@ def hidden(
     """
     traits = traits_of(experiment.learning.algorithm)
     stepwise = traits.full_participation
-    found = protection(
+    return protection(
         experiment.privacy,
         topology,
         weights,
@@ -179,8 +179,8 @@ def hidden(
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
         update=update,
         sums=sums,
+        totals=_shown(experiment) if traits.additive else "",
     )
-    return replace(found, totals=_shown(experiment)) if traits.additive else found
 
 
 def _shown(experiment: Experiment) -> str:

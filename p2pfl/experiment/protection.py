@@ -20,6 +20,8 @@ from p2pfl.privacy.accounting.calibration import calibrate
 from p2pfl.privacy.accounting.colluders import parted
 from p2pfl.privacy.accounting.isolation import isolated
 from p2pfl.privacy.accounting.spending import Cost, affordable, per_round, spent
+from p2pfl.privacy.accounting.totals import calibrated as calibrated_total
+from p2pfl.privacy.accounting.totals import guarantee as guarantee_of_total
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ class Protection:
     sums
         What others see if they receive sums over neighbourhoods and no models.
     totals
-        What exact totals show of the data of all peers together, if they alone leave peers; else empty.
+        What totals show of the data of all peers together, if they alone leave peers; else empty. Then private noise
+        is in units of what one sample can change, and the guarantee is for single samples.
     """
 
     wanted: schema.Privacy
@@ -98,6 +101,8 @@ class Protection:
     @cached_property
     def guarantee(self) -> Guarantee:
         """Guarantee of one round against the broker and the worst ``colluders`` peers."""
+        if self.totals:
+            return self._totalled(self.wanted.colluders)
         if self.sums is not None:
             return self._summed(min(self.wanted.colluders, len(self.graph.peers) - 1))
         return self.found or account(
@@ -144,6 +149,8 @@ class Protection:
 
     def observers(self) -> list[Guarantee]:
         """Return the guarantee of one round against each observer, ordered by what they know."""
+        if self.totals:
+            return [self._totalled(count) for count in sorted({0, 1, self.wanted.colluders})]
         if self.sums is not None:
             most = len(self.graph.peers) - 1
             return [self._summed(count) for count in sorted({0, 1, min(self.wanted.colluders, most), most})]
@@ -182,6 +189,11 @@ class Protection:
         costs = Counter({Cost(given.mu, self.settings.participation): rounds - most})
         return peer, dict(costs + Counter({Cost(max(mu, given.mu), self.settings.participation): most}))
 
+    def _totalled(self, colluders: int) -> Guarantee:
+        """Return the guarantee of one total against a number of peers that receive it."""
+        peers, adjacency = self.graph.peers, self.wanted.adjacency
+        return guarantee_of_total(peers, noise=self.settings.noise, colluders=colluders, adjacency=adjacency)
+
     def _summed(self, colluders: int) -> Guarantee:
         """Return the guarantee of one round against a number of peers that receive sums."""
         assert self.sums is not None  # noqa: S101 (asked by the caller)
@@ -217,6 +229,7 @@ def protection(
     layers: tuple[int, ...] = (),
     update: float | None = None,
     sums: Sums | None = None,
+    totals: str = "",
 ) -> Protection:
     """Resolve the section ``[privacy]``.
 
@@ -241,6 +254,8 @@ def protection(
         :func:`sizes_masks` is true.
     sums
         What others see in the mode ``secagg``.
+    totals
+        What totals show, if they alone leave peers.
 
     Returns
     -------
@@ -252,7 +267,7 @@ def protection(
     ExperimentError
         Keys contradict each other, or layers are clipped by layer and unknown.
     """
-    if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip):
+    if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip) and not totals:
         raise ExperimentError(
             f"privacy.noise = {wanted.noise:g} guarantees nothing while the norm of updates is unbounded; set "
             "privacy.clip"
@@ -264,7 +279,7 @@ def protection(
             'known layers; set privacy.clipping to "flat"'
         )
     graph = mask_graph(wanted, topology.union, seed=seed)
-    claimed = wanted.epsilon is not None or _claims(wanted)
+    claimed = wanted.epsilon is not None or _claims(wanted) or bool(totals and wanted.noise)
     if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
@@ -286,11 +301,13 @@ def protection(
     whole = None
     if not traits.hides:
         settings = Settings()
+    elif totals:
+        settings = _noisy_totals(wanted, settings, peers=len(graph.peers), rounds=rounds)
     elif sums is not None and wanted.epsilon is not None and not wanted.noise:
         settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
     elif wanted.epsilon is not None and not wanted.noise:
         settings, whole = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
-    found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums)
+    found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
     if wanted.epsilon is not None and not found.affordable:
         raise ExperimentError(
             f"privacy.epsilon = {wanted.epsilon:g} does not suffice for one round, which costs "
@@ -385,6 +402,15 @@ def random_degree(peers: int, *, colluders: int) -> int:
     honest = max(1, peers - colluders)
     share = min(1 - 1 / peers, honest / peers)
     return min(math.ceil(math.log(honest / 1e-6) / (share - math.log(1 - share))), peers - 1)
+
+
+def _noisy_totals(wanted: schema.Privacy, settings: Settings, *, peers: int, rounds: int) -> Settings:
+    """Return settings with the noise that keeps ``wanted.epsilon`` over rounds of one total each."""
+    noise = wanted.noise
+    if wanted.epsilon is not None and not noise:
+        mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
+        noise = calibrated_total(mu, peers=peers, colluders=wanted.colluders, adjacency=wanted.adjacency)
+    return replace(settings, noise=noise, clip=CLIP if noise else settings.clip)
 
 
 def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:

@@ -217,8 +217,11 @@ class Plan:
         traits = self.protection.mode.traits
         if not traits.hides:
             return self.experiment
-        mask = settings.mask if traits.masks and not declared(self.algorithm).additive else wanted.mask
-        given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
+        if declared(self.algorithm).additive:  # masks of totals are uniform, and their noise has units of its own
+            given = msgspec.structs.replace(wanted, noise=settings.noise)
+        else:
+            mask = settings.mask if traits.masks else wanted.mask
+            given = msgspec.structs.replace(wanted, clip=settings.clip, noise=settings.noise, mask=mask)
         return msgspec.structs.replace(self.experiment, privacy=given)
 
     @property

@@ -14,20 +14,21 @@ import torch
 
 from p2pfl.errors import InputError, ModelError
 from p2pfl.files import replace
+from p2pfl.inference import scikit_learn, xgboost_json
 from p2pfl.inference.predictor import Predictor
 
 DOCUMENT = "p2pfl.json"
 """Name of the description inside a file of ``torch.export``; in ONNX, its key is ``p2pfl``."""
 
 
-SUFFIXES = {"torch": ".pt2", "onnx": ".onnx"}
-"""Endings of the names of exported files; torch loads no other."""
+SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "xgboost": ".json", "sklearn": ".py"}
+"""Endings of the names of exported files; torch and XGBoost load no other."""
 
 
 def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     """Write a model with its preprocessing to a file.
 
-    The exported graph takes the columns of the table as one float64 matrix, see
+    A graph of torch or ONNX takes the columns of the table as one float64 matrix, see
     :class:`~p2pfl.inference.prepared.Prepared`, and returns probabilities or predicted numbers. The file describes its
     columns and classes.
 
@@ -38,7 +39,8 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     path
         File to write.
     to
-        ``torch`` for a program of ``torch.export``, or ``onnx``.
+        ``torch`` for a program of ``torch.export``, ``onnx``, and for trees ``xgboost`` (a model file of XGBoost) or
+        ``sklearn`` (a module of Python with an estimator of scikit-learn).
 
     Returns
     -------
@@ -60,11 +62,10 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     if path.suffix != SUFFIXES[to]:
         raise InputError(f"{path} is no name for the format {to}; end it with {SUFFIXES[to]}")
     about = json.dumps(description(predictor), allow_nan=False)
-    example = torch.zeros(2, len(predictor.fields), dtype=torch.float64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of its own next version
-            data = FORMATS[to](predictor, example, about)
+            data = FORMATS[to](predictor, about)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{predictor.saved.path} cannot be exported to {to} ({first}); try another format") from error
@@ -94,15 +95,19 @@ def description(predictor: Predictor) -> dict[str, Any]:
     }
 
 
-def _torch(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
+def _example(predictor: Predictor) -> torch.Tensor:
+    return torch.zeros(2, len(predictor.fields), dtype=torch.float64)
+
+
+def _torch(predictor: Predictor, about: str) -> bytes:
     rows = {0: torch.export.Dim("rows", min=1)}
-    program = torch.export.export(predictor.module, (example,), dynamic_shapes=(rows,), strict=False)
+    program = torch.export.export(predictor.module, (_example(predictor),), dynamic_shapes=(rows,), strict=False)
     file = io.BytesIO()
     torch.export.save(program, file, extra_files={DOCUMENT: about})
     return file.getvalue()
 
 
-def _onnx(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
+def _onnx(predictor: Predictor, about: str) -> bytes:
     try:
         import onnx  # noqa: F401, PLC0415 (an extra)
         import onnxscript  # noqa: F401, PLC0415
@@ -113,7 +118,7 @@ def _onnx(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     program = torch.onnx.export(
         predictor.module,
-        (example,),
+        (_example(predictor),),
         dynamo=True,
         verbose=False,
         input_names=["columns"],
@@ -127,5 +132,10 @@ def _onnx(predictor: Predictor, example: torch.Tensor, about: str) -> bytes:
     return data
 
 
-FORMATS: Mapping[str, Callable[[Predictor, torch.Tensor, str], bytes]] = {"torch": _torch, "onnx": _onnx}
+FORMATS: Mapping[str, Callable[[Predictor, str], bytes]] = {
+    "torch": _torch,
+    "onnx": _onnx,
+    "xgboost": xgboost_json.encoded,
+    "sklearn": scikit_learn.encoded,
+}
 """Formats by name."""

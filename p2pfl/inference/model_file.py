@@ -248,9 +248,9 @@ def _module(
 def exact_model(about: About, fields: tuple[Field, ...]) -> ExactModel:
     """Return the model that follows from totals which a file describes; its module holds the tensors."""
     kind = EXACT[about.model.name]
-    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "columns": fields}
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
     known = inspect.signature(kind).parameters
-    left = {"features", "classes", "columns", "rounds"} - {*known}
+    left = {"features", "classes", "fields", "rounds"} - {*known}
     return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
 
 

@@ -104,7 +104,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     """
     keep_freed_memory()
     protection, peers = plan.protection, plan.topology.peers
-    if not protection.claimed:
+    if not protection.claimed or protection.totals:
         raise InputError("the experiment claims no differential privacy to compare with; set privacy.epsilon")
     if not noise_share >= 0:
         raise InputError(

@@ -25,7 +25,7 @@ def rossi():
 
 def found(rossi, **options):
     features, times, events = rossi
-    model = KaplanMeier(features=3, classes=None, horizon=60.0, columns=COLUMNS, **options)
+    model = KaplanMeier(features=3, classes=None, horizon=60.0, fields=COLUMNS, **options)
     federation = shared_out(features, np.where(events, times, -times), classes=None, peers=4)
     return survival(trained(model, federation, rounds=1)[1], model)
 

@@ -199,3 +199,32 @@ def test_a_saved_model_predicts_evaluates_and_is_exported(task, tmp_path):
     assert described["model"] == {"name": "boosting", "options": TREES["model"]["options"] | {"rounds": 4}}
     program = torch.export.load(export(predictor, tmp_path / "model.pt2", to="torch")).module()
     assert np.allclose(program(torch.from_numpy(predictor.columns(tmp_path / "peer3.csv"))).numpy(), found.values)
+
+
+def test_categories_of_a_table_are_named_by_their_columns(tmp_path):
+    rng = np.random.default_rng(5)
+    wards = rng.integers(0, 5, 240)
+    age = rng.normal(50, 10, 240).round()
+    sick = (age / 10 + np.array([0, 3, -2, 4, 1])[wards] + rng.normal(size=240) > 6).astype(int)
+    for number in range(6):
+        with (tmp_path / f"peer{number}.csv").open("w", newline="") as file:
+            rows = zip(age[number::6], wards[number::6], sick[number::6], strict=True)
+            csv.writer(file).writerows([["age", "ward", "y"], *([a, "abcde"[w], "ny"[y]] for a, w, y in rows)])
+    columns = {"age": "number", "ward": [*"abcde"], "y": ["n", "y"]}
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "y", "columns": columns}
+    trees = TREES["model"]["options"] | {"categorical_features": ["ward"], "monotonic_cst": {"age": 1}}
+    wanted = TREES | {"data": {"name": "table", "options": options}, "model": {"name": "boosting", "options": trees}}
+    run = simulate(wanted, folder=tmp_path / "run", baselines=False)
+    model = run.models["peer0"]
+    assert model["categories"].any()
+    predictor = Predictor.load(tmp_path / "run" / "peers" / "peer0.safetensors")
+    found = predictor.predict(tmp_path / "peer3.csv").values
+    hot = (wards[3::6, None] == np.arange(5)).astype(np.float32)
+    part = Part(np.concatenate([age[3::6, None].astype(np.float32), hot], axis=1), sick[3::6])
+    outputs = plan(run.experiment).learner.model.predicted({key: value.numpy() for key, value in model.items()}, part)
+    assert np.allclose(found, scipy.special.softmax(outputs, axis=1), rtol=1e-12)
+    program = torch.export.load(export(predictor, tmp_path / "model.pt2", to="torch")).module()
+    assert np.allclose(program(torch.from_numpy(predictor.columns(tmp_path / "peer3.csv"))).numpy(), found)
+    changes = ['model.options.categorical_features=["wards"]']
+    with pytest.raises(ModelError, match="there is no column 'wards'"):
+        plan(read(wanted, changes=changes))

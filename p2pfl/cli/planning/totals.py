@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from rich.text import Text
 
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.experiment.outline import Outline
+from p2pfl.experiment.protection import Protection
+from p2pfl.privacy.accounting.accountant import Guarantee
+from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.report.spending.promises import promise
 
 
@@ -18,9 +22,11 @@ def facts(outlined: Outline) -> dict[str, Any]:
     protection = outlined.protection
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
     masked = protection.mode.traits.masks
+    claimed = protection.claimed
+    promised = promise(protection, spent=None)
     learned = {
         "the broker": "sizes and times of messages",
-        "every peer": f"the totals over all {peers} peers: {protection.totals}",
+        "every peer": f"the {'noisy ' if claimed else ''}totals over all {peers} peers: {protection.totals}",
         "its own": "the totals without its own contribution, which are those of the other peers together",
     }
     if not masked:
@@ -31,12 +37,26 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "name": outlined.experiment.name,
         "peers": peers,
         "mode": outlined.experiment.privacy.mode,
-        "claimed": False,
+        "claimed": claimed,
+        "epsilon": promised["epsilon"],
+        "delta": protection.wanted.delta if claimed else None,
+        "noise": protection.settings.noise,
+        "observers": [_against(protection, given) for given in protection.observers()] if claimed else [],
         "colluders": colluders,
         "rounds": protection.rounds,
         "learned": learned,
         "warnings": _warnings(peers, colluders),
-        "statement": promise(protection, spent=None)["statement"],
+        "statement": promised["statement"],
+    }
+
+
+def _against(protection: Protection, given: Guarantee) -> dict[str, Any]:
+    """Return the guarantee of all rounds against one observer, as JSON values."""
+    rounds, delta = protection.affordable, protection.wanted.delta
+    return {
+        "observer": given.observer,
+        "mu": given.mu * math.sqrt(rounds),
+        "epsilon": spent({Cost(given.mu): rounds}, delta=delta),
     }
 
 
@@ -53,6 +73,9 @@ def show(found: Mapping[str, Any]) -> None:
     console = Console(highlight=False)
     console.print(Text(f"What all rounds of {found['name']} show", style="bold"))
     print_facts({("and, by subtraction" if who == "its own" else who): what for who, what in found["learned"].items()})
+    if found["observers"]:
+        console.print()
+        print_facts({each["observer"]: f"epsilon {each['epsilon']:.3g} for a sample" for each in found["observers"]})
     for sentence in found["warnings"]:
         console.print()
         console.print(Text(sentence, style="yellow"), soft_wrap=not console.is_terminal)

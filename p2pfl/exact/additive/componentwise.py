@@ -48,7 +48,7 @@ class Componentwise:
     ----------
     features, classes, rounds
         Number of features, of classes (two; ``None`` for a number), and of rounds.
-    columns
+    fields
         Columns of the table; each is a base learner.
     every
         Steps of a round.
@@ -80,7 +80,7 @@ class Componentwise:
     features: int
     classes: int | None
     rounds: int
-    columns: tuple[Field, ...] | None = None
+    fields: tuple[Field, ...] | None = None
     every: int = 100
     learning_rate: float = 0.1
     df: float = 5.0
@@ -115,7 +115,7 @@ class Componentwise:
     @cached_property
     def learners(self) -> tuple[BaseLearner, ...]:
         """Base learners in the order of the columns."""
-        fields = self.columns or tuple(Field(f"x{number}") for number in range(self.features))
+        fields = self.fields or tuple(Field(f"x{number}") for number in range(self.features))
         found, place = [], 0
         for field in fields:
             if field.levels is not None:

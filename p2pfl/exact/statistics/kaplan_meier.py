@@ -37,7 +37,7 @@ class KaplanMeier:
         Width of a cell of the grid.
     group
         Name of a column with levels, each of which is a group; all samples are one group if ``None``.
-    columns
+    fields
         Columns of the table.
     owned
         Whether peers own their data, so that the test part of each is counted as well.
@@ -58,7 +58,7 @@ class KaplanMeier:
     horizon: float
     width: float = 1.0
     group: str | None = None
-    columns: tuple[Field, ...] | None = None
+    fields: tuple[Field, ...] | None = None
     owned: bool = False
     least: int = 5
 
@@ -67,7 +67,7 @@ class KaplanMeier:
         if self.classes is not None:
             raise ModelError("model.name: kaplan_meier takes times until an event, not classes; choose another target")
         if self.group is not None and self._block is None:
-            named = [field.name for field in self.columns or () if field.levels is not None]
+            named = [field.name for field in self.fields or () if field.levels is not None]
             raise ModelError(
                 f'model.options.group is "{self.group}", which is no column with levels; choose from '
                 f"{', '.join(named) or 'none, as there is none'}"
@@ -82,7 +82,7 @@ class KaplanMeier:
     def _block(self) -> tuple[int, Field] | None:
         """Place of the first feature of the column of groups, and the column."""
         place = 0
-        for field in self.columns or ():
+        for field in self.fields or ():
             if field.name == self.group and field.levels is not None:
                 return place, field
             place += 1 if field.levels is None else len(field.levels)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.exact.bins import Bins
+from p2pfl.exact.bins import MOST, Bins
 from p2pfl.exact.model import Part
 from p2pfl.exact.trees.growing import Task
 
@@ -106,19 +106,16 @@ class Routes:
         if not task.splits:
             return
         size = 1 + max(task.splits)
-        feature, cut, missing_left, child = (np.zeros(size, np.int64) for _ in range(4))
-        feature[:] = -1
-        for number, split in task.splits.items():
-            feature[number], cut[number], missing_left[number], child[number] = split
-        counts = self.binned.bins.counts
+        feature, child = np.full(size, -1, np.int64), np.zeros(size, np.int64)
+        lower = np.zeros((size, MOST + 2), np.bool_)  # [nodes, bins]
+        for number, (chosen, bins, left) in task.splits.items():
+            feature[number], lower[number, : len(bins)], child[number] = chosen, bins, left
         for nodes in self.nodes:
             known = np.where(nodes < size, nodes, 0)
             moving = np.flatnonzero((nodes < size) & (feature[known] >= 0))
             at = nodes[moving]
-            chosen = feature[at]
-            codes = self.binned.codes[chosen, moving].astype(np.int64)
-            left = np.where(codes > counts[chosen], missing_left[at] > 0, codes <= cut[at])
-            nodes[moving] = child[at] + ~left
+            codes = self.binned.codes[feature[at], moving]
+            nodes[moving] = child[at] + ~lower[at, codes]
 
     def count(self, task: Task, values: Sequence[npt.NDArray[np.float64]]) -> Ints:
         """Return sums of V values ``[trees, n]`` by counted node and bin, ``[m, cells, V]``.

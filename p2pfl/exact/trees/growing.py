@@ -12,14 +12,19 @@ import heapq
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.bins import Bins
+from p2pfl.exact.trees.limits import UNBOUNDED
 from p2pfl.exact.trees.splits import Search, Split
 
 FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
 """Numbers of a node: feature (-1 for a leaf), threshold (below it left), number of the left child (the right one
 follows it), whether missing values go left, value, gain, and number of samples."""
+
+WORDS, BITS = 8, 32
+"""Words of the set of categories that go left, and categories of a word; the name of their field is ``categories``."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,13 @@ class Task:
     Parameters
     ----------
     splits
-        By number of a node its feature, cut, whether missing values go left, and the number of its left child.
+        By number of a node its feature, which of its bins go left (the last one has the missing values), and the number
+        of its left child.
     counted
         Numbers of the nodes to count.
     """
 
-    splits: dict[int, tuple[int, int, bool, int]]
+    splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]]
     counted: tuple[int, ...]
 
 
@@ -48,11 +54,14 @@ class Node:
         Tree, and distance from its root.
     sums
         First and second derivatives and samples, ``[3]``.
+    bounds
+        Bounds of the value of the node and of its children.
     """
 
     tree: int
     depth: int
     sums: Ints | None = None
+    bounds: tuple[float, float] = UNBOUNDED
     histogram: Ints | None = None
     split: Split | None = None
     left: int = -1
@@ -102,7 +111,8 @@ class Growth:
             self.nodes[parent].histogram = None
         new = [*counted, *(other for _, _, other in self._siblings)]
         found = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
-        for number, split in zip(new, self.search.best(found), strict=True):
+        bounds = np.array([self.nodes[number].bounds for number in new])
+        for number, split in zip(new, self.search.best(found, bounds), strict=True):
             node = self.nodes[number]
             node.split = split
             if node.sums is None:  # a root
@@ -113,7 +123,7 @@ class Growth:
 
     def _expand(self) -> None:
         """Split the nodes that may be among the best, and find what is to be counted of their children."""
-        splits: dict[int, tuple[int, int, bool, int]] = {}
+        splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]] = {}
         counted = list[int]()
         self._siblings = []
         for tree in range(self.trees):
@@ -124,8 +134,9 @@ class Growth:
                 split = node.split
                 assert split is not None  # noqa: S101 (it was chosen)
                 node.left = len(self.nodes)
-                self.nodes += [Node(tree, node.depth + 1, sums) for sums in (split.left, split.right)]
-                splits[number] = (split.feature, split.cut, split.missing_left, node.left)
+                each = zip((split.left, split.right), self._bounds(node, split), strict=True)
+                self.nodes += [Node(tree, node.depth + 1, sums, bounds) for sums, bounds in each]
+                splits[number] = (split.feature, split.lower(self.search.bins), node.left)
                 if not any(map(self._may_split, (node.left, node.left + 1))):
                     node.histogram = None
                     continue
@@ -133,6 +144,17 @@ class Growth:
                 counted.append(smaller)
                 self._siblings.append((number, smaller, 2 * node.left + 1 - smaller))
         self._task = Task(splits, tuple(counted)) if counted else None
+
+    def _bounds(self, node: Node, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the bounds of the children: a feature with a direction parts them in the middle of their values."""
+        limits = self.search.limits
+        sign = 0 if limits.signs is None else limits.signs[split.feature]
+        if not sign:
+            return node.bounds, node.bounds
+        near = np.array(node.bounds)
+        middle = float(limits.value(split.left, near) + limits.value(split.right, near)) / 2
+        lower, upper = (node.bounds[0], middle), (middle, node.bounds[1])
+        return (lower, upper) if sign > 0 else (upper, lower)
 
     def _may_split(self, number: int) -> bool:
         node = self.nodes[number]
@@ -173,6 +195,8 @@ class Growth:
         """
         found = {name: np.zeros((self.trees, size)) for name in FIELDS}
         found["feature"][:] = -1
+        if bins.known is not None:
+            found["categories"] = np.zeros((self.trees, size, WORDS))
         for tree in range(self.trees):
             places, used = {tree: 0}, 1
             for number in self._best_first(tree):
@@ -186,9 +210,14 @@ class Growth:
                 if node.sums is not None:
                     found["count"][tree, place] = node.sums[2]
                     if number not in split:
-                        slope = float(node.sums[0] * self.search.limits.unit)
-                        found["value"][tree, place] = -rate * slope / float(self.search.limits.weight(node.sums))
+                        found["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
         return found
+
+    def _value(self, sums: Ints, bounds: tuple[float, float], *, rate: float) -> float:
+        limits = self.search.limits
+        if limits.signs is not None:
+            return rate * float(limits.value(sums, np.array(bounds)))
+        return -rate * float(sums[0] * limits.unit) / float(limits.weight(sums))
 
     @staticmethod
     def _describe(found: dict[str, Floats], node: Node, where: tuple[int, int], *, left: int, bins: Bins) -> None:
@@ -199,5 +228,12 @@ class Growth:
         seen = bins.missing[split.feature]  # else they follow the larger child, as in scikit-learn
         found["missing"][where] = split.missing_left if seen else split.left[2] > split.right[2]
         found["gain"][where] = split.gain
+        if split.cut < 0:
+            assert bins.known is not None  # noqa: S101 (the feature is a category)
+            lower = np.full(WORDS * BITS, bool(found["missing"][where]))  # categories that nobody has
+            known = np.flatnonzero(bins.known[split.feature])
+            lower[known] = np.isin(np.arange(len(known)), split.category)
+            found["categories"][where] = lower.reshape(WORDS, BITS) @ 2.0 ** np.arange(BITS)
+            return
         last = split.cut == bins.counts[split.feature]  # all known values go left
         found["threshold"][where] = np.finfo(np.float32).max if last else bins.cuts[split.feature, split.cut]

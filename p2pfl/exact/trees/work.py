@@ -11,8 +11,9 @@ from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Owns, Part, Tensors
 from p2pfl.exact.trees.counting import Binned, Routes
 from p2pfl.exact.trees.growing import Growth, Task
+from p2pfl.exact.trees.limits import Limits
 from p2pfl.exact.trees.losses import Loss, fraction
-from p2pfl.exact.trees.splits import Limits, Search
+from p2pfl.exact.trees.splits import Search
 from p2pfl.learning.additive import Question
 
 WORST = 64.0
@@ -60,6 +61,11 @@ class Boosted(Protocol):
         """Regularisation of the value of a leaf."""
         ...
 
+    @property
+    def signs(self) -> Ints | None:
+        """By feature whether predictions rise or fall with it; ``None`` if all are free."""
+        ...
+
     def margins(self, tensors: Tensors, part: Part) -> Floats:
         """Return the margins of samples, ``[n, columns]``."""
         ...
@@ -92,6 +98,7 @@ class Work:
             min_hessian=model.min_hessian,
             l2=model.l2_regularization,
             unit=2.0**-self.fraction,
+            signs=model.signs,
         )
         self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes or None)
         self.training_loss = self.validation_loss = 0.0

@@ -145,8 +145,8 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     """Return the model of an experiment that follows from totals.
 
-    It receives ``features``, ``classes``, ``rounds``, ``owned`` (whether peers own their data) and ``columns`` (of a
-    table) where it has parameters of these names, and ``model.options``.
+    It receives ``features``, ``classes``, ``rounds``, ``seed``, ``owned`` (whether peers own their data) and ``fields``
+    (columns of the table) where it has parameters of these names, and ``model.options``.
 
     Raises
     ------
@@ -162,7 +162,8 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         "classes": dataset.classes,
         "rounds": experiment.rounds,
         "owned": experiment.data.owned,
-        "columns": dataset.description.columns,
+        "fields": dataset.description.columns,
+        "seed": experiment.seed,
     }
     own = [parameter for parameter in parameters if parameter not in given]
     if unknown := [option for option in model.options if option not in own]:

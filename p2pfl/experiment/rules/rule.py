@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.experiment.catalogue import codec_traits, mode_traits, rule_traits, traits_of
+from p2pfl.experiment.catalogue import codec_traits, exact_totals, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
 
@@ -116,6 +116,13 @@ class Composition:
         privacy = self.experiment.privacy
         noisy = self.mode.hides and (privacy.noise > 0 or privacy.epsilon is not None)
         return noisy or self.experiment.learning.example_noise > 0
+
+    @property
+    def exact(self) -> bool:
+        """True if models follow from totals in which there is no private noise."""
+        if self.learner is not None:
+            return self.algorithm.additive and not self.learner.noisy
+        return self.algorithm.additive and exact_totals(self.experiment.model.name)
 
     @property
     def weighted(self) -> str:

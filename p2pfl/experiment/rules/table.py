@@ -165,11 +165,19 @@ ADDED = (
     ),
     *each(
         (
-            lambda it: it.algorithm.additive and it.mode.hides,
-            "with {algorithm}, whose totals no accountant covers",
+            lambda it: it.exact and it.mode.hides,
+            "with this model, whose totals are exact and have no private noise",
         ),
         keys=("privacy.noise", "privacy.epsilon"),
-        remedy="leave it out; masks hide contributions, and the totals themselves become known to all peers",
+        remedy='leave it out, or set model.name to "random_boosting", whose totals take noise',
+    ),
+    *each(
+        (
+            lambda it: it.algorithm.additive and it.claims,
+            "with noise in totals, whose guarantee is for single samples, while a budget counts that of peers",
+        ),
+        keys=("privacy.budget",),
+        remedy="leave it out",
     ),
     *each(
         (lambda it: it.algorithm.additive, "with {algorithm}, because a total takes all peers"),

@@ -62,7 +62,7 @@ class Model(Section, frozen=True):
     ----------
     name
         ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
-        ``boosting``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data: ``description``,
+        ``boosting``, ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data: ``description``,
         ``kaplan_meier``, ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.

@@ -84,6 +84,7 @@ class Hiding:
         self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
         self.masked = plan.masked
         self._total_masks = masks_of(plan, {})
+        self.totals_alone = bool(plan.protection.totals)  # there are no releases, and a total costs the same as one
         self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
         self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
         self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
@@ -187,7 +188,7 @@ class Hiding:
             masks=cover,
             source=self.source,
             round=round,
-            charge=None if summed or cover is not None else charge,
+            charge=charge if self.totals_alone else None if summed or cover is not None else charge,
         )
         return net if hidden is net else Unhurried(hidden, prepare=prepare)
 

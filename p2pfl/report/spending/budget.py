@@ -107,7 +107,7 @@ def unpriced(plan: Plan) -> str | None:
     if path is None or not path.exists():
         return None
     kinds = {type(entry) for entry in _entries(path, path.read_bytes().splitlines())}
-    if Entry in kinds and not plan.protection.claimed:
+    if Entry in kinds and (not plan.protection.claimed or plan.protection.totals):
         return (
             f"{path} counts the cost of runs on this data for each peer, and this run has no such cost; set "
             "privacy.epsilon, or add --unaccounted to run it outside of the budget"
@@ -172,8 +172,11 @@ class Budget:
 
     @classmethod
     def of(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """Return the budget that an experiment names, or the one beside its data file; ``None`` without a claim."""
-        return cls.at(experiment, protection) if protection.claimed else None
+        """Return the budget that an experiment names, or the one beside its data file; ``None`` without a claim.
+
+        Noise in totals protects single samples, and a budget counts the cost for peers, so it counts no totals.
+        """
+        return cls.at(experiment, protection) if protection.claimed and not protection.totals else None
 
     @classmethod
     def at(cls, experiment: Experiment, protection: Protection) -> Budget | None:

@@ -27,7 +27,7 @@ def promise(
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
     if protection.totals:
-        return _totals(protection, mode)
+        return _totals(protection, mode, spent=spent)
     said: dict[str, Any] = {
         "mode": mode.name,
         "clip": settings.clip if settings.clip != float("inf") else None,
@@ -66,32 +66,48 @@ def promise(
     )
 
 
-def _totals(protection: Protection, mode: Mode) -> dict[str, Any]:
-    """Return what is promised where exact totals alone leave peers."""
-    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
-    learned = f"every peer learns the exact totals from which the model follows: {protection.totals}"
-    if mode.traits.masks:
-        who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
-        others = f"the totals of the other {peers - colluders}" if colluders else "nothing else"
-        hides = (
-            f"masks hide each peer's contribution to every total; {who} {others}"
-            if colluders
-            else ("masks hide each peer's contribution to every total")
-        )
-    else:
-        hides = (
-            "contributions to totals are encrypted against the broker, and peers can read those that pass through them"
-        )
-    return {
+def _totals(protection: Protection, mode: Mode, *, spent: float | None) -> dict[str, Any]:
+    """Return what is promised where totals alone leave peers."""
+    said: dict[str, Any] = {
         "mode": mode.name,
         "clip": None,
-        "noise": 0.0,
+        "noise": protection.settings.noise,
         "mask": 0.0,
         "participation": 1.0,
-        "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
         "epsilon": None,
         "examples": None,
     }
+    hides, shown = _hides(protection, mode), f"from which the model follows: {protection.totals}"
+    if not protection.claimed:
+        learned = f"every peer learns the exact totals {shown}"
+        return said | {
+            "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
+        }
+    wanted = protection.wanted
+    if spent is None:
+        spent = protection.spent({protection.cost: protection.affordable})
+    who = {0: "", 1: " and any colluding peer"}.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
+    return said | {
+        "epsilon": spent,
+        "delta": wanted.delta,
+        "adjacency": wanted.adjacency,
+        "colluders": wanted.colluders,
+        "statement": f"({spent:.3g}, {wanted.delta:g})-differential privacy of each single sample against a broker "
+        f"that only listens{who}; every peer adds a part of the noise; {hides}; every peer learns the noisy totals "
+        f"{shown}",
+    }
+
+
+def _hides(protection: Protection, mode: Mode) -> str:
+    """Return what hides the contribution of a peer to a total."""
+    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
+    if not mode.traits.masks:
+        return (
+            "contributions to totals are encrypted against the broker, and peers can read those that pass through them"
+        )
+    who = "one colluding peer learns" if colluders == 1 else f"{colluders} colluding peers learn"
+    others = f"; {who} the totals of the other {peers - colluders}" if colluders else ""
+    return f"masks hide each peer's contribution to every total{others}"
 
 
 def _bare(protection: Protection, mode: Mode) -> str:

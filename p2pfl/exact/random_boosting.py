@@ -1,0 +1,288 @@
+""":class:`RandomBoosting`, boosting of trees whose structure is random, for differential privacy of samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.data.description import Field
+from p2pfl.draws import draw
+from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import ModelError
+from p2pfl.exact.bins import MOST
+from p2pfl.exact.columns import FROM_DTYPE, Columns
+from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.trees.forest import Forest, Margins
+from p2pfl.exact.trees.forest import leaves as leaves_of
+from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
+from p2pfl.exact.trees.losses import Loss, Several, Two
+from p2pfl.learning.additive import Question
+from p2pfl.rows import Layout
+
+FRACTION = 20
+"""Fraction bits of derivatives; private noise is far coarser."""
+
+CURVATURE = 0.5
+"""Factor of second derivatives in a total: they need less precision, so the noise beside them may be larger."""
+
+STEEPEST = 2.0
+"""Bound of the value of a leaf in units of the learning rate."""
+
+DEEPEST = 10
+"""Largest depth, at which a tree has 1,024 leaves."""
+
+LOG = "log"
+"""Third entry of the bounds of a feature whose bins are even in the logarithm of 1 plus its distance from the bound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBoosting:
+    r"""Gradient boosting of trees whose splits are drawn by a key, before any data are seen.
+
+    Each level of a tree has one feature and one cut, so a sample belongs to one leaf, and a round is one total of
+    first and second derivatives by leaf. A sample changes it by a norm of at most :attr:`change`, whatever the number
+    of features, which is why private noise costs little accuracy here. Nothing else is taken from the data: bins follow
+    from public bounds, and the prediction without trees is 0.
+
+    Parameters
+    ----------
+    features, classes, rounds, seed
+        Number of features, of classes and of trees for each output; and the seed of all draws.
+    bounds
+        By name of a feature that is a number its public bounds ``[low, high]`` or ``[low, high, "log"]``; values beyond
+        them count as these.
+    learning_rate
+        Factor of the values of the leaves.
+    max_depth
+        Depth of the trees.
+    max_bins
+        Number of bins of a feature.
+    l2_regularization
+        Added to the sum of second derivatives. Large values tolerate noise.
+    categorical_features
+        Columns whose values are categories, as in :class:`p2pfl.exact.boosting.Boosting`; by default all columns of
+        levels. A split sends a random half of the categories left.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> model = RandomBoosting(features=1, classes=2, rounds=5, bounds={"x0": [0.0, 1.0]})
+    >>> round(model.change, 3)
+    1.008
+
+    References
+    ----------
+    S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha, "Federated boosted decision trees with differential privacy",
+    CCS 2022.
+    """
+
+    name: ClassVar[str] = "random_boosting"
+    shows: ClassVar[str] = (
+        "for each leaf of each tree, whose splits do not depend on data, a sum from which the number of samples and "
+        "their classes follow"
+    )
+    noisy: ClassVar[bool] = True
+
+    features: int
+    classes: int | None
+    rounds: int
+    bounds: dict[str, list[float | str]]
+    seed: int = 0
+    learning_rate: float = 0.3
+    max_depth: int = 4
+    max_bins: int = 32
+    l2_regularization: float = 300.0
+    categorical_features: list[str | int] | str | None = FROM_DTYPE
+    fields: tuple[Field, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is None:
+            raise ModelError(
+                "random_boosting predicts classes, because the range of a number is private; take boosting, or declare "
+                "classes of the target"
+            )
+        bounds = {
+            "learning_rate": (self.learning_rate > 0, "above 0"),
+            "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
+            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
+            "l2_regularization": (self.l2_regularization > 0, "above 0"),
+        }
+        for key, (valid, words) in bounds.items():
+            if not valid:
+                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        _ = self._cuts  # checks the bounds
+
+    @cached_property
+    def seen(self) -> Columns:
+        """Features that the trees split."""
+        return Columns.of(self.features, self.fields, categorical=self.categorical_features)
+
+    @property
+    def loss(self) -> Loss:
+        """What the trees minimise."""
+        return Two() if self.classes == 2 else Several(self.classes or 2)
+
+    @property
+    def columns(self) -> int:
+        """Number of margins of a sample, and of trees of a round."""
+        return self.loss.columns
+
+    @property
+    def change(self) -> float:
+        r"""L2 norm by which one sample can change a total, in units of a first derivative.
+
+        With two classes :math:`|g| \le 1` and :math:`h \le 1/4`. With more, :math:`\lVert g \rVert^2 \le 2` and
+        :math:`\lVert h \rVert^2 \le \frac14 \sum_c p_c (1 - p_c) \le \frac14`. Half a grid point for each number
+        covers their rounding.
+        """
+        slopes, curves = (1.0, 1 / 16) if self.columns == 1 else (2.0, 1 / 4)
+        exact = math.sqrt(slopes + CURVATURE**2 * curves)
+        return exact + math.sqrt(2 * self.columns) * 2.0 ** -(FRACTION + 1)
+
+    @cached_property
+    def _cuts(self) -> tuple[tuple[float, ...], ...]:
+        """Cuts of each feature; none of a category."""
+        known = {name for name, category in zip(self.seen.names, self.seen.categorical, strict=True) if not category}
+        key = "model.options.bounds"
+        if unknown := sorted({*self.bounds} - known):
+            raise ModelError(f'{key}: there is no number "{unknown[0]}"; choose from {", ".join(sorted(known)[:20])}')
+        found = list[tuple[float, ...]]()
+        for name, category in zip(self.seen.names, self.seen.categorical, strict=True):
+            if category:
+                found.append(())
+            elif "=" in name and name not in self.bounds:  # a level that is a feature of its own is 0 or 1
+                found.append((0.5,))
+            elif name not in self.bounds:
+                raise ModelError(
+                    f'{key}: the bounds of "{name}" are missing, and its bins must not depend on data; write '
+                    "[low, high], as widely known"
+                )
+            else:
+                found.append(_even(name, self.bounds[name], self.max_bins))
+        return tuple(found)
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "classes"
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        trees, size = self.rounds * self.columns, 2 ** (self.max_depth + 1) - 1
+        sets = {} if self.seen.plain else {"categories": (trees, size, WORDS)}
+        return dict.fromkeys(FIELDS, (trees, size)) | sets | {"base": (self.columns,), "trees": (1,)}
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        return Layout(tuple(self._shapes), tuple(self._shapes.values()))
+
+    def module(self) -> Forest:
+        """Return the torch module for predictions, whose tensors are those of the model."""
+        shapes = self._shapes
+        return Forest(
+            trees=self.rounds * self.columns,
+            size=shapes["feature"][1],
+            columns=self.columns,
+            classes=self.classes,
+            deepest=self.max_depth,
+            shapes=shapes,
+            seen=self.seen,
+        )
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        found = {name: np.zeros(shape) for name, shape in self._shapes.items()}
+        found["feature"] -= 1.0
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Add a tree for each margin, all of the same structure."""
+        done = int(tensors["trees"][0])
+        if done >= self.rounds:
+            return Outcome(tensors, over=True)
+        own, structure = self.seen.owned(own), self._structure(done)
+        leaves = 2**self.max_depth
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            first = leaves_of(structure, part.features, self.seen.categorical) - (leaves - 1)  # [n]
+            slopes, curves = self.loss.derivatives(self.margins(tensors, part), part.targets, 1.0)
+            assert curves is not None  # noqa: S101 (log losses curve)
+            grid = 2.0**FRACTION
+            values = np.concatenate([np.rint(slopes * grid), np.rint(curves * (CURVATURE * grid))])  # [2 C, n]
+            sums = [np.bincount(first, weights=each, minlength=leaves) for each in values]
+            return np.concatenate(sums).astype(np.int64)
+
+        size = 2 * self.columns * leaves
+        total = yield Question(answer, size=size, change=self.change * 2.0**FRACTION)
+        sums = total.reshape(2, self.columns, leaves).astype(np.float64) * 2.0**-FRACTION
+        weight = np.maximum(sums[1] / CURVATURE, 0.0) + self.l2_regularization
+        values = np.clip(-sums[0] / weight, -STEEPEST, STEEPEST) * self.learning_rate  # [C, leaves]
+        return Outcome(self._added(tensors, structure, values, done), over=done + 1 == self.rounds)
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the margins of samples, ``[n, columns]``."""
+        trees = int(tensors["trees"][0]) * self.columns
+        categorical = () if self.seen.plain else self.seen.categorical
+        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]``."""
+        margins = self.margins(tensors, part)
+        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.columns == 1 else margins
+
+    def _added(self, tensors: Tensors, structure: Mapping[str, Floats], values: Floats, done: int) -> Tensors:
+        """Return the model with the trees of a round."""
+        leaves, where = 2**self.max_depth, slice(done * self.columns, (done + 1) * self.columns)
+        found = dict(tensors) | {"trees": np.array([done + 1.0])}
+        for name, given in structure.items():
+            found[name] = tensors[name].copy()
+            found[name][where] = given
+        found["value"] = tensors["value"].copy()
+        found["value"][where, leaves - 1 :] = values
+        return found
+
+    def _structure(self, round: int) -> dict[str, Floats]:
+        """Return the splits of the trees of a round: one feature and one cut for each level."""
+        rng = draw(self.seed, "random splits", round=round)
+        size = 2 ** (self.max_depth + 1) - 1
+        names = ("feature", "threshold", "left", "missing")
+        found = {name: np.zeros(size) for name in names}
+        found["feature"] -= 1.0
+        if not self.seen.plain:
+            found["categories"] = np.zeros((size, WORDS))
+        for level in range(self.max_depth):
+            nodes = np.arange(2**level - 1, 2 ** (level + 1) - 1)
+            feature = int(rng.integers(len(self.seen)))
+            found["feature"][nodes], found["left"][nodes] = feature, 2 * nodes + 1
+            found["missing"][nodes] = rng.integers(2)
+            if self.seen.categorical[feature]:
+                members = rng.integers(0, 2, (WORDS, BITS)) @ 2.0 ** np.arange(BITS)
+                found["categories"][nodes] = members
+            else:
+                found["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
+        return found
+
+
+def _even(name: str, given: list[float | str], bins: int) -> tuple[float, ...]:
+    """Return the cuts between bins of equal width."""
+    words = f'model.options.bounds: those of "{name}" are {given}; write [low, high] or [low, high, "log"]'
+    numbers = given[:2]
+    if len(given) not in {2, 3} or (len(given) == 3 and given[2] != LOG):
+        raise ModelError(words)
+    if not all(isinstance(each, int | float) and math.isfinite(each) for each in numbers):
+        raise ModelError(words)
+    low, high = (float(each) for each in numbers)
+    if not low < high:
+        raise ModelError(words)
+    shares = np.arange(1, bins) / bins
+    width = high - low
+    cuts = low + (np.expm1(np.log1p(width) * shares) if len(given) == 3 else width * shares)
+    return tuple(cuts.astype(np.float32).astype(float).tolist())

@@ -1,0 +1,88 @@
+"""An audit of totals holds for what runs, and finds noise that is too small, used twice, or made for less."""
+
+from dataclasses import replace
+
+import pytest
+from sklearn import datasets
+
+from p2pfl.audit import Effort, audit
+from p2pfl.exact import RandomBoosting
+from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
+from p2pfl.privacy.release import PrivateNeighbourhood
+
+LEAST = Effort(trials=20_000)
+
+
+@pytest.fixture(scope="module")
+def resolved():
+    bounds = {name: [-3.0, 3.0] for name in datasets.load_wine().feature_names}
+    return plan(
+        read(
+            {
+                "rounds": 4,
+                "topology": {"kind": "ring", "peers": 5},
+                "data": {"name": "wine"},
+                "model": {"name": "random_boosting", "options": {"bounds": bounds, "max_depth": 3}},
+                "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 0.7, "colluders": 2},
+            }
+        )
+    )
+
+
+def test_totals_with_noise_keep_their_guarantee(resolved):
+    found = audit(resolved, fresh=SeededSource, effort=LEAST)
+    assert found.broken == []
+    assert found.promised
+    names = [claim.name for claim in found.claims]
+    assert "masks of totals cancel" in names
+    assert sum("two totals of one round" in name for name in names) == 3
+    change = next(claim for claim in found.claims if claim.name == "what a sample changes")
+    assert 0.3 < change.measured <= 1.0
+    games = [claim for claim in found.claims if "one total" in claim.name]
+    assert all(0.8 * claim.allowed < claim.measured for claim in games)  # the attack is as good as it can be
+
+
+def test_noise_of_too_few_colluders_is_found(resolved):
+    protection = resolved.protection
+    less = replace(protection.settings, noise=protection.settings.noise * (3 / 5) ** 0.5)
+    mutant = replace(resolved, protection=replace(protection, settings=less))
+    honest = [guarantee.mu for guarantee in protection.observers()]
+    object.__setattr__(mutant.protection, "observers", protection.observers)
+    broken = audit(mutant, fresh=SeededSource, effort=LEAST).broken
+    assert honest
+    assert any(said.startswith("one total, the broker and 2 peers") for said in broken)
+
+
+def test_noise_that_two_totals_share_is_found(resolved, monkeypatch):
+    noised = PrivateNeighbourhood._noised
+
+    def repeated(self, contribution, *, size, number, change):
+        del number
+        return noised(self, contribution, size=size, number=0, change=change)
+
+    monkeypatch.setattr(PrivateNeighbourhood, "_noised", repeated)
+    broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
+    assert any(said.startswith("two totals of one round") for said in broken)
+    assert not any(said.startswith("totals of two rounds") for said in broken)
+
+
+def test_a_change_that_is_declared_too_small_is_found(resolved, monkeypatch):
+    true = RandomBoosting.change
+    monkeypatch.setattr(RandomBoosting, "change", property(lambda self: true.fget(self) / 2))
+    broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
+    assert any(said.startswith("what a sample changes") for said in broken)
+
+
+def test_exact_totals_are_audited_without_a_promise():
+    table = {
+        "rounds": 2,
+        "topology": {"kind": "ring", "peers": 4},
+        "data": {"name": "wine"},
+        "model": {"name": "boosting"},
+        "privacy": {"mode": "pairwise"},
+    }
+    found = audit(plan(read(table)), fresh=SeededSource, effort=LEAST)
+    assert found.broken == []
+    assert not found.promised
+    assert [claim.name for claim in found.claims] == ["masks of totals cancel"]
