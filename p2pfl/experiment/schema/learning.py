@@ -62,8 +62,8 @@ class Model(Section, frozen=True):
     ----------
     name
         ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
-        ``boosting``, ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data: ``description``,
-        ``kaplan_meier``, ``pca``.
+        ``boosting``, ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of
+        all data: ``description``, ``kaplan_meier``, ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
