@@ -299,8 +299,11 @@ class Plan:
 
 
 def size_and_norm(learner: Learner) -> tuple[int, float]:
-    """Return the number of a learner's initial parameters and their L2 norm, the same for all peers."""
-    start = learner.start(("",))
+    """Return the number of a learner's initial parameters and their L2 norm, the same for all peers.
+
+    Tensors that stay with each peer do not count.
+    """
+    start = learner.start(("",))[:, ~learner.layout.mask(learner.layout.local)]
     return start.shape[1], float(start.double().norm())
 
 

@@ -1,7 +1,7 @@
 """Checks of models, losses and metrics before anything starts; each error names a remedy."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from traceback import walk_tb
@@ -16,6 +16,7 @@ from p2pfl.data.imported import located
 from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import Own, PerSample
+from p2pfl.learning.modules.norms import CHOICES
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -60,10 +61,11 @@ def check_modules(model: nn.Module) -> None:
     for name, module in model.named_modules():
         kind = type(module).__name__
         where = f"{kind} {name!r}" if name else kind
-        if isinstance(module, _BatchNorm) or (isinstance(module, _NormBase) and module.track_running_stats):
+        if isinstance(module, _BatchNorm):
+            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {CHOICES}")
+        if isinstance(module, _NormBase) and module.track_running_stats:
             raise ModelError(
-                f"{where} keeps running statistics, which gossip cannot average; use torch.nn.GroupNorm or "
-                "torch.nn.LayerNorm instead"
+                f"{where} keeps running statistics, which gossip cannot average; set its track_running_stats to False"
             )
         dropping = isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
         unkeyed = isinstance(module, _DropoutNd) and not isinstance(module, KeyedDropout)
@@ -72,6 +74,10 @@ def check_modules(model: nn.Module) -> None:
                 f"{where} uses torch's global generator; use torch.nn.Dropout, which is replaced by a keyed "
                 "one, or set its dropout to 0"
             )
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Raise :class:`ModelError` for parameters without a shape or without numbers."""
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise ModelError(f"parameter {name!r} has no shape; run the lazy model once beforehand")
@@ -97,9 +103,9 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
     Raises
     ------
     ModelError
-        A pattern matches no parameter, or all parameters are frozen.
+        A pattern matches no parameter.
     """
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
 
     def matches(name: str, pattern: str) -> bool:
         return name == pattern or name.startswith(pattern.rstrip(".") + ".") or fnmatchcase(name, pattern)
@@ -107,14 +113,17 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
     for pattern in frozen:
         if not any(matches(name, pattern) for name in names):
             raise ModelError(f"{pattern!r} in model.frozen matches no parameter; the model has {', '.join(names)}")
-    trained = tuple(
+    return tuple(
         name
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and not any(matches(name, pattern) for pattern in frozen)
     )
-    if not trained:
+
+
+def check_trained(parameters: Collection[str]) -> None:
+    """Raise :class:`ModelError` if no parameter trains."""
+    if not parameters:
         raise ModelError("every parameter of the model is frozen; free some in model.frozen")
-    return trained
 
 
 def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> int:

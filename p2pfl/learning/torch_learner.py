@@ -7,30 +7,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data import Dataset, Federation, IntArray, check_batch, gather, orders
+from p2pfl.data import Dataset, Federation, gather
 from p2pfl.errors import ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
-from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
-from p2pfl.learning.models import fill
+from p2pfl.learning.modules.dividing import divided
+from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.batching import Footprint, Held, Schedule
+from p2pfl.learning.steps.batching import Footprint, Held
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.plain import Plain
+from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
-from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.process import one_at_a_time
-from p2pfl.rows import Layout, Rows, placed
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import LearnerTraits
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -50,8 +49,8 @@ class TorchLearner:
 
     Each active row k takes its steps :math:`x_k \leftarrow x_k - \eta_t\, u(\nabla F_k(x_k; \xi))`, with
     :math:`u` the optimiser, :math:`F_k` the mean loss over the batch :math:`\xi` of peer k, drawn by the
-    key ``(seed, peer, round)``. A row holds the trained parameters; frozen parameters and buffers are shared
-    constants.
+    key ``(seed, peer, round)``. A row holds the trained parameters, and the running statistics of layers that stay with
+    each peer; frozen parameters and other buffers are shared constants.
 
     A single row trains by plain autograd. Many rows train at once: sequences of linear and convolutional layers
     by batched products, any other module by ``vmap``, and modules that ``vmap`` cannot trace row by row. The
@@ -88,6 +87,8 @@ class TorchLearner:
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
     frozen
         Globs or prefixes of parameters that do not train.
+    norm
+        What becomes of batch normalisation, see :func:`p2pfl.learning.modules.norms.normalised`.
     device
         ``auto``, ``cpu``, ``cuda`` or ``mps``. Results return to the device of the arguments.
     dtype
@@ -98,7 +99,7 @@ class TorchLearner:
     Raises
     ------
     ModelError
-        The model does not fit the data, keeps running statistics, or draws unkeyed random numbers.
+        The model does not fit the data, has batch normalisation without ``norm``, or draws unkeyed random numbers.
 
     Examples
     --------
@@ -130,6 +131,7 @@ class TorchLearner:
         metrics: Mapping[str, PerSample] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
+        norm: Norm | None = None,
         device: str = "auto",
         dtype: torch.dtype = torch.float32,
         precision: Literal["full", "mixed"] = "full",
@@ -148,10 +150,12 @@ class TorchLearner:
         default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
         self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
         self.r2 = metrics is None and classes is None
-        self.model = copy.deepcopy(model)
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        self._prepare(pretrained, frozen)
+        how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
+        made = divided(model, **how, device=self.device, dtype=dtype)
+        self.model, self.dropouts, self.initial, self._saved = made.model, made.dropouts, made.initial, made.saved
+        self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -172,23 +176,6 @@ class TorchLearner:
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
         return {name: Held(each, self.device) for name, each in parts.items()}
 
-    def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
-        """Load and check the model, key its dropout, and divide it into a row and constants."""
-        if pretrained is not None:
-            fill(self.model, pretrained)
-        self.dropouts = keyed(self.model)
-        checks.check_modules(self.model)
-        self.model.to(self.device, self.dtype)
-        names = checks.trained_names(self.model, frozen)
-        parameters = dict(self.model.named_parameters())
-        for name, parameter in parameters.items():
-            parameter.requires_grad_(name in names)
-        self.layout = Layout(names, tuple(tuple(parameters[name].shape) for name in names))
-        self.initial = self.layout.join({name: parameters[name].detach().cpu() for name in names})  # [P]
-        own = {id(parameter): name for name, parameter in parameters.items()}  # one name for tied ones
-        held = self.model.state_dict(keep_vars=True)
-        self._saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
-
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
@@ -200,13 +187,15 @@ class TorchLearner:
         checks.check_metrics(self.metrics, outputs, targets)
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
-        start = self.initial.unsqueeze(0).to(self.device)  # [1, P]
+        start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
         self.plain = trial.plain()
         size = self.initial.itemsize
         self.footprint = Footprint(size * self.layout.size, size * numbers, BLOCK.get(self.device.type, 2**30))
-        kernels = None if mixed else trial.kernels(self.footprint)
-        self.engine: Plain | Kernels | Stacked = kernels or trial.stacked(self.footprint) or self.plain
+        self.engine: Plain | Kernels | Stacked = self.plain
+        if self.layout == self.trained:  # padding of a stack would count in running statistics
+            kernels = None if mixed else trial.kernels(self.footprint)
+            self.engine = kernels or trial.stacked(self.footprint) or self.plain
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
@@ -294,7 +283,7 @@ class TorchLearner:
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
-            schedule=self._schedule(peers, round, active),
+            schedule=scheduled(self, peers, round=round, active=active),
             peers=tuple(peers),
             round=round,
         )
@@ -348,7 +337,7 @@ class TorchLearner:
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={},
-            schedule=self._schedule(peers, round, active, only=step, whole=whole),
+            schedule=scheduled(self, peers, round=round, active=active, only=step, whole=whole),
             peers=tuple(peers),
             round=round,
             first=step,
@@ -358,44 +347,13 @@ class TorchLearner:
             training.train(work, learner=self, engine=self._engine(rows), correction=None, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
-        trained = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
-        return torch.where(trained, work.rows, 0).to(rows.device)
+        awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
+        work.rows[:, self.trained.size :] = 0  # running statistics have no gradient
+        return torch.where(awake, work.rows, 0).to(rows.device)
 
     def rate(self, round: int) -> float:
         """Return the step size of a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
-
-    def _schedule(
-        self,
-        peers: Sequence[str],
-        round: int,
-        active: torch.Tensor | None,
-        *,
-        only: int | None = None,
-        whole: bool = False,
-    ) -> Schedule:
-        """Return the batches of every peer in a round, or the one of number ``only``; idle peers have none."""
-        check_batch(self.batch)
-        part = self.parts["train"].of(tuple(peers))
-        held = part.counts  # [R]
-        widths = np.minimum(held, held.max(initial=0) if whole or self.batch is None else self.batch)  # [R]
-        each = -(-held // np.maximum(widths, 1))  # [R]
-        awake = np.full(len(peers), fill_value=True) if active is None else active.cpu().numpy()
-        busy = awake & (held > 0)  # [R]
-        first = 0 if only is None or whole else only
-        counts = np.where(busy, 1, 0) if only is not None else np.where(busy, self._work(peers, round, each), 0)
-        epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
-        drawn = orders(held, epochs, seed=self.seed, peers=peers, round=round, device=self.device)
-        return Schedule(part, widths, counts, first, drawn)
-
-    def _work(self, peers: Sequence[str], round: int, each: IntArray) -> IntArray:
-        """Return the steps of every peer in a round, given those in an epoch, ``[R]``."""
-        most = self.epochs if self.steps is None else self.steps
-        done = np.full(len(peers), most)
-        if self.stragglers:
-            some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
-            done = np.array([some(peer) for peer in peers])
-        return done * each if self.steps is None else done
 
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
         expected = (len(peers), self.layout.size)

@@ -31,6 +31,7 @@ GRID = 2.0**-20
 
 EXPONENTIAL = ["topology.kind=one_peer_exponential", "topology.peers=8"]
 ADAPT = 'learning.algorithm_options={order="adapt_then_combine"}'
+NORMED = ["model.name=norming:Normed", "model.hidden=[64]"]
 CASES = {
     "FedAvg": [],
     "FedAvg, all alike": ["learning.weighted=false"],
@@ -157,6 +158,16 @@ CASES = {
         "learning.fraction=0.5",
     ],
     "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
+    "FedBN": ["learning.algorithm=fedbn", *NORMED],
+    "FedBN, masks, noise, clip, half of the peers": [
+        *("learning.algorithm=fedbn", *NORMED, "learning.fraction=0.5"),
+        *("privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "FedBN, sums": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedbn", *NORMED),
+    ],
+    "FedBN, top 10 %": ["learning.algorithm=fedbn", *NORMED, "compression.name=top_k", "compression.share=0.1"],
+    "FedPer, local layers": ["learning.algorithm=fedper", "model.norm=local", *NORMED],
     "multi-task": ["learning.algorithm=multitask"],
     "FedAvg, ClippedGossip, sign flips": [
         *("learning.weighted=false", "robustness.rule=clipped_gossip", "attack.name=sign_flip"),

@@ -23,6 +23,7 @@ from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.losses import BUILT_IN, Own, PerSample
+from p2pfl.learning.modules.norms import Norm
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.stream import normals
 
@@ -85,6 +86,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
         pretrained=model.pretrained,
         frozen=model.frozen,
+        norm=_norm(experiment),
         device=learning.device,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision=learning.precision,
@@ -195,7 +197,8 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
     float
         See :func:`p2pfl.privacy.mask_size.update_size`.
     """
-    learning, start = experiment.learning, learner.start(("",))  # all peers start alike
+    learning, layout = experiment.learning, learner.layout
+    start = learner.start(("",))[:, ~layout.mask(layout.local)]  # all peers start alike
     steps = _steps(experiment)
     if steps is None and (_full(experiment) or learning.batch == "all"):
         steps = 1 if _full(experiment) else learning.epochs
@@ -214,6 +217,11 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
 def _full(experiment: Experiment) -> bool:
     """Return whether a round is one step on all samples."""
     return traits_of(experiment.learning.algorithm).full_batch
+
+
+def _norm(experiment: Experiment) -> Norm | None:
+    """Return what becomes of batch normalisation; it stays local with an algorithm made for that."""
+    return experiment.model.norm or ("local" if traits_of(experiment.learning.algorithm).needs_local else None)
 
 
 def _steps(experiment: Experiment) -> int | None:

@@ -71,6 +71,10 @@ class Model(Section, frozen=True):
         A safetensors file with parameters to start from.
     frozen
         Name patterns of parameters that are neither trained nor shared.
+    norm
+        What becomes of batch normalisation, whose running statistics cannot be averaged: it is constant (``frozen``),
+        replaced by group normalisation (``group``), or each peer's own (``local``, the default with ``fedbn``). A layer
+        whose parameters are frozen is constant without this key.
     """
 
     name: Reference = "mlp"
@@ -78,6 +82,7 @@ class Model(Section, frozen=True):
     options: dict[str, Any] = {}
     pretrained: str | None = None
     frozen: tuple[str, ...] = ()
+    norm: Literal["frozen", "group", "local"] | None = None
 
 
 class Learning(Section, frozen=True):
