@@ -15,8 +15,9 @@ from p2pfl.data import Dataset
 from p2pfl.data.imported import located
 from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.losses import Own, PerSample
+from p2pfl.learning.losses import Own, PerSample, binary_cross_entropy
 from p2pfl.learning.modules.norms import CHOICES
+from p2pfl.learning.scores.whole import Whole
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -126,22 +127,25 @@ def check_trained(parameters: Collection[str]) -> None:
         raise ModelError("every parameter of the model is frozen; free some in model.frozen")
 
 
-def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> int:
-    """Run the model on a few samples and on one; return the number of outputs of all its layers for one sample.
+def check_fit(model: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """Run the model on a few samples and on one; return the number of outputs of all its layers, and its outputs.
 
     Parameters
     ----------
-    model, dataset
-        Model, and the data that it has to fit.
+    model
+        Model.
     features
         Features of the few samples, ``[n, *shape]``.
-    scored
-        Whether a built-in loss or metric uses the outputs.
+
+    Returns
+    -------
+    tuple
+        Number of outputs of all layers for one sample, and the outputs of the model for that sample, ``[1, *outputs]``.
 
     Raises
     ------
     ModelError
-        The model does not accept the features, or its outputs do not fit the targets.
+        The model does not accept the features, or its outputs cannot be trained.
     """
     numbers = [features[:1].numel()]
 
@@ -156,21 +160,40 @@ def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, sco
     finally:
         for hook in hooks:
             hook.remove()
-    if not scored:
-        return sum(numbers)
-    shape = tuple(outputs.shape[1:])
-    if dataset.classes is not None and (len(shape) != 1 or shape[0] < dataset.classes):
+    return sum(numbers), outputs
+
+
+def check_outputs(dataset: Dataset, outputs: torch.Tensor, *, loss: PerSample) -> None:
+    """Raise :class:`ModelError` unless the outputs of a model fit the targets, for a built-in loss or metric.
+
+    Parameters
+    ----------
+    dataset
+        Data with the targets.
+    outputs
+        Outputs for one sample, ``[1, *outputs]``.
+    loss
+        Loss of the training.
+    """
+    shape, places = tuple(outputs.shape[1:]), tuple(dataset.targets.shape[1:])
+    if dataset.classes is None or loss is binary_cross_entropy:
+        if math.prod(shape) != math.prod(places):
+            what = f"{math.prod(places)} labels" if loss is binary_cross_entropy else _numbers(math.prod(places))
+            raise ModelError(
+                f"the model returns {shape} outputs per sample, not the {what}; match its last layer to the data, or "
+                "set both learning.loss and learning.metrics"
+            )
+        return
+    if len(shape) != 1 + len(places) or shape[0] < dataset.classes or shape[1:] != places:
         raise ModelError(
-            f"the model returns {shape} outputs per sample, not ({dataset.classes},) scores, one for each "
-            "class; match its last layer to the data, or set both learning.loss and learning.metrics"
+            f"the model returns {shape} outputs per sample, not {(dataset.classes, *places)} scores, one for each "
+            f"class{' at each place' if places else ''}; match its last layer to the data, or set both learning.loss "
+            "and learning.metrics"
         )
-    wanted = tuple(dataset.targets.shape[1:])
-    if dataset.classes is None and math.prod(shape) != math.prod(wanted):
-        raise ModelError(
-            f"the model returns {shape} outputs per sample, not the {math.prod(wanted)} number of a regression; "
-            "match its last layer to the data, or set both learning.loss and learning.metrics"
-        )
-    return sum(numbers)
+
+
+def _numbers(count: int) -> str:
+    return "1 number of a regression" if count == 1 else f"{count} numbers of a regression"
 
 
 def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
@@ -236,9 +259,11 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
             )
 
 
-def check_metrics(metrics: Mapping[str, PerSample], outputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, and none is called "loss"."""
-    if "loss" in metrics:
+def check_metrics(
+    metrics: Mapping[str, PerSample], whole: Mapping[str, Whole], outputs: torch.Tensor, targets: torch.Tensor
+) -> None:
+    """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, or a number for all of them."""
+    if "loss" in {*metrics, *whole}:
         raise ModelError('a metric cannot have the name "loss"; rename it in learning.metrics')
     for metric in metrics.values():
         for many in (len(targets), 1):
@@ -247,6 +272,11 @@ def check_metrics(metrics: Mapping[str, PerSample], outputs: torch.Tensor, targe
                 raise ModelError(
                     f"a metric returns a tensor on {scores.device}, not on {outputs.device}; return it there"
                 )
+    for score in whole.values():
+        try:
+            score.score([score.kept(outputs.detach().clone(), targets.clone())])
+        except LearningError as error:
+            raise ModelError(str(error)) from error
 
 
 def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

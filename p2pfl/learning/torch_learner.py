@@ -2,8 +2,8 @@
 
 import contextlib
 import copy
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -17,9 +17,10 @@ from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
-from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
-from p2pfl.learning.modules.dividing import divided
+from p2pfl.learning.losses import PerSample, binary_cross_entropy, cross_entropy, named, squared_error
+from p2pfl.learning.modules.dividing import digest, divided
 from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.scores.whole import Whole, scores_of, usual
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import Footprint, Held
 from p2pfl.learning.steps.kernels import Kernels
@@ -64,8 +65,9 @@ class TorchLearner:
     model
         Any module; its values are the initial parameters. It is copied.
     federation
-        Samples of each peer: the result of :func:`p2pfl.data.federate` or :func:`p2pfl.data.gather`; or the arrays
-        ``(features, targets)`` by peer, a fifth of which is held out as the test part.
+        Samples of each peer: the result of :func:`p2pfl.data.federate` or :func:`p2pfl.data.gather`; or by peer the
+        arrays ``(features, targets)`` or a map-style Dataset of torch, a fifth of which is held out as the test part.
+        Features that are whole numbers stay so if the model takes them, and become fractions otherwise.
     seed
         Seed of batches, dropout and the test part; that of the run if ``None``.
     optimizer, rate, options, schedule, schedule_options
@@ -79,10 +81,12 @@ class TorchLearner:
     stragglers
         Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
     loss
-        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes and
-        squared error for regression if ``None``.
+        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes, also at each
+        place, and squared error for numbers if ``None``.
     metrics
-        Scores by name, as functions like ``loss``; accuracy or :math:`R^2` if ``None``.
+        Scores by name: functions like ``loss``, functions with the attribute ``whole`` that return one number for all
+        outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`. By default accuracy or :math:`R^2`; the
+        mean intersection over union as well for a class at each place; the area under the ROC curve and F1 for labels.
     pretrained
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
     frozen
@@ -115,7 +119,7 @@ class TorchLearner:
     def __init__(
         self,
         model: nn.Module,
-        federation: Federation | Mapping[str, tuple[Any, Any]],
+        federation: Federation | Mapping[str, Any],
         *,
         seed: int | None = None,
         optimizer: str | type[torch.optim.Optimizer] = "sgd",
@@ -128,7 +132,7 @@ class TorchLearner:
         steps: int | None = None,
         stragglers: float = 0.0,
         loss: PerSample | None = None,
-        metrics: Mapping[str, PerSample] | None = None,
+        metrics: Mapping[str, PerSample | Whole] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
         norm: Norm | None = None,
@@ -144,18 +148,21 @@ class TorchLearner:
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
-        self.features, self.targets = self._placed(self.federation.dataset)
-        classes = self.federation.dataset.classes
-        self.loss = named(loss) if loss else (squared_error if classes is None else cross_entropy)
-        default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
-        self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
-        self.r2 = metrics is None and classes is None
+        dataset = self.federation.dataset
+        self.whole_numbers = not dataset.features.is_floating_point()  # as the model takes them
+        self.features, self.targets = self._placed(dataset)
+        self.loss = named(loss) if loss else (squared_error if dataset.classes is None else cross_entropy)
+        chosen = usual(dataset, loss=self.loss) if metrics is None else metrics
+        self.metrics: Mapping[str, PerSample]
+        self.whole: Mapping[str, Whole]
+        self.metrics, self.whole = scores_of(chosen)
+        self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
         made = divided(model, **how, device=self.device, dtype=dtype)
         self.model, self.dropouts, self.initial, self._saved = made.model, made.dropouts, made.initial, made.saved
-        self.layout, self.trained = made.layout, made.trained
+        self.layout, self.trained, self.constants = made.layout, made.trained, made.constants
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -165,11 +172,12 @@ class TorchLearner:
                 "the features have missing values, which a torch model does not take; let the rule `missing` of each "
                 'column replace them, or set model.name to "boosting"'
             )
-        tensors = dataset.features, dataset.targets
-        features, targets = (
-            tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors
+        features, targets = dataset.features, dataset.targets
+        whole = self.whole_numbers and not features.is_floating_point()
+        return (
+            features.to(self.device, features.dtype if whole else self.dtype),
+            targets.to(self.device, self.dtype if targets.is_floating_point() else targets.dtype),
         )
-        return features, targets
 
     def _held(self, federation: Federation) -> dict[str, Held]:
         """Return the samples of all peers in each part."""
@@ -179,12 +187,14 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
+        numbers, first = self._tried()
         few, targets = self.features[:FEW], self.targets[:FEW]
-        numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
+        if scored:
+            checks.check_outputs(self.federation.dataset, first, loss=self.loss)
         with torch.no_grad():
             outputs = self.model(few).to(self.dtype)  # [n, *outputs]
         checks.check_loss(self.loss, outputs, targets)
-        checks.check_metrics(self.metrics, outputs, targets)
+        checks.check_metrics(self.metrics, self.whole, outputs, targets)
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
         start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
@@ -196,6 +206,19 @@ class TorchLearner:
         if self.layout == self.trained:  # padding of a stack would count in running statistics
             kernels = None if mixed else trial.kernels(self.footprint)
             self.engine = kernels or trial.stacked(self.footprint) or self.plain
+
+    def _tried(self) -> tuple[int, torch.Tensor]:
+        """Return the result of :func:`checks.check_fit`; whole numbers become fractions if the model refuses them."""
+        errors = list[ModelError]()
+        for whole in (True, False) if self.whole_numbers else (False,):
+            if whole != self.whole_numbers:
+                self.whole_numbers = whole
+                self.features, _ = self._placed(self.federation.dataset)
+            try:
+                return checks.check_fit(self.model, self.features[:FEW])
+            except ModelError as error:
+                errors.append(error)
+        raise errors[0]  # that of the features as they are
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
@@ -403,8 +426,21 @@ class TorchLearner:
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
+        return self._named(row, self._saved)
+
+    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
-        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}
+        saved = {name: self._saved[name] for name in names}
+        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
+
+    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the model, without its frozen tensors."""
+        return self._named(row, [name for name in self._saved if name not in self.constants])
+
+    @cached_property
+    def base(self) -> str:
+        """Digest of the frozen tensors; empty if there are none."""
+        return digest(self.constants)
 
 
 def home(learner: Learner) -> torch.device:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, keyed
 from p2pfl.learning.models import fill
 from p2pfl.learning.modules.norms import STATISTICS, Norm, normalised
-from p2pfl.rows import Layout
+from p2pfl.rows import Layout, raw
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +44,13 @@ class Divided:
     trained: Layout
     initial: torch.Tensor
     saved: Mapping[str, tuple[str, torch.Tensor]]
+
+    @property
+    def constants(self) -> dict[str, torch.Tensor]:
+        """Tensors that no peer trains, by their names in the state dict; empty unless there are frozen parameters."""
+        found = {name: value for name, (own, value) in self.saved.items() if not own}
+        frozen = any(isinstance(value, nn.Parameter) for value in found.values())
+        return {name: value.detach() for name, value in found.items()} if frozen else {}
 
 
 def divided(
@@ -89,6 +97,25 @@ def divided(
     held = model.state_dict(keep_vars=True)
     saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
     return Divided(model, dropouts, layout, trained, initial, saved)
+
+
+def digest(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return a digest of the names, shapes and numbers of tensors; empty for none.
+
+    Fractions count as single precision, so that it does not depend on the number type of a training.
+
+    Examples
+    --------
+    >>> digest({}), len(digest({"weight": torch.ones(2)}))
+    ('', 64)
+    """
+    if not tensors:
+        return ""
+    found = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"\0{name}\0{tuple(tensor.shape)}\0".encode())
+        found.update(raw((tensor.float() if tensor.is_floating_point() else tensor).contiguous().flatten()))
+    return found.hexdigest()
 
 
 def _layout(tensors: Mapping[str, torch.Tensor], kept: Sequence[str]) -> Layout:
