@@ -5,7 +5,7 @@ Every function of this module acts on the last axis of ``[R, P]`` and neither as
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,6 +39,8 @@ class Layout:
     ----------
     names, shapes
         Names and shapes of the trained tensors, in the order of concatenation.
+    local
+        Names of the tensors that never leave their peer.
 
     Examples
     --------
@@ -52,6 +54,7 @@ class Layout:
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    local: tuple[str, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -62,6 +65,20 @@ class Layout:
     def size(self) -> int:
         """Length P of a row."""
         return sum(self.sizes)
+
+    def mask(self, names: Collection[str]) -> torch.Tensor:
+        """Return which numbers of a row belong to tensors of these names, ``[P]`` bool.
+
+        Examples
+        --------
+        >>> Layout(("weight", "bias"), ((2,), (1,))).mask({"bias"})
+        tensor([False, False,  True])
+        """
+        parts = [
+            torch.full((length,), name in names, dtype=torch.bool)
+            for name, length in zip(self.names, self.sizes, strict=True)
+        ]
+        return torch.cat([torch.empty(0, dtype=torch.bool), *parts])  # [P]
 
     def split(self, rows: Rows) -> dict[str, torch.Tensor]:
         """Return views of ``[R, P]`` as ``{name: [R, *shape]}``, without copying."""

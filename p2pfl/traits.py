@@ -35,6 +35,10 @@ class Traits:
         Whether there are rounds in which nobody shows anything new.
     personal
         Whether each peer ends with a model of its own.
+    keeps_local
+        Whether tensors that the layout of the model calls local stay with each peer, trained and unreleased.
+    needs_local
+        Whether it makes sense only for a model that has such tensors.
     default_steps
         Local steps per round where none are configured; ``None`` for epochs.
     full_batch
@@ -83,6 +87,8 @@ class Traits:
     single_step: bool = False
     silent_rounds: bool = False
     personal: bool = False
+    keeps_local: bool = False
+    needs_local: bool = False
     default_steps: int | None = None
     full_batch: bool = False
     own_optimizer: bool = False

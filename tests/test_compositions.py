@@ -9,7 +9,7 @@ from benchmarks import compositions
 from p2pfl import topology
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.catalogue import ALGORITHMS
+from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal
 from p2pfl.simulation import simulate
 
@@ -46,6 +46,8 @@ def test_what_the_rules_refuse_is_what_a_plan_refuses(refusals, tmp_path):
             table["topology"] = {"file": str(tmp_path / "one_way.json")}
         if name == "relay_sgd" and not why:
             continue  # it also needs a tree
+        if traits_of(name).needs_local:
+            table["model"] = {"name": "norming:Normed"}
         assert refused(table) == bool(why), (name, column, why)
 
 

@@ -11,7 +11,7 @@ from p2pfl.algorithms.exact import Exact
 from p2pfl.algorithms.fedavg import FedAvg, FedSGD
 from p2pfl.algorithms.fednova import FedNova
 from p2pfl.algorithms.fedopt import FedAdagrad, FedAdam, FedAvgM, FedOpt, FedYogi
-from p2pfl.algorithms.fedper import FedPer
+from p2pfl.algorithms.fedper import FedBN, FedPer
 from p2pfl.algorithms.fedprox import FedProx
 from p2pfl.algorithms.fedrep import FedRep
 from p2pfl.algorithms.fine_tuning import FineTuning
@@ -58,6 +58,7 @@ __all__ = [
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedBN",
     "FedNova",
     "FedOpt",
     "FedPer",

@@ -1,4 +1,4 @@
-"""FedPer: peers keep some layers for themselves and share the others."""
+"""FedPer and FedBN: peers keep some layers for themselves and share the others."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from p2pfl.traits import Traits
 
 
 def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
-    """Return which parameters all peers share, ``[P]`` bool.
+    """Return which parameters all peers share, ``[P]`` bool; tensors that the layout calls local are never among them.
 
     Parameters
     ----------
@@ -46,9 +46,10 @@ def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
     tensor([ True,  True,  True, False])
     """
     if personal is None:
-        last, dot, _ = layout.names[-1].rpartition(".")
-        personal = (last if dot else layout.names[-1],)
-    own = set()
+        final = [name for name in layout.names if name not in layout.local][-1]
+        last, dot, _ = final.rpartition(".")
+        personal = (last if dot else final,)
+    own = set(layout.local)
     for pattern in personal:
         fits = {n for n in layout.names if fnmatch.fnmatchcase(n, pattern) or n.startswith(f"{pattern}.")}
         if not fits:
@@ -62,10 +63,7 @@ def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:
             f"learning.algorithm_options.personal covers all tensors ({', '.join(sorted(own))}), so none is shared; "
             "name fewer, or take a model of more than one layer"
         )
-    shared = {
-        name: torch.full((1, *shape), name not in own) for name, shape in zip(layout.names, layout.shapes, strict=True)
-    }
-    return layout.join(shared)[0]  # [P]
+    return ~layout.mask(own)  # [P]
 
 
 @dataclass(frozen=True)
@@ -101,7 +99,7 @@ class FedPer:
     arXiv:1912.00818, 2019, Algorithms 1 and 2.
     """
 
-    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True)
+    traits: ClassVar[Traits] = Traits(linear=True, convex=True, personal=True, keeps_local=True)
     average: Averaging = Averaging()
     layout: Layout = Layout((), ())
     personal: tuple[str, ...] | None = None
@@ -149,3 +147,38 @@ class FedPer:
 
         mean = await self.average(net, shared(rows), since=derived(shared, public), masses=masses)  # [R, Q]
         return State(with_mean(rows, mean.rows), derived(with_mean, public, mean))
+
+
+@dataclass(frozen=True)
+class FedBN(FedPer):
+    r"""FedAvg without batch normalisation, whose parameters and running statistics stay with each peer.
+
+    It is :class:`FedPer` whose personal tensors are those that the model keeps local.
+
+    Parameters
+    ----------
+    average
+        Average over the participants, as for :class:`FedAvg`.
+    layout
+        Layout of the models; a run fills it in.
+    personal
+        Further tensors that stay with each peer; none by default.
+
+    Raises
+    ------
+    ExperimentError
+        A name matches no tensor, or all tensors are personal.
+
+    Examples
+    --------
+    >>> FedBN(layout=Layout(("0.weight", "1.weight", "1.running_mean"), ((4,), (2,), (2,)), local=("1.weight",))).shared
+    6
+
+    References
+    ----------
+    Li, Jiang, Zhang, Kamp, Dou, FedBN: federated learning on non-IID features via local batch normalization,
+    ICLR 2021, Algorithm 1.
+    """
+
+    traits: ClassVar[Traits] = replace(FedPer.traits, needs_local=True)
+    personal: tuple[str, ...] | None = ()

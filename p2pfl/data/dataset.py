@@ -24,9 +24,11 @@ class Dataset:
     Parameters
     ----------
     features
-        ``[n, *shape]``, float32, finite; NaN for a missing value where the description says that it stays missing.
+        ``[n, *shape]``, float32, finite, with NaN for a missing value where the description says that it stays missing;
+        or int64.
     targets
-        ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers.
+        ``[n]``: int64 classes ``0 .. classes - 1``, or float32 numbers. ``[n, ...]`` for several of them in a sample,
+        such as the classes of the pixels of a picture.
     classes
         Number of classes; ``None`` for regression.
     columns
@@ -53,10 +55,10 @@ class Dataset:
     description: Description = field(default_factory=Description)
 
     def __post_init__(self) -> None:
-        if self.targets.shape != self.features.shape[:1]:
+        if self.targets.shape[:1] != self.features.shape[:1]:
             raise DataError(
-                f"targets of shape {tuple(self.targets.shape)} do not match {len(self.features)} samples; give "
-                "a flat array as long as the features"
+                f"targets of shape {tuple(self.targets.shape)} do not match {len(self.features)} samples; give as many "
+                "targets as features"
             )
         if self.description.lacking:
             _check_finite(torch.nan_to_num(self.features, nan=0.0, posinf=torch.inf, neginf=-torch.inf))
@@ -79,8 +81,22 @@ class Dataset:
         """Shape of one sample's features."""
         return tuple(self.features.shape[1:])
 
+    def counts(self, samples: IntArray) -> IntArray:
+        """Return how often each class is a target of some samples, ``[C]``; ``[0]`` for numbers.
+
+        Examples
+        --------
+        >>> Dataset(torch.zeros(3, 1), torch.tensor([0, 1, 1]), classes=2).counts(np.array([1, 2])).tolist()
+        [0, 2]
+        """
+        if self.classes is None:
+            return np.zeros(0, np.int64)
+        return np.bincount(self.targets[torch.from_numpy(samples)].flatten().numpy(), minlength=self.classes)
+
 
 def _check_finite(features: torch.Tensor) -> None:
+    if not features.is_floating_point():
+        return
     if features.sum().isfinite():  # one pass without a mask: NaN and infinity stay in every sum
         return
     finite = features.isfinite()

@@ -98,8 +98,7 @@ def describe(federation: Federation) -> dict[str, Any]:
     }
     classes = federation.dataset.classes
     if classes is not None:
-        targets = federation.dataset.targets.numpy()
-        counts = np.stack([np.bincount(targets[part], minlength=classes) for part in parts])  # [N, C]
+        counts = np.stack([federation.dataset.counts(part) for part in parts])  # [N, C]
         own = counts / counts.sum(1, keepdims=True)
         pooled = counts.sum(0) / counts.sum()  # [C]
         facts["classes_per_peer"] = _spread((counts > 0).sum(1).tolist())

@@ -7,11 +7,11 @@ from functools import partial
 from traceback import walk_tb
 from typing import Any
 
-import numpy as np
 import torch
 
 from p2pfl.data.dataset import Dataset
 from p2pfl.data.description import Description
+from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.errors import DataError
 
@@ -20,9 +20,9 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
     """Use ``package.module:function`` as the source of each peer's private data.
 
     p2pfl calls ``function(peer=name, peers=names, seed=seed, **options)`` for each local peer, and the function
-    returns the ``(features, targets)`` of that peer as arrays or tensors ``[n, *shape]`` and ``[n]``. Targets of
-    whole numbers are classes; others are predicted as numbers. The option ``classes`` gives the number of classes; it
-    is passed on only if the function takes it.
+    returns the ``(features, targets)`` of that peer as arrays or tensors ``[n, *shape]`` and ``[n, ...]``, or a Dataset
+    of torch (:func:`p2pfl.data.samples.tensors`). Targets of whole numbers are classes; others are predicted as
+    numbers. The option ``classes`` gives the number of classes; it is passed on only if the function takes it.
 
     Parameters
     ----------
@@ -113,17 +113,7 @@ def _loaded(
     except Exception as error:
         reason = located(error, module=name.partition(":")[0])
         raise DataError(f"{name} cannot load the data {whose} ({reason}); fix the function") from error
-    remedy = "return (features, targets) as arrays of numbers"
-    if not isinstance(loaded, tuple | list) or len(loaded) != 2:
-        size = f" of {len(loaded)}" if isinstance(loaded, tuple | list) else ""
-        raise DataError(f"{name} returns a {type(loaded).__name__}{size} {whose}; {remedy}")
-    try:
-        features, targets = (_tensor(values) for values in loaded)
-    except Exception as error:
-        kinds = " and ".join(type(values).__name__ for values in loaded)
-        raise DataError(
-            f"{name} returns {kinds} {whose}, which are no arrays of numbers ({error}); {remedy}"
-        ) from error
+    features, targets = tensors(loaded, giver=f"{name} returns", whose=whose)
     if not features.dim() or len(features) < 2:
         count = f"{len(features)} samples" if features.dim() else "a single number"
         raise DataError(f"{name} returns {count} {whose}, but training and test need at least 2 samples; add data")
@@ -138,11 +128,3 @@ def _loaded(
     except DataError as error:
         raise DataError(f"{name} {whose}: {error}") from None
     return features, targets
-
-
-def _tensor(values: Any) -> torch.Tensor:
-    """Copy an array to a tensor of floats or whole numbers."""
-    tensor = values.detach().cpu() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))
-    if tensor.is_complex() or tensor.layout != torch.strided:
-        raise TypeError(f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.layout}")
-    return tensor.float() if tensor.is_floating_point() else tensor.long()

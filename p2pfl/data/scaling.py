@@ -92,7 +92,8 @@ def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch
     features = federation.dataset.features
     scaled = (features.flatten(1).double() - mean.double()) / deviation.double()  # [n, F]
     description = federation.dataset.description.scaled(mean=_numbers(mean), deviation=_numbers(deviation))
-    dataset = replace(federation.dataset, features=scaled.to(features.dtype).view_as(features), description=description)
+    kind = features.dtype if features.is_floating_point() else torch.float32
+    dataset = replace(federation.dataset, features=scaled.to(kind).view_as(features), description=description)
     return replace(federation, dataset=dataset)
 
 
@@ -105,8 +106,6 @@ def _totals(federation: Federation, peer: str) -> torch.Tensor:
     """Return the totals of one peer, ``[1 + C + F]``."""
     own = torch.from_numpy(federation.train[peer])
     dataset = federation.dataset
-    counts = (
-        torch.zeros(0) if dataset.classes is None else torch.bincount(dataset.targets[own], minlength=dataset.classes)
-    )
+    counts = torch.from_numpy(dataset.counts(federation.train[peer]))  # [C]
     sums = dataset.features[own].flatten(1).double().sum(0)  # [F]
     return torch.cat([torch.tensor([len(own)]).double(), counts.double(), sums])

@@ -15,6 +15,7 @@ from p2pfl.data.federation import Federation
 from p2pfl.data.heart import fed_heart
 from p2pfl.data.imported import imported
 from p2pfl.data.pictures import fashion_mnist, mnist
+from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
 from p2pfl.data.synthetic import synthetic
@@ -149,8 +150,9 @@ def gather(
     Parameters
     ----------
     given
-        By peer, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and ``[n]``. Whole numbers are classes,
-        others are to be predicted as numbers. With a ``table``, the path of a CSV or Parquet file or a data frame.
+        By peer, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and ``[n, ...]``; or a map-style Dataset of
+        torch. Targets that are whole numbers are classes, others are to be predicted as numbers. With a ``table``, the
+        path of a CSV or Parquet file or a data frame.
     seed
         Decides what is held out.
     classes
@@ -273,11 +275,12 @@ def _gathered(
     source: Private, names: tuple[str, ...], hands: tuple[str, ...], *, seed: int, test: float, validation: float
 ) -> Federation:
     """Load the data of one peer after the other and concatenate them."""
-    loaded = {peer: _tensors(source.load(peer=peer, peers=names, seed=seed), peer) for peer in hands}
-    kinds = {(features.shape[1:], targets.dtype) for features, targets in loaded.values()}
+    loads = {peer: source.load(peer=peer, peers=names, seed=seed) for peer in hands}
+    loaded = {peer: tensors(each, giver=f'peer "{peer}" has') for peer, each in loads.items()}
+    kinds = {_kind(features, targets) for features, targets in loaded.values()}
     if len(kinds) > 1:
         raise DataError(
-            "the peers have features of different shapes or targets of different types "
+            "the peers have features or targets of different shapes or types "
             f"({', '.join(sorted(map(str, kinds)))}); make them equal"
         )
     classes = _classes(source, [targets for _, targets in loaded.values()], complete=hands == names)
@@ -302,6 +305,12 @@ def _gathered(
     return Federation(Dataset(features, targets, classes, {}, source.description), train, validations, tests)
 
 
+def _kind(features: torch.Tensor, targets: torch.Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...], str]:
+    """Return the shapes and types that the data of all peers must have."""
+    types = ("numbers" if each.is_floating_point() else "whole numbers" for each in (features, targets))
+    return tuple(features.shape[1:]), next(types), tuple(targets.shape[1:]), next(types)
+
+
 def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:
     if targets[0].is_floating_point():
         if source.classes is not None:
@@ -312,21 +321,3 @@ def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool
             "the data of one peer do not show the number of classes; add `classes` to the options of the data"
         )
     return source.classes or 1 + max(int(own.max()) for own in targets if len(own))
-
-
-def _tensors(loaded: Any, peer: str) -> tuple[torch.Tensor, torch.Tensor]:
-    try:
-        features, targets = loaded
-        features = _tensor(features).float()
-        targets = _tensor(targets)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f'peer "{peer}" has data of type {type(loaded).__name__}, not (features, targets) as arrays of '
-            f"numbers ({error}); fix the function"
-        ) from None
-    return features, targets.float() if targets.is_floating_point() else targets.long()
-
-
-def _tensor(values: Any) -> torch.Tensor:
-    # A copy, because the function may return an array that it still writes to, or one that is read-only.
-    return values.detach().cpu().clone() if isinstance(values, torch.Tensor) else torch.from_numpy(np.array(values))

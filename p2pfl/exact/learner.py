@@ -52,6 +52,11 @@ class ExactLearner:
         self._parts: dict[int, tuple[IntArray, Part]] = {}
         self._features = federation.dataset.features.flatten(1).float().numpy()  # [n, F]
         targets = federation.dataset.targets
+        if targets.dim() > 1:
+            raise ModelError(
+                f"a model that follows from totals predicts one target for each sample, not {tuple(targets.shape[1:])} "
+                "of them; train a torch model"
+            )
         self._targets = (targets.double() if targets.is_floating_point() else targets).numpy()  # [n]
 
     @property

@@ -18,7 +18,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
-from p2pfl.learning import learner_traits
+from p2pfl.learning import TorchLearner, learner_traits
 from p2pfl.learning.histograms import scored
 from p2pfl.learning.learner import Tallies
 from p2pfl.neighbourhood import Neighbourhood, PublicContribution, derived, settled
@@ -146,7 +146,11 @@ class Agreement:
             :meth:`tallies` of the model.
         """
         targets = scaling.target_totals(self.plan.federation, net.peers)
-        squared = self.plan.experiment.learning.loss is None
+        learner = self.plan.learner.bare
+        if isinstance(learner, TorchLearner):  # a score of all samples is no mean over the peers
+            scores = {name: values for name, values in scores.items() if name not in learner.whole}
+        alone = self.plan.federation.dataset.targets.dim() == 1
+        squared = self.plan.experiment.learning.loss is None and alone
         tallied: list[Ints] = []
 
         async def total(values: torch.Tensor) -> torch.Tensor:

@@ -131,6 +131,7 @@ ALGORITHMS = Catalogue(
         "pfedme": "pfedme:PFedMe",
         "per_fedavg": "per_fedavg:PerFedAvg",
         "fedper": "fedper:FedPer",
+        "fedbn": "fedper:FedBN",
         "fedrep": "fedrep:FedRep",
         "multitask": "multitask:MultiTask",
         "propagation": "propagation:Propagation",

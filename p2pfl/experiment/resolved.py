@@ -24,8 +24,9 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source
-from p2pfl.learning import Learner
+from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.models import MODELS
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.mask_size import residual
@@ -269,6 +270,21 @@ class Plan:
         return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
+    def frozen(self) -> TorchLearner | None:
+        """The learner, if files of its models leave frozen tensors out; ``None`` if they are whole.
+
+        p2pfl builds its own models from their file alone, so those are whole.
+        """
+        learner = self.learner.bare
+        if not isinstance(learner, TorchLearner) or self.experiment.model.name in MODELS or not learner.constants:
+            return None
+        return learner
+
+    def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the tensors of a model ``[P]`` that its file contains."""
+        return self.learner.state_dict(row) if self.frozen is None else self.frozen.learned(row)
+
+    @property
     def facts(self) -> dict[str, str]:
         """Facts on which neighbours must agree, each as text: all that changes the mathematics, nothing else."""
         usual = flat(Experiment())  # left out, because announcements are short
@@ -282,13 +298,14 @@ class Plan:
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
         settings |= {} if self.healing is None else {"topology.heal": "True"}
-        start = self.learner.state_dict(self.learner.start(self.topology.peers[:1])[0])  # what is frozen, too
+        start = self.saved(self.learner.start(self.topology.peers[:1])[0])
+        base = "" if self.frozen is None else self.frozen.base  # of what is left out
         return settings | {
             "topology": _digest(edges.encode()),
             "weights": _digest(b"".join(weights.matrix.data.tobytes() for weights in self.weights)),
             "model": _digest(repr(self.learner.layout).encode()),
-            "start": _digest(b"".join(_raw(tensor) for tensor in start.values())),
-            "features": str(self.federation.dataset.shape),
+            "start": _digest(b"".join([*map(_raw, start.values()), base.encode()])),
+            "features": _features(self.federation),
             "keys": "epochs-v1",
             "masks": VERSION,
             "sums": "none" if self.protection.sums is None else f"{secagg.VERSION} {self.ring}",
@@ -301,9 +318,20 @@ class Plan:
         }
 
 
+def _features(federation: Federation) -> str:
+    """Return the shape of features and targets as text, and whether features are whole numbers."""
+    dataset = federation.dataset
+    places = tuple(dataset.targets.shape[1:])
+    whole = "" if dataset.features.is_floating_point() else " whole numbers"
+    return f"{dataset.shape}{whole}" + (f", targets {places}" if places else "")
+
+
 def size_and_norm(learner: Learner) -> tuple[int, float]:
-    """Return the number of a learner's initial parameters and their L2 norm, the same for all peers."""
-    start = learner.start(("",))
+    """Return the number of a learner's initial parameters and their L2 norm, the same for all peers.
+
+    Tensors that stay with each peer do not count.
+    """
+    start = learner.start(("",))[:, ~learner.layout.mask(learner.layout.local)]
     return start.shape[1], float(start.double().norm())
 
 

@@ -139,7 +139,8 @@ def assembled(
     """
     asked, topology, weights, trained = parts.asked, parts.topology, parts.weights, parts.learner
     experiment = asked.experiment
-    check(replace(asked.on(topology, weights), learner=learner_traits(trained)))
+    local = bool(trained.layout.local)
+    check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
     diameter, heavy = flood(topology), experiment.gossip.acceleration == "heavy_ball"
     averaging = partial(_given, parts, diameter=diameter)
     sums, weighed = None, (1.0, 1.0)

@@ -19,6 +19,7 @@ from p2pfl.data.tables.reading import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build
+from p2pfl.learning.modules.dividing import digest
 
 KEY = "p2pfl"
 """Key of the description in the metadata."""
@@ -72,6 +73,13 @@ class Outputs(msgspec.Struct, frozen=True):
     deviation: float
 
 
+class Constants(msgspec.Struct, frozen=True):
+    """Frozen tensors of the model, which are not in the file."""
+
+    digest: str
+    tensors: tuple[str, ...]
+
+
 class About(msgspec.Struct, frozen=True):
     """Content of ``model.json`` that predictions need."""
 
@@ -81,6 +89,7 @@ class About(msgspec.Struct, frozen=True):
     loss: str
     inputs: Inputs
     outputs: Outputs
+    constants: Constants | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +245,7 @@ def _module(
         raise ModelError(
             f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"
         )
+    tensors = tensors | _constants(path, about, module)
     try:
         module.load_state_dict(tensors, strict=True, assign=True)
     except RuntimeError as error:
@@ -243,6 +253,20 @@ def _module(
             f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
         ) from None
     return module.eval().requires_grad_(requires_grad=False)
+
+
+def _constants(path: Path, about: About, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the frozen tensors of a module that the file does not contain."""
+    if about.constants is None:
+        return {}
+    own = module.state_dict()
+    found = {name: own[name] for name in about.constants.tensors if name in own}
+    if len(found) < len(about.constants.tensors) or digest(found) != about.constants.digest:
+        raise ModelError(
+            f"{path} holds what was trained, and the frozen tensors of the model are others than in the training; pass "
+            "a module with the same pretrained weights as `model`"
+        )
+    return found
 
 
 def exact_model(about: About, fields: tuple[Field, ...]) -> ExactModel:

@@ -21,7 +21,7 @@ class Stepping(Protocol):
 
     recipe: Recipe
     dtype: torch.dtype
-    given: Mapping[str, tuple[Any, Any]] | None
+    given: Mapping[str, Any] | None
     seed: int
     seeded: bool
     batch: int | None

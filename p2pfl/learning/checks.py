@@ -1,7 +1,7 @@
 """Checks of models, losses and metrics before anything starts; each error names a remedy."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from traceback import walk_tb
@@ -15,7 +15,9 @@ from p2pfl.data import Dataset
 from p2pfl.data.imported import located
 from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.losses import Own, PerSample
+from p2pfl.learning.losses import Own, PerSample, binary_cross_entropy
+from p2pfl.learning.modules.norms import CHOICES
+from p2pfl.learning.scores.whole import Whole
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -60,10 +62,11 @@ def check_modules(model: nn.Module) -> None:
     for name, module in model.named_modules():
         kind = type(module).__name__
         where = f"{kind} {name!r}" if name else kind
-        if isinstance(module, _BatchNorm) or (isinstance(module, _NormBase) and module.track_running_stats):
+        if isinstance(module, _BatchNorm):
+            raise ModelError(f"{where} is batch normalisation, which gossip cannot average; {CHOICES}")
+        if isinstance(module, _NormBase) and module.track_running_stats:
             raise ModelError(
-                f"{where} keeps running statistics, which gossip cannot average; use torch.nn.GroupNorm or "
-                "torch.nn.LayerNorm instead"
+                f"{where} keeps running statistics, which gossip cannot average; set its track_running_stats to False"
             )
         dropping = isinstance(module, nn.RNNBase | nn.MultiheadAttention) and module.dropout > 0
         unkeyed = isinstance(module, _DropoutNd) and not isinstance(module, KeyedDropout)
@@ -72,6 +75,10 @@ def check_modules(model: nn.Module) -> None:
                 f"{where} uses torch's global generator; use torch.nn.Dropout, which is replaced by a keyed "
                 "one, or set its dropout to 0"
             )
+
+
+def check_parameters(model: nn.Module) -> None:
+    """Raise :class:`ModelError` for parameters without a shape or without numbers."""
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise ModelError(f"parameter {name!r} has no shape; run the lazy model once beforehand")
@@ -97,9 +104,9 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
     Raises
     ------
     ModelError
-        A pattern matches no parameter, or all parameters are frozen.
+        A pattern matches no parameter.
     """
-    names = [name for name, _ in model.named_parameters()]
+    names = [name for name, _ in (*model.named_parameters(), *model.named_buffers())]
 
     def matches(name: str, pattern: str) -> bool:
         return name == pattern or name.startswith(pattern.rstrip(".") + ".") or fnmatchcase(name, pattern)
@@ -107,32 +114,38 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
     for pattern in frozen:
         if not any(matches(name, pattern) for name in names):
             raise ModelError(f"{pattern!r} in model.frozen matches no parameter; the model has {', '.join(names)}")
-    trained = tuple(
+    return tuple(
         name
         for name, parameter in model.named_parameters()
         if parameter.requires_grad and not any(matches(name, pattern) for pattern in frozen)
     )
-    if not trained:
+
+
+def check_trained(parameters: Collection[str]) -> None:
+    """Raise :class:`ModelError` if no parameter trains."""
+    if not parameters:
         raise ModelError("every parameter of the model is frozen; free some in model.frozen")
-    return trained
 
 
-def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> int:
-    """Run the model on a few samples and on one; return the number of outputs of all its layers for one sample.
+def check_fit(model: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tensor]:
+    """Run the model on a few samples and on one; return the number of outputs of all its layers, and its outputs.
 
     Parameters
     ----------
-    model, dataset
-        Model, and the data that it has to fit.
+    model
+        Model.
     features
         Features of the few samples, ``[n, *shape]``.
-    scored
-        Whether a built-in loss or metric uses the outputs.
+
+    Returns
+    -------
+    tuple
+        Number of outputs of all layers for one sample, and the outputs of the model for that sample, ``[1, *outputs]``.
 
     Raises
     ------
     ModelError
-        The model does not accept the features, or its outputs do not fit the targets.
+        The model does not accept the features, or its outputs cannot be trained.
     """
     numbers = [features[:1].numel()]
 
@@ -147,21 +160,40 @@ def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, sco
     finally:
         for hook in hooks:
             hook.remove()
-    if not scored:
-        return sum(numbers)
-    shape = tuple(outputs.shape[1:])
-    if dataset.classes is not None and (len(shape) != 1 or shape[0] < dataset.classes):
+    return sum(numbers), outputs
+
+
+def check_outputs(dataset: Dataset, outputs: torch.Tensor, *, loss: PerSample) -> None:
+    """Raise :class:`ModelError` unless the outputs of a model fit the targets, for a built-in loss or metric.
+
+    Parameters
+    ----------
+    dataset
+        Data with the targets.
+    outputs
+        Outputs for one sample, ``[1, *outputs]``.
+    loss
+        Loss of the training.
+    """
+    shape, places = tuple(outputs.shape[1:]), tuple(dataset.targets.shape[1:])
+    if dataset.classes is None or loss is binary_cross_entropy:
+        if math.prod(shape) != math.prod(places):
+            what = f"{math.prod(places)} labels" if loss is binary_cross_entropy else _numbers(math.prod(places))
+            raise ModelError(
+                f"the model returns {shape} outputs per sample, not the {what}; match its last layer to the data, or "
+                "set both learning.loss and learning.metrics"
+            )
+        return
+    if len(shape) != 1 + len(places) or shape[0] < dataset.classes or shape[1:] != places:
         raise ModelError(
-            f"the model returns {shape} outputs per sample, not ({dataset.classes},) scores, one for each "
-            "class; match its last layer to the data, or set both learning.loss and learning.metrics"
+            f"the model returns {shape} outputs per sample, not {(dataset.classes, *places)} scores, one for each "
+            f"class{' at each place' if places else ''}; match its last layer to the data, or set both learning.loss "
+            "and learning.metrics"
         )
-    wanted = tuple(dataset.targets.shape[1:])
-    if dataset.classes is None and math.prod(shape) != math.prod(wanted):
-        raise ModelError(
-            f"the model returns {shape} outputs per sample, not the {math.prod(wanted)} number of a regression; "
-            "match its last layer to the data, or set both learning.loss and learning.metrics"
-        )
-    return sum(numbers)
+
+
+def _numbers(count: int) -> str:
+    return "1 number of a regression" if count == 1 else f"{count} numbers of a regression"
 
 
 def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
@@ -227,9 +259,11 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
             )
 
 
-def check_metrics(metrics: Mapping[str, PerSample], outputs: torch.Tensor, targets: torch.Tensor) -> None:
-    """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, and none is called "loss"."""
-    if "loss" in metrics:
+def check_metrics(
+    metrics: Mapping[str, PerSample], whole: Mapping[str, Whole], outputs: torch.Tensor, targets: torch.Tensor
+) -> None:
+    """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, or a number for all of them."""
+    if "loss" in {*metrics, *whole}:
         raise ModelError('a metric cannot have the name "loss"; rename it in learning.metrics')
     for metric in metrics.values():
         for many in (len(targets), 1):
@@ -238,6 +272,11 @@ def check_metrics(metrics: Mapping[str, PerSample], outputs: torch.Tensor, targe
                 raise ModelError(
                     f"a metric returns a tensor on {scores.device}, not on {outputs.device}; return it there"
                 )
+    for score in whole.values():
+        try:
+            score.score([score.kept(outputs.detach().clone(), targets.clone())])
+        except LearningError as error:
+            raise ModelError(str(error)) from error
 
 
 def _tried(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

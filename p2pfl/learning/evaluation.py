@@ -1,5 +1,6 @@
 """Evaluation of rows on a part of the data, in blocks of bounded memory."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -9,6 +10,7 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
+from p2pfl.learning.scores.whole import Kept, Whole
 from p2pfl.learning.steps.batching import Footprint, Part
 from p2pfl.rows import Layout, Rows, placed
 
@@ -32,12 +34,16 @@ class Scorable(Protocol):
     layout: Layout
     loss: PerSample
     metrics: Mapping[str, PerSample]
+    whole: Mapping[str, Whole]
     r2: bool
     footprint: Footprint
 
 
 def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> dict[str, torch.Tensor]:
-    """Return the mean of the loss and of each metric over the samples of each row, each ``[R]`` float64.
+    """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
+
+    The loss and most metrics are means over samples; others are scores of all samples
+    (:mod:`p2pfl.learning.scores.whole`).
 
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.
@@ -48,15 +54,25 @@ def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> d
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
+    kept: dict[str, list[list[Kept]]] = {name: [[] for _ in rows] for name in learner.whole}
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
     for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=part.shared):
         for name, function in functions.items():
             each = each_sample(function, outputs, targets)  # [K, B]
             sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+        for number, row in enumerate(where.tolist() if learner.whole else ()):
+            mine = real[number % len(real)]  # [B]
+            for name, metric in learner.whole.items():
+                kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
     counts = placed(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
         scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
+    for name, metric in learner.whole.items():
+        found = [
+            metric.score(own) if size else math.nan for own, size in zip(kept[name], part.counts.tolist(), strict=True)
+        ]
+        scores[name] = torch.tensor(found, dtype=torch.float64, device=rows.device)  # [R]
     return scores
 
 

@@ -129,6 +129,11 @@ class ExamplePrivateLearner(TorchLearner):
                 "learning.example_noise does not allow dropout in the model; set the dropout to 0, as the "
                 "noise regularises already"
             )
+        if self.layout != self.trained:
+            raise ModelError(
+                "learning.example_noise does not allow batch normalisation, which mixes the samples of a batch; set "
+                'model.norm to "frozen" or "group"'
+            )
         self.noise, self.clip, self.size = noise, clip, batch
         self.source, self.normals = source, normals
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision

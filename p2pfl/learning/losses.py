@@ -1,6 +1,6 @@
 """Losses and metrics: functions ``f(outputs, targets) -> [B]`` with one number per sample."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
@@ -12,13 +12,31 @@ PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 def cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    r"""Return the negative log-likelihood :math:`-\log \mathrm{softmax}(o)_t` in nats, ``[B]``."""
-    return F.cross_entropy(outputs, targets, reduction="none")
+    r"""Return the negative log-likelihood :math:`-\log \mathrm{softmax}(o)_t` in nats, ``[B]``.
+
+    With a class for each place, such as a pixel, outputs are ``[B, C, ...]``, targets ``[B, ...]``, and the loss of a
+    sample is the mean over its places.
+    """
+    return _each(F.cross_entropy(outputs, targets, reduction="none"))
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the squared distance to the target, ``[B]``; the outputs are ``[B]`` or ``[B, 1]``."""
-    return (outputs.reshape(targets.shape) - targets).square()
+    """Return the mean squared distance to the targets of a sample, ``[B]``; there are as many outputs as targets."""
+    return _each((outputs.reshape(targets.shape) - targets).square())
+
+
+def binary_cross_entropy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    r"""Return the mean negative log-likelihood of the labels of a sample, ``[B]``.
+
+    Labels are 0 or 1, each by itself, and the outputs are their logits, as many as labels.
+    """
+    logits = outputs.reshape(targets.shape)
+    return _each(F.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype), reduction="none"))
+
+
+def _each(losses: torch.Tensor) -> torch.Tensor:
+    """Return the mean over all but the first axis, ``[B]``."""
+    return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
 
 
 def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -31,11 +49,18 @@ def mean(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch
 
 
 def accuracy(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return one where the most likely class is the target and zero elsewhere, ``[B]``."""
-    return (outputs.argmax(dim=-1) == targets).double()
+    """Return the share of places of a sample whose most likely class is the target, ``[B]``."""
+    return _each((outputs.argmax(dim=1) == targets).double())
 
 
-BUILT_IN = (cross_entropy, squared_error, accuracy)
+LOSSES: Mapping[str, PerSample] = {
+    "cross_entropy": cross_entropy,
+    "squared_error": squared_error,
+    "binary_cross_entropy": binary_cross_entropy,
+}
+"""Losses by their name in ``learning.loss``."""
+
+BUILT_IN = (*LOSSES.values(), accuracy)
 
 
 class Own:
@@ -96,9 +121,10 @@ def named(function: PerSample) -> PerSample:
 
 
 def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return a loss or metric of K rows, ``[K, B]``, from outputs ``[K, B, *outputs]``."""
-    if function is cross_entropy:  # classes second: softmax along the last axis is ten times slower for few classes
+    """Return a loss or metric of K rows, ``[K, B]``, from outputs ``[K, B, *outputs]`` and targets ``[K, B, ...]``."""
+    if targets.dim() == 2 and function is cross_entropy:
+        # classes second: softmax along the last axis is ten times slower for few classes
         return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
-    if function is accuracy:
-        return accuracy(outputs, targets)
-    return function(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape)
+    if targets.dim() == 2 and function is accuracy:
+        return (outputs.argmax(dim=-1) == targets).double()
+    return function(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2])

@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
+from p2pfl.learning.modules.references import is_reference, read_weights, referenced
 from p2pfl.rows import draw
 
 
@@ -66,13 +65,16 @@ def build(
     classes: int | None,
     seed: int,
     options: Mapping[str, object] | None = None,
+    outputs: int | None = None,
+    pretrained: str | Path | None = None,
 ) -> nn.Module:
     """Build a model for features of ``shape``; the same seed gives the same start on every peer.
 
     Parameters
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``, or ``package.module:Class`` for your own subclass of ``torch.nn.Module``.
+        ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME`` or ``timm:NAME``; or ``package.module:Class`` for your own
+        subclass of ``torch.nn.Module``.
     shape
         Shape of one sample.
     classes
@@ -80,7 +82,12 @@ def build(
     seed
         Key of the initial values. The generators of torch keep their state.
     options
-        Arguments of the model: ``hidden`` widths for ``mlp`` and ``cnn``, any for your own.
+        Arguments of the model: ``hidden`` widths for ``mlp`` and ``cnn``, any for your own; for a model of a library
+        also ``weights``, see :func:`p2pfl.learning.modules.references.referenced`.
+    outputs
+        Number of outputs, if it is not that of the classes; not for your own.
+    pretrained
+        File of weights for a model of a library, whose last layer may have another number of outputs.
 
     Returns
     -------
@@ -98,12 +105,15 @@ def build(
     >>> sum(p.numel() for p in model.parameters())
     2410
     """
-    options = dict(options or {})
+    options, usual = dict(options or {}), 1 if classes is None else classes
+    wanted = usual if outputs is None else outputs
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(draw(seed, "start").integers(2**63)))
             if name in MODELS:
-                return MODELS[name](shape=tuple(shape), outputs=1 if classes is None else classes, **options)
+                return MODELS[name](shape=tuple(shape), outputs=wanted, **options)
+            if is_reference(name):
+                return referenced(name, shape=tuple(shape), outputs=wanted, options=options, pretrained=pretrained)
             model = _class(name)(**options)
     except (TypeError, ValueError, RuntimeError) as error:
         reason = " ".join(str(error).split())
@@ -141,14 +151,13 @@ def _imported(name: str) -> object:
 
 
 def weights(pretrained: Mapping[str, torch.Tensor] | str | Path) -> dict[str, torch.Tensor]:
-    """Return a state dict as it is, or read it from a safetensors file."""
+    """Return a state dict as it is, or read it from a file of safetensors or of ``torch.save``."""
     if isinstance(pretrained, Mapping):
         return dict(pretrained)
     try:
-        loaded: dict[str, torch.Tensor] = safetensors.torch.load_file(pretrained)
-    except (OSError, safetensors.SafetensorError) as error:
-        raise ModelError(f"model.pretrained {pretrained} is not a safetensors file ({error}); convert it") from error
-    return loaded
+        return read_weights(pretrained)
+    except ModelError as error:
+        raise ModelError(f"model.pretrained: {error}") from None
 
 
 def fill(model: nn.Module, pretrained: Mapping[str, torch.Tensor] | str | Path) -> None:

@@ -2,35 +2,35 @@
 
 import contextlib
 import copy
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.data import Dataset, Federation, IntArray, check_batch, gather, orders
+from p2pfl.data import Dataset, Federation, gather
 from p2pfl.errors import ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
-from p2pfl.learning.dropout import keyed
 from p2pfl.learning.evaluation import evaluate, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
-from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, named, squared_error
-from p2pfl.learning.models import fill
+from p2pfl.learning.losses import PerSample, binary_cross_entropy, cross_entropy, named, squared_error
+from p2pfl.learning.modules.dividing import digest, divided
+from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.scores.whole import Whole, scores_of, usual
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.batching import Footprint, Held, Schedule
+from p2pfl.learning.steps.batching import Footprint, Held
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.plain import Plain
+from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
-from p2pfl.learning.stragglers import work as share_of_work
 from p2pfl.process import one_at_a_time
-from p2pfl.rows import Layout, Rows, placed
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import LearnerTraits
 
 BLOCK = {"cpu": 12 * 2**20}
@@ -50,8 +50,8 @@ class TorchLearner:
 
     Each active row k takes its steps :math:`x_k \leftarrow x_k - \eta_t\, u(\nabla F_k(x_k; \xi))`, with
     :math:`u` the optimiser, :math:`F_k` the mean loss over the batch :math:`\xi` of peer k, drawn by the
-    key ``(seed, peer, round)``. A row holds the trained parameters; frozen parameters and buffers are shared
-    constants.
+    key ``(seed, peer, round)``. A row holds the trained parameters, and the running statistics of layers that stay with
+    each peer; frozen parameters and other buffers are shared constants.
 
     A single row trains by plain autograd. Many rows train at once: sequences of linear and convolutional layers
     by batched products, any other module by ``vmap``, and modules that ``vmap`` cannot trace row by row. The
@@ -65,8 +65,9 @@ class TorchLearner:
     model
         Any module; its values are the initial parameters. It is copied.
     federation
-        Samples of each peer: the result of :func:`p2pfl.data.federate` or :func:`p2pfl.data.gather`; or the arrays
-        ``(features, targets)`` by peer, a fifth of which is held out as the test part.
+        Samples of each peer: the result of :func:`p2pfl.data.federate` or :func:`p2pfl.data.gather`; or by peer the
+        arrays ``(features, targets)`` or a map-style Dataset of torch, a fifth of which is held out as the test part.
+        Features that are whole numbers stay so if the model takes them, and become fractions otherwise.
     seed
         Seed of batches, dropout and the test part; that of the run if ``None``.
     optimizer, rate, options, schedule, schedule_options
@@ -80,14 +81,18 @@ class TorchLearner:
     stragglers
         Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
     loss
-        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes and
-        squared error for regression if ``None``.
+        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes, also at each
+        place, and squared error for numbers if ``None``.
     metrics
-        Scores by name, as functions like ``loss``; accuracy or :math:`R^2` if ``None``.
+        Scores by name: functions like ``loss``, functions with the attribute ``whole`` that return one number for all
+        outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`. By default accuracy or :math:`R^2`; the
+        mean intersection over union as well for a class at each place; the area under the ROC curve and F1 for labels.
     pretrained
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
     frozen
         Globs or prefixes of parameters that do not train.
+    norm
+        What becomes of batch normalisation, see :func:`p2pfl.learning.modules.norms.normalised`.
     device
         ``auto``, ``cpu``, ``cuda`` or ``mps``. Results return to the device of the arguments.
     dtype
@@ -98,7 +103,7 @@ class TorchLearner:
     Raises
     ------
     ModelError
-        The model does not fit the data, keeps running statistics, or draws unkeyed random numbers.
+        The model does not fit the data, has batch normalisation without ``norm``, or draws unkeyed random numbers.
 
     Examples
     --------
@@ -114,7 +119,7 @@ class TorchLearner:
     def __init__(
         self,
         model: nn.Module,
-        federation: Federation | Mapping[str, tuple[Any, Any]],
+        federation: Federation | Mapping[str, Any],
         *,
         seed: int | None = None,
         optimizer: str | type[torch.optim.Optimizer] = "sgd",
@@ -127,9 +132,10 @@ class TorchLearner:
         steps: int | None = None,
         stragglers: float = 0.0,
         loss: PerSample | None = None,
-        metrics: Mapping[str, PerSample] | None = None,
+        metrics: Mapping[str, PerSample | Whole] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
+        norm: Norm | None = None,
         device: str = "auto",
         dtype: torch.dtype = torch.float32,
         precision: Literal["full", "mixed"] = "full",
@@ -142,16 +148,21 @@ class TorchLearner:
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
-        self.features, self.targets = self._placed(self.federation.dataset)
-        classes = self.federation.dataset.classes
-        self.loss = named(loss) if loss else (squared_error if classes is None else cross_entropy)
-        default: Mapping[str, PerSample] = {} if classes is None else {"accuracy": accuracy}
-        self.metrics = default if metrics is None else {name: named(metric) for name, metric in metrics.items()}
-        self.r2 = metrics is None and classes is None
-        self.model = copy.deepcopy(model)
+        dataset = self.federation.dataset
+        self.whole_numbers = not dataset.features.is_floating_point()  # as the model takes them
+        self.features, self.targets = self._placed(dataset)
+        self.loss = named(loss) if loss else (squared_error if dataset.classes is None else cross_entropy)
+        chosen = usual(dataset, loss=self.loss) if metrics is None else metrics
+        self.metrics: Mapping[str, PerSample]
+        self.whole: Mapping[str, Whole]
+        self.metrics, self.whole = scores_of(chosen)
+        self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
-        self._prepare(pretrained, frozen)
+        how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
+        made = divided(model, **how, device=self.device, dtype=dtype)
+        self.model, self.dropouts, self.initial, self._saved = made.model, made.dropouts, made.initial, made.saved
+        self.layout, self.trained, self.constants = made.layout, made.trained, made.constants
         self._choose_engines(precision, scored=loss is None or metrics is None)
 
     def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,52 +172,53 @@ class TorchLearner:
                 "the features have missing values, which a torch model does not take; let the rule `missing` of each "
                 'column replace them, or set model.name to "boosting"'
             )
-        tensors = dataset.features, dataset.targets
-        features, targets = (
-            tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype) for tensor in tensors
+        features, targets = dataset.features, dataset.targets
+        whole = self.whole_numbers and not features.is_floating_point()
+        return (
+            features.to(self.device, features.dtype if whole else self.dtype),
+            targets.to(self.device, self.dtype if targets.is_floating_point() else targets.dtype),
         )
-        return features, targets
 
     def _held(self, federation: Federation) -> dict[str, Held]:
         """Return the samples of all peers in each part."""
         parts = {"train": federation.train, "validation": federation.validation, "test": federation.test}
         return {name: Held(each, self.device) for name, each in parts.items()}
 
-    def _prepare(self, pretrained: Mapping[str, torch.Tensor] | str | Path | None, frozen: Sequence[str]) -> None:
-        """Load and check the model, key its dropout, and divide it into a row and constants."""
-        if pretrained is not None:
-            fill(self.model, pretrained)
-        self.dropouts = keyed(self.model)
-        checks.check_modules(self.model)
-        self.model.to(self.device, self.dtype)
-        names = checks.trained_names(self.model, frozen)
-        parameters = dict(self.model.named_parameters())
-        for name, parameter in parameters.items():
-            parameter.requires_grad_(name in names)
-        self.layout = Layout(names, tuple(tuple(parameters[name].shape) for name in names))
-        self.initial = self.layout.join({name: parameters[name].detach().cpu() for name in names})  # [P]
-        own = {id(parameter): name for name, parameter in parameters.items()}  # one name for tied ones
-        held = self.model.state_dict(keep_vars=True)
-        self._saved = {name: (own.get(id(value), ""), value) for name, value in held.items()}
-
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
+        numbers, first = self._tried()
         few, targets = self.features[:FEW], self.targets[:FEW]
-        numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
+        if scored:
+            checks.check_outputs(self.federation.dataset, first, loss=self.loss)
         with torch.no_grad():
             outputs = self.model(few).to(self.dtype)  # [n, *outputs]
         checks.check_loss(self.loss, outputs, targets)
-        checks.check_metrics(self.metrics, outputs, targets)
+        checks.check_metrics(self.metrics, self.whole, outputs, targets)
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
-        start = self.initial.unsqueeze(0).to(self.device)  # [1, P]
+        start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
         self.plain = trial.plain()
         size = self.initial.itemsize
         self.footprint = Footprint(size * self.layout.size, size * numbers, BLOCK.get(self.device.type, 2**30))
-        kernels = None if mixed else trial.kernels(self.footprint)
-        self.engine: Plain | Kernels | Stacked = kernels or trial.stacked(self.footprint) or self.plain
+        self.engine: Plain | Kernels | Stacked = self.plain
+        if self.layout == self.trained:  # padding of a stack would count in running statistics
+            kernels = None if mixed else trial.kernels(self.footprint)
+            self.engine = kernels or trial.stacked(self.footprint) or self.plain
+
+    def _tried(self) -> tuple[int, torch.Tensor]:
+        """Return the result of :func:`checks.check_fit`; whole numbers become fractions if the model refuses them."""
+        errors = list[ModelError]()
+        for whole in (True, False) if self.whole_numbers else (False,):
+            if whole != self.whole_numbers:
+                self.whole_numbers = whole
+                self.features, _ = self._placed(self.federation.dataset)
+            try:
+                return checks.check_fit(self.model, self.features[:FEW])
+            except ModelError as error:
+                errors.append(error)
+        raise errors[0]  # that of the features as they are
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
@@ -294,7 +306,7 @@ class TorchLearner:
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
-            schedule=self._schedule(peers, round, active),
+            schedule=scheduled(self, peers, round=round, active=active),
             peers=tuple(peers),
             round=round,
         )
@@ -348,7 +360,7 @@ class TorchLearner:
         work = training.Work(
             rows=rows.to(self.device, self.dtype, copy=True),
             memory={},
-            schedule=self._schedule(peers, round, active, only=step, whole=whole),
+            schedule=scheduled(self, peers, round=round, active=active, only=step, whole=whole),
             peers=tuple(peers),
             round=round,
             first=step,
@@ -358,44 +370,13 @@ class TorchLearner:
             training.train(work, learner=self, engine=self._engine(rows), correction=None, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
-        trained = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
-        return torch.where(trained, work.rows, 0).to(rows.device)
+        awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
+        work.rows[:, self.trained.size :] = 0  # running statistics have no gradient
+        return torch.where(awake, work.rows, 0).to(rows.device)
 
     def rate(self, round: int) -> float:
         """Return the step size of a round."""
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
-
-    def _schedule(
-        self,
-        peers: Sequence[str],
-        round: int,
-        active: torch.Tensor | None,
-        *,
-        only: int | None = None,
-        whole: bool = False,
-    ) -> Schedule:
-        """Return the batches of every peer in a round, or the one of number ``only``; idle peers have none."""
-        check_batch(self.batch)
-        part = self.parts["train"].of(tuple(peers))
-        held = part.counts  # [R]
-        widths = np.minimum(held, held.max(initial=0) if whole or self.batch is None else self.batch)  # [R]
-        each = -(-held // np.maximum(widths, 1))  # [R]
-        awake = np.full(len(peers), fill_value=True) if active is None else active.cpu().numpy()
-        busy = awake & (held > 0)  # [R]
-        first = 0 if only is None or whole else only
-        counts = np.where(busy, 1, 0) if only is not None else np.where(busy, self._work(peers, round, each), 0)
-        epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
-        drawn = orders(held, epochs, seed=self.seed, peers=peers, round=round, device=self.device)
-        return Schedule(part, widths, counts, first, drawn)
-
-    def _work(self, peers: Sequence[str], round: int, each: IntArray) -> IntArray:
-        """Return the steps of every peer in a round, given those in an epoch, ``[R]``."""
-        most = self.epochs if self.steps is None else self.steps
-        done = np.full(len(peers), most)
-        if self.stragglers:
-            some = partial(share_of_work, seed=self.seed, round=round, share=self.stragglers, most=most)
-            done = np.array([some(peer) for peer in peers])
-        return done * each if self.steps is None else done
 
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
         expected = (len(peers), self.layout.size)
@@ -445,8 +426,21 @@ class TorchLearner:
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
+        return self._named(row, self._saved)
+
+    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
         trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
-        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in self._saved.items()}
+        saved = {name: self._saved[name] for name in names}
+        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
+
+    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the model, without its frozen tensors."""
+        return self._named(row, [name for name in self._saved if name not in self.constants])
+
+    @cached_property
+    def base(self) -> str:
+        """Digest of the frozen tensors; empty if there are none."""
+        return digest(self.constants)
 
 
 def home(learner: Learner) -> torch.device:

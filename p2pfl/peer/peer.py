@@ -461,4 +461,4 @@ class Peer:
         """Begin to write the checkpoint of the last round, unless it is written already."""
         if self._saved != self._done:
             self._saved = self._done
-            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.learner.state_dict)
+            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.saved)

@@ -52,6 +52,9 @@ def described(plan: Plan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "model": _model(experiment),
+        "constants": None
+        if plan.frozen is None
+        else {"digest": plan.frozen.base, "tensors": sorted(plan.frozen.constants)},
         "task": "regression" if dataset.classes is None else "classification",
         "loss": experiment.learning.loss or usual,
         "data": experiment.data.name,

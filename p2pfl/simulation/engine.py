@@ -145,7 +145,7 @@ def simulate(
     state = moved(state, HOST)
     for index, name in enumerate(names):
         tensors = scale | {key: value[index] for key, value in state.tensors().items()}
-        run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
+        run.checkpoint(name, resolved.saved(state.rows[index]), tensors, round=run.metrics[-1].round)
     together = {name: scores(final, index) for index, name in enumerate(names)}
     seconds = Durations(
         start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds

@@ -272,7 +272,7 @@ def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
     learner = peer.plan.learner
     tensors = {key: value[0] for key, value in state.tensors().items()}
     tensors |= {} if peer.statistics is None else peer.statistics.tensors()
-    run.checkpoint(peer.name, learner.state_dict(state.rows[0]), tensors, round=run.metrics[-1].round)
+    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=run.metrics[-1].round)
     return scores(learner.evaluate(state.rows, peers=(peer.name,)), 0)
 
 

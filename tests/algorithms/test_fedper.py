@@ -3,8 +3,9 @@ import torch
 from clients import Clients
 from stacks import RATE, SEED, classifier, play, stack, wine
 
+from norming import Normed
 from p2pfl import topology
-from p2pfl.algorithms import Averaging, FedAvg, FedPer, FedRep, Gossip
+from p2pfl.algorithms import Averaging, FedAvg, FedBN, FedPer, FedRep, Gossip
 from p2pfl.errors import ExperimentError
 from p2pfl.learning import TorchLearner, build
 from p2pfl.neighbourhood import Public, settled
@@ -97,3 +98,24 @@ def test_only_a_shorter_row_travels(kind):
 def test_what_cannot_be_personal_is_said_in_one_sentence(layout, personal, sentence):
     with pytest.raises(ExperimentError, match=sentence):
         FedPer(average(RING), layout, personal)
+
+
+def test_fedbn_averages_all_but_batch_normalisation():
+    federation = wine(COMPLETE.peers)
+    learner = TorchLearner(Normed(), federation, seed=SEED, dtype=torch.float64, device="cpu", norm="local", batch=8)
+    algorithm = FedBN(average(COMPLETE), learner.layout)
+    start, local = learner.start(COMPLETE.peers), learner.layout.mask(learner.layout.local)
+    assert algorithm.shared == learner.layout.size - 4 * 5
+    state = play(algorithm, learner, COMPLETE, rounds=1)[1]
+    alone = learner.fit(start, peers=COMPLETE.peers, round=0).rows
+    assert torch.equal(state.rows[:, local], alone[:, local])
+    assert torch.equal(state.public.rows[:, local], start[:, local])
+    weights = learner.samples(COMPLETE.peers).double()
+    mean = (weights @ alone[:, ~local]) / weights.sum()
+    assert (state.rows[:, ~local] - mean).abs().max() < 1e-10
+
+
+def test_without_a_choice_the_last_layer_is_personal_beside_local_ones():
+    learner = TorchLearner(Normed(), wine(RING.peers), seed=SEED, device="cpu", norm="local")
+    shared = FedPer(average(RING), learner.layout).common
+    assert shared.sum() == learner.layout.mask({"body.weight", "body.bias"}).sum()

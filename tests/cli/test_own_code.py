@@ -198,7 +198,7 @@ WRONG = {
         f"{PATIENTS} return torch.ones(30, 4), torch.zeros(31).long()", ["clinic:patients", "peer0", "(31,)"]
     ),
     "targets one-hot": (
-        f"{PATIENTS} return torch.ones(30, 4), torch.zeros(30, 2).long()", ["clinic:patients", "peer0", "(30, 2)"]
+        f"{PATIENTS} return torch.ones(30, 4), torch.zeros(30, 2).long()", ["clinic:focal", "targets (3, 2)"]
     ),
     "features that are no numbers": (
         f"{PATIENTS} return torch.full((30, 4), torch.nan), torch.zeros(30).long()", ["clinic:patients", "peer0", "NaN"]

@@ -310,8 +310,8 @@ def test_tables_name_what_the_experiment_file_may_name():
             "users_own:short",
             {},
             (
-                r'users_own:short for peer "ada": targets of shape \(3,\) do not match 2 samples; give a flat array '
-                "as long as the features"
+                r'users_own:short for peer "ada": targets of shape \(3,\) do not match 2 samples; give as many '
+                "targets as features"
             ),
         ),
         (
@@ -319,9 +319,8 @@ def test_tables_name_what_the_experiment_file_may_name():
             {},
             (
                 re.escape(
-                    "the peers have features of different shapes or targets of different types "
-                    "((torch.Size([1]), torch.int64), (torch.Size([2]), torch.int64), (torch.Size([3]), "
-                    "torch.int64), (torch.Size([4]), torch.int64)); make them equal"
+                    "the peers have features or targets of different shapes or types "
+                    "(((1,), 'numbers', (), 'whole numbers'), ((2,), 'numbers', (), 'whole numbers'), "
                 )
             ),
         ),

@@ -31,6 +31,11 @@ GRID = 2.0**-20
 
 EXPONENTIAL = ["topology.kind=one_peer_exponential", "topology.peers=8"]
 ADAPT = 'learning.algorithm_options={order="adapt_then_combine"}'
+NORMED = ["model.name=norming:Normed", "model.hidden=[64]"]
+OWNED = ["data.split=iid", "model.hidden=[64]"]
+MASKED = ["privacy.mode=pairwise"]
+WORDS = ["data.name=owning:words", "data.options={classes=2}", "model.name=owning:Words"]
+PIXELS = ["data.name=owning:pictures", "data.options={classes=3}", "model.name=owning:Pixels"]
 CASES = {
     "FedAvg": [],
     "FedAvg, all alike": ["learning.weighted=false"],
@@ -157,6 +162,18 @@ CASES = {
         "learning.fraction=0.5",
     ],
     "FedRep": ["learning.algorithm=fedrep", "learning.algorithm_options={head_steps=3, body_steps=2}"],
+    "FedBN": ["learning.algorithm=fedbn", *NORMED],
+    "FedBN, masks, noise, clip, half of the peers": [
+        *("learning.algorithm=fedbn", *NORMED, "learning.fraction=0.5"),
+        *("privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"),
+    ],
+    "FedBN, sums": [
+        *("privacy.mode=secagg", "topology.kind=complete", "gossip.steps=1", "learning.algorithm=fedbn", *NORMED),
+    ],
+    "FedBN, top 10 %": ["learning.algorithm=fedbn", *NORMED, "compression.name=top_k", "compression.share=0.1"],
+    "FedPer, local layers": ["learning.algorithm=fedper", "model.norm=local", *NORMED],
+    "tokens, a Dataset of torch, masks": [*OWNED, *MASKED, *WORDS],
+    "a class for each pixel": [*OWNED, *PIXELS],
     "multi-task": ["learning.algorithm=multitask"],
     "FedAvg, ClippedGossip, sign flips": [
         *("learning.weighted=false", "robustness.rule=clipped_gossip", "attack.name=sign_flip"),

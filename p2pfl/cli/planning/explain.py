@@ -153,12 +153,11 @@ def _data(resolved: Plan) -> dict[str, Any]:
     everybody = sum(counts.values())
     labels = np.zeros((len(counts), classes or 0))  # [N, C]
     if classes is not None:
-        targets = federation.dataset.targets.numpy()
-        labels = np.stack([np.bincount(targets[federation.train[peer]], minlength=classes) for peer in counts])
-    pooled = labels.sum(0) / max(everybody, 1)  # [C]
+        labels = np.stack([federation.dataset.counts(federation.train[peer]) for peer in counts])
+    pooled = labels.sum(0) / max(labels.sum(), 1)  # [C]
     peers = {}
     for (peer, count), own in zip(counts.items(), labels, strict=True):
-        distance = None if classes is None else float(np.abs(own / max(count, 1) - pooled).sum() / 2)
+        distance = None if classes is None else float(np.abs(own / max(own.sum(), 1) - pooled).sum() / 2)
         peers[peer] = {
             "samples": count,
             "share": count / max(everybody, 1),

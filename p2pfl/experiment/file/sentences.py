@@ -118,7 +118,7 @@ UNADDED: Mapping[str, tuple[str, ...]] = {
         *("optimizer", "rate", "options", "schedule", "schedule_options", "batch", "epochs", "steps", "stragglers"),
         *("loss", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
     ),
-    "model": ("hidden", "pretrained", "frozen"),
+    "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),
     "compression": ("zstd",),
     "privacy": ("clip", "clipping", "mask", "bits", "participation", "partners"),

@@ -12,8 +12,9 @@ import msgspec
 import torch
 
 from p2pfl.algorithms import Algorithm, Local
-from p2pfl.data import Federation
+from p2pfl.data import Dataset, Federation
 from p2pfl.data.imported import located
+from p2pfl.data.sources import nearest
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.exact import ExactLearner, ExactModel
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
@@ -22,7 +23,10 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.losses import BUILT_IN, Own, PerSample
+from p2pfl.learning.losses import BUILT_IN, LOSSES, Own, PerSample, accuracy
+from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.modules.references import is_reference
+from p2pfl.learning.scores.whole import WHOLE, Whole
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.stream import normals
 
@@ -81,10 +85,15 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,
         stragglers=learning.stragglers,
-        loss=None if learning.loss is None else _own(learning.loss),
-        metrics={name: _own(reference) for name, reference in learning.metrics.items()} or None,
-        pretrained=model.pretrained,
+        loss=None if learning.loss is None else _own(learning.loss, key="learning.loss", known=LOSSES),
+        metrics={
+            name: _own(reference, key=f"learning.metrics.{name}", known=METRICS)
+            for name, reference in learning.metrics.items()
+        }
+        or None,
+        pretrained=None if is_reference(model.name) else model.pretrained,
         frozen=model.frozen,
+        norm=_norm(experiment),
         device=learning.device,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision=learning.precision,
@@ -203,7 +212,8 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
     float
         See :func:`p2pfl.privacy.mask_size.update_size`.
     """
-    learning, start = experiment.learning, learner.start(("",))  # all peers start alike
+    learning, layout = experiment.learning, learner.layout
+    start = learner.start(("",))[:, ~layout.mask(layout.local)]  # all peers start alike
     steps = _steps(experiment)
     if steps is None and (_full(experiment) or learning.batch == "all"):
         steps = 1 if _full(experiment) else learning.epochs
@@ -222,6 +232,11 @@ def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: f
 def _full(experiment: Experiment) -> bool:
     """Return whether a round is one step on all samples."""
     return traits_of(experiment.learning.algorithm).full_batch
+
+
+def _norm(experiment: Experiment) -> Norm | None:
+    """Return what becomes of batch normalisation; it stays local with an algorithm made for that."""
+    return experiment.model.norm or ("local" if traits_of(experiment.learning.algorithm).needs_local else None)
 
 
 def _steps(experiment: Experiment) -> int | None:
@@ -250,6 +265,8 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
             model.name,
             shape=dataset.shape,
             classes=dataset.classes,
+            outputs=_outputs(experiment, dataset),
+            pretrained=model.pretrained if is_reference(model.name) else None,
             seed=experiment.seed,
             options=model.options | ({"hidden": model.hidden} if model.name in {"mlp", "cnn"} else {}),
         )
@@ -260,10 +277,25 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
         raise ModelError(f"model.name: {model.name} raised {said}; fix it") from error
 
 
-def _own(reference: str) -> PerSample:
-    """Return a user's loss or metric under the user's name for it; built-in ones unchanged."""
+def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
+    """Return the number of outputs of a model, if it is not that of the classes: one for each number or label."""
+    if dataset.classes is not None and experiment.learning.loss != "binary_cross_entropy":
+        return None
+    return math.prod(dataset.targets.shape[1:])
+
+
+METRICS: Mapping[str, PerSample | Whole] = {**LOSSES, "accuracy": accuracy, **WHOLE}
+"""Metrics by name."""
+
+
+def _own(reference: str, *, key: str, known: Mapping[str, Any]) -> Any:
+    """Return a loss or metric by its name, or a user's function under the user's name for it."""
+    if reference in known:
+        return known[reference]
+    if ":" not in reference:
+        raise ExperimentError(f'{key} is "{reference}"; {nearest(reference, known)}, or name "package.module:function"')
     function: PerSample = imported(reference)
-    return function if function in BUILT_IN else Own(function, name=reference)
+    return function if function in BUILT_IN or isinstance(function, Whole) else Own(function, name=reference)
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:

@@ -72,6 +72,18 @@ WAITING = (
 LEARNING = (
     Rule(
         "learning.algorithm",
+        lambda it: (it.local or it.experiment.model.norm == "local") and not it.algorithm.keeps_local,
+        "with layers that stay with each peer, because it would average them",
+        'set it to fedbn or fedper, or set model.norm to "frozen" or "group"',
+    ),
+    Rule(
+        "learning.algorithm",
+        lambda it: it.algorithm.needs_local and (it.local is False or it.experiment.model.norm in {"frozen", "group"}),
+        "with a model none of whose layers stays with its peer",
+        "set it to fedavg, or take a model with batch normalisation and leave model.norm out",
+    ),
+    Rule(
+        "learning.algorithm",
         lambda it: it.learner and not it.learner.gradients and it.algorithm.needs_gradients,
         "with this learner, which provides no gradients, because the algorithm {why}",
         "take fedavg, or a learner that declares gradients",

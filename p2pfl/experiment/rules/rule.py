@@ -71,6 +71,8 @@ class Composition:
         Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
     live
         Whether peers run apart and exchange messages, so that any of them may be late.
+    local
+        Whether tensors of the model stay with each peer; ``None`` while the model is unknown.
     """
 
     experiment: Experiment
@@ -81,6 +83,7 @@ class Composition:
     graph: Graph | None = None
     learner: LearnerTraits | None = None
     live: bool = False
+    local: bool | None = None
 
     @classmethod
     def of(cls, experiment: Experiment, *, live: bool = False) -> Composition:

@@ -61,17 +61,23 @@ class Model(Section, frozen=True):
     Attributes
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``, or a ``package.module:Class``; or a model that follows from exact totals:
-        ``boosting``, ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of
-        all data: ``description``, ``kaplan_meier``, ``pca``.
+        ``linear``, ``mlp``, ``cnn``; a model of a library, ``torchvision:NAME``, ``timm:NAME`` or
+        ``transformers:CLASS``; a ``package.module:Class``; a model that follows from exact totals: ``boosting``,
+        ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data:
+        ``description``, ``kaplan_meier``, ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
-        Keyword arguments of a class of your own, or of a model that follows from totals.
+        Keyword arguments of a model of a library (with ``weights``), of a class of your own, or of a model that follows
+        from totals.
     pretrained
-        A safetensors file with parameters to start from.
+        A file of safetensors, or of ``torch.save``, with parameters to start from.
     frozen
         Name patterns of parameters that are neither trained nor shared.
+    norm
+        What becomes of batch normalisation, whose running statistics cannot be averaged: it is constant (``frozen``),
+        replaced by group normalisation (``group``), or each peer's own (``local``, the default with ``fedbn``). A layer
+        whose parameters are frozen is constant without this key.
     """
 
     name: Reference = "mlp"
@@ -79,6 +85,7 @@ class Model(Section, frozen=True):
     options: dict[str, Any] = {}
     pretrained: str | None = None
     frozen: tuple[str, ...] = ()
+    norm: Literal["frozen", "group", "local"] | None = None
 
 
 class Learning(Section, frozen=True):
@@ -121,9 +128,12 @@ class Learning(Section, frozen=True):
         After the last round, give all peers the same model, the exact mean of what they released, and add up its scores
         on the test data of all peers (``common`` in the summary).
     loss
-        A ``package.module:function`` of (outputs, targets) that returns one number per sample.
+        ``cross_entropy`` (the default for classes, also at each place), ``squared_error`` (for numbers),
+        ``binary_cross_entropy`` (for several labels in a sample, 0 or 1 each), or a ``package.module:function`` of
+        (outputs, targets) that returns one number per sample.
     metrics
-        Names, each with a function like that of ``loss``.
+        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function of your own like that
+        of ``loss``. A function with the attribute ``whole`` returns one number for all outputs and targets instead.
     learner
         A ``package.module:factory`` of a learner, such as a training loop of another framework.
     learner_options

@@ -17,7 +17,7 @@ class Batch:
     Attributes
     ----------
     features, targets
-        ``[K, B, *shape]`` and ``[K, B]``.
+        ``[K, B, *shape]`` and ``[K, B, ...]``.
     weights
         ``[K, B]``: one over the batch size of the row, zero for padding; ``None`` where all rows have B samples.
     keys
@@ -87,7 +87,7 @@ class Part:
         return Part(self._each[:1], self.samples.device)
 
     def spread(self, targets: torch.Tensor) -> torch.Tensor:
-        """Return the variance of each row's targets, ``[R]`` float64; it is computed once."""
+        """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""
         if self._spread is None:
             found = [self._variance(targets, mine) for mine in (self._each[:1] if self.shared else self._each)]
             spread = torch.tensor(found * (len(self._each) if self.shared else 1), dtype=torch.float64)  # [R]
@@ -96,7 +96,7 @@ class Part:
 
     def _variance(self, targets: torch.Tensor, mine: IntArray) -> float:
         where = placed(torch.from_numpy(mine), targets.device)
-        return float(targets[where].double().var(correction=0)) if len(mine) else 0.0
+        return float(targets[where].double().var(0, correction=0).mean()) if len(mine) else 0.0
 
 
 class Held:

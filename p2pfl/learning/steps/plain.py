@@ -23,9 +23,9 @@ class Plain:
     Parameters
     ----------
     model
-        Model whose trained parameters become views of the row.
+        Model whose trained parameters and running statistics become views of the row.
     names
-        Names of the trained parameters, in the order of the row.
+        Names of the trained parameters, in the order of the row, and then of the running statistics.
     loss
         Loss per sample.
     dropouts
@@ -46,7 +46,8 @@ class Plain:
         self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
         self.dropouts = tuple(dropouts.values())
         parameters = dict(model.named_parameters())
-        self.parameters = [parameters[name] for name in names]
+        self.parameters = [parameters[name] for name in names if name in parameters]
+        self.statistics = [name.rpartition(".")[::2] for name in names if name not in parameters]  # layer, buffer
         self.bound: Sequence[torch.Tensor] = ()
 
     def block(self, width: int) -> int:
@@ -56,12 +57,18 @@ class Plain:
 
     def bind(self, parts: Sequence[torch.Tensor]) -> None:
         """Make the parameters of the model views of one row, ``[1, *shape]`` each."""
-        for parameter, part in zip(self.parameters, parts, strict=True):
+        trained = len(self.parameters)
+        for parameter, part in zip(self.parameters, parts[:trained], strict=True):
             parameter.data = part[0]
+        for (layer, name), part in zip(self.statistics, parts[trained:], strict=True):
+            setattr(self.model.get_submodule(layer), name, part[0])
         self.bound = parts
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return the mean loss ``[1]`` and its gradient, ``[1, *shape]`` each."""
+        """Return the mean loss ``[1]`` and its gradient in the trained parameters, ``[1, *shape]`` each.
+
+        Running statistics move in place.
+        """
         if self.bound is not parts:
             self.bind(parts)
         for dropout in self.dropouts:
@@ -77,7 +84,7 @@ class Plain:
         )  # torch imports sympy for grad_outputs
         return loss.detach().view(1), [
             torch.zeros_like(part) if gradient is None else gradient.view_as(part)
-            for gradient, part in zip(gradients, parts, strict=True)
+            for gradient, part in zip(gradients, parts[: len(gradients)], strict=True)
         ]
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:

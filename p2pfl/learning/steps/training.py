@@ -27,7 +27,10 @@ class Engine(Protocol):
         ...
 
     def gradient(self, parts: Sequence[torch.Tensor], batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Return mean losses ``[K]`` over the batch of each row, and their gradients, ``[K, *shape]`` each."""
+        """Return mean losses ``[K]`` over the batch of each row, and their gradients, ``[K, *shape]`` each.
+
+        There is a gradient for each trained tensor; running statistics come after them, and move in place.
+        """
         ...
 
 
@@ -37,6 +40,7 @@ class Trainable(Protocol):
     features: torch.Tensor
     targets: torch.Tensor
     layout: Layout
+    trained: Layout  # the beginning of the layout, without running statistics
     recipe: Recipe
     dropouts: dict[str, KeyedDropout]
     seed: int
@@ -107,6 +111,7 @@ class _Block:
         self.plan = Plan(work.schedule, chosen)
         parts = learner.layout.split(work.rows.index_select(0, self.where))
         self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
+        self.trained = len(learner.trained.names)  # number of parts with a gradient
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
         self.keys: torch.Tensor | None = None
         if learner.dropouts:
@@ -122,8 +127,8 @@ class _Block:
         return StackedUpdate(
             recipe.kind,
             settings,
-            parts=self.parts,
-            layout=self.learner.layout,
+            parts=self.parts[: self.trained],
+            layout=self.learner.trained,
             memory=memory,
             labels=labels[self.chosen],
         )
@@ -150,7 +155,7 @@ class _Block:
             losses, gradients = engine.gradient(parts, self.batch(step))
             if correction is not None:
                 gradients = self._corrected(correction, parts, gradients)
-            update.step(parts, gradients)
+            update.step(parts[: self.trained], gradients)
             self.losses[step, :active] = losses
 
     def _corrected(
@@ -159,7 +164,7 @@ class _Block:
         layout = self.learner.layout
         rows = layout.join(dict(zip(layout.names, parts, strict=True)))  # [K, P]
         terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
-        return [gradient + term for gradient, term in zip(gradients, terms.values(), strict=True)]
+        return [gradient + terms[name] for gradient, name in zip(gradients, self.learner.trained.names, strict=True)]
 
     def finish(self, update: Update) -> None:
         """Write rows, memory and losses back; the loss of a row that is no longer finite is NaN."""

@@ -25,7 +25,7 @@ class Trial:
     Attributes
     ----------
     model, layout, initial
-        Model, its trained parameters, and their values ``[1, P]`` on the device.
+        Model, the places of its row, and a copy of its values ``[1, P]`` on the device.
     features, targets
         A few samples.
     loss, dropouts, autocast

@@ -198,7 +198,7 @@ async def live(
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         learner = peer.plan.learner
-        await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), learner.state_dict(state.rows[0]))
+        await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), peer.plan.saved(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
         stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
     finally:

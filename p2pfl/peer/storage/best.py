@@ -112,7 +112,7 @@ class BestModel:
         if self.best is not None and self.best.part == part and self.best.loss <= loss:
             return
         best = Best(round, loss, part)
-        self.store.keep(best, plan.learner.state_dict(rows[0]))
+        self.store.keep(best, plan.saved(rows[0]))
         self.best = best
 
     def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:

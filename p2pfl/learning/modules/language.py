@@ -1,0 +1,157 @@
+"""Models of transformers, with LoRA adapters of peft: the base is constant, and only the adapters train."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from p2pfl.errors import ModelError
+
+FUNCTIONAL = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
+"""Settings of dropout inside an attention, which draws from torch's global generator."""
+
+
+class Tokens(nn.Module):
+    """Model of transformers that takes token ids and returns logits.
+
+    Logits of a class for each token are ``[n, C, T]``, classes second, as the cross-entropy takes them.
+
+    Parameters
+    ----------
+    model
+        Model of transformers.
+    pad
+        Token that pads sentences, which the attention leaves out; ``None`` for sentences of equal length.
+    """
+
+    def __init__(self, model: nn.Module, *, pad: int | None) -> None:
+        super().__init__()
+        self.model, self.pad = model, pad
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Return the logits of sentences ``[n, T]``."""
+        mask = {} if self.pad is None else {"attention_mask": (tokens != self.pad).long()}
+        logits: torch.Tensor = self.model(input_ids=tokens, **mask).logits
+        return logits if logits.dim() == 2 else logits.movedim(-1, 1)
+
+
+def language(
+    name: str,
+    *,
+    outputs: int,
+    path: str | None = None,
+    config: Mapping[str, Any] | None = None,
+    lora: Mapping[str, Any] | None = None,
+    pad: int | None = None,
+) -> Tokens:
+    """Build a model of transformers.
+
+    Parameters
+    ----------
+    name
+        Class of transformers, such as ``AutoModelForSequenceClassification``.
+    outputs
+        Number of labels.
+    path
+        Folder of a pretrained model, or its name in the cache of the Hugging Face hub. Nothing is downloaded.
+    config
+        Settings of the model, with its ``model_type`` for a new one without ``path``. Dropout inside an attention is 0
+        unless it is set here, because it draws from torch's global generator.
+    lora
+        Arguments of :class:`peft.LoraConfig`, such as ``r`` and ``target_modules``; without them all of it trains.
+    pad
+        Token that pads sentences, see :class:`Tokens`.
+
+    Raises
+    ------
+    ModelError
+        A library is not installed, there is no such class, or the model is not on this machine.
+    """
+    transformers = _library("transformers")
+    kind: Any = getattr(transformers, name, None)
+    if not hasattr(kind, "from_pretrained"):
+        raise ModelError(
+            f'transformers has no model class "{name}"; name one such as AutoModelForSequenceClassification'
+        )
+    settings = _settings(transformers, path, dict(config or {}), outputs=outputs)
+    if path is None:
+        build = getattr(kind, "from_config", None) or kind._from_config  # noqa: SLF001 -- of classes that are no AutoModel
+        model = build(settings)
+    else:
+        try:
+            model = kind.from_pretrained(path, config=settings, local_files_only=True, ignore_mismatched_sizes=True)
+        except (OSError, ValueError) as error:
+            raise _absent(path, error) from None
+    return Tokens(model if lora is None else adapted(model, lora, name=name), pad=pad)
+
+
+def adapted(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.Module:
+    """Return a model with LoRA adapters, of which all other parameters but a new head are frozen.
+
+    Parameters
+    ----------
+    model
+        Model of transformers.
+    lora
+        Arguments of :class:`peft.LoraConfig`.
+    name
+        Class of the model, which says the task.
+
+    References
+    ----------
+    Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, LoRA: low-rank adaptation of large language models, ICLR 2022.
+    """
+    peft = _library("peft")
+    tasks = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "CausalLM": "CAUSAL_LM"}
+    task = next((value for end, value in tasks.items() if name.endswith(end)), None)
+    try:
+        found: nn.Module = peft.get_peft_model(model, peft.LoraConfig(**{"task_type": task, **lora}))
+    except (TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise ModelError(f"model.options.lora does not fit the model ({reason}); fix it") from error
+    return found
+
+
+def _settings(transformers: Any, path: str | None, config: dict[str, Any], *, outputs: int) -> Any:
+    """Return the configuration of a model, without dropout inside an attention."""
+    if path is None and "model_type" not in config:
+        raise ModelError(
+            "model.options needs `path`, the folder of a pretrained model, or `config` with the `model_type` of a new "
+            "one; set one of them"
+        )
+    try:
+        if path is None:
+            found = transformers.AutoConfig.for_model(**config)
+        else:
+            found = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        raise _absent(path or str(config["model_type"]), error) from None
+    for key in FUNCTIONAL:
+        if hasattr(found, key):
+            setattr(found, key, config.get(key, 0.0))
+    for key, value in config.items():
+        if key != "model_type":
+            setattr(found, key, value)
+    found.num_labels = outputs
+    return found
+
+
+def _absent(path: str, error: Exception) -> ModelError:
+    reason = (str(error).splitlines() or [""])[0][:200]
+    return ModelError(
+        f"the model {path} is not on this machine ({reason}); download it by `hf download {path}`, or set "
+        "model.options.path to its folder"
+    )
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(
+            f'model.name needs {name}, which is not installed ({error}); run `pip install "p2pfl-mqtt[language]"`'
+        ) from None

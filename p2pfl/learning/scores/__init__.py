@@ -1,0 +1,1 @@
+"""Scores of whole sets of samples, which are no means over samples."""

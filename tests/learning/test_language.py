@@ -1,0 +1,108 @@
+"""Models of transformers with LoRA adapters of peft: only the adapters and the head travel and are saved."""
+
+import pytest
+import torch
+
+from p2pfl.errors import ModelError
+from p2pfl.experiment import plan, read
+from p2pfl.learning import build
+from p2pfl.simulation import simulate
+
+pytest.importorskip("transformers")
+pytest.importorskip("peft")
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::FutureWarning",  # of peft and transformers about each other
+    "ignore::DeprecationWarning",
+    "ignore:There is a performance drop:UserWarning",  # vmap runs the attention row by row
+)
+
+TINY = {
+    "model_type": "bert",
+    "vocab_size": 20,
+    "hidden_size": 8,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 8,
+    "max_position_embeddings": 16,
+}
+GPT = {"model_type": "gpt2", "vocab_size": 20, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 16}
+LORA = {"r": 2, "target_modules": ["query", "value"]}
+TABLE = {
+    "rounds": 1,
+    "topology": {"kind": "complete", "peers": 3},
+    "data": {"name": "owning:words", "options": {"classes": 2}},
+    "model": {"name": "transformers:AutoModelForSequenceClassification", "options": {"config": TINY, "lora": LORA}},
+    "learning": {"device": "cpu", "steps": 1},
+    "privacy": {"mode": "pairwise"},
+}
+
+
+@pytest.fixture(scope="module")
+def resolved():
+    return plan(read(TABLE))
+
+
+def test_only_adapters_and_head_are_in_a_row(resolved):
+    names = resolved.learner.layout.names
+    assert all("lora_" in name or "classifier" in name for name in names)
+    assert resolved.shared == 4 * 2 * 8 + 2 * 8 + 2  # two matrices for query and for value; the head
+    whole = sum(parameter.numel() for parameter in resolved.learner.model.parameters())
+    assert resolved.shared < whole / 5
+
+
+def test_only_adapters_and_head_are_saved(resolved, tmp_path):
+    run = simulate(resolved, folder=tmp_path / "run", baselines=False)
+    for model in run.models.values():
+        assert set(model) == set(resolved.learner.layout.names)
+    assert (tmp_path / "run" / "peers" / "peer0.safetensors").stat().st_size < 20_000
+
+
+def test_adapters_of_a_run_start_another(resolved, tmp_path):
+    run = simulate(resolved, folder=tmp_path / "run", baselines=False)
+    file = tmp_path / "run" / "peers" / "peer0.safetensors"
+    again = plan(read(TABLE, changes=[f"model.pretrained={file}"]))
+    start = again.learner.state_dict(again.learner.start(["peer0"])[0])
+    for name, value in run.models["peer0"].items():
+        assert torch.equal(start[name], value)
+
+
+def test_the_scores_of_many_rows_are_those_of_one(resolved):
+    learner, peers = resolved.learner, ["peer0", "peer1"]
+    rows = learner.fit(learner.start(peers), peers=peers, round=0).rows
+    alone = learner.fit(learner.start(["peer1"]), peers=["peer1"], round=0).rows
+    torch.testing.assert_close(rows[1:], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_a_causal_model_predicts_the_next_token():
+    options = {"config": GPT, "lora": {"r": 2, "target_modules": ["c_attn"], "fan_in_fan_out": True}}
+    model = build("transformers:AutoModelForCausalLM", shape=(5,), classes=20, seed=1, options=options)
+    tokens = torch.randint(20, (3, 5), generator=torch.Generator().manual_seed(0))
+    assert model(tokens).shape == (3, 20, 5)
+    assert all("lora_" in name for name, value in model.named_parameters() if value.requires_grad)
+
+
+def test_padding_is_left_out_of_the_attention():
+    options = {"config": TINY, "pad": 0}
+    model = build("transformers:AutoModelForSequenceClassification", shape=(5,), classes=2, seed=1, options=options)
+    model.eval()
+    short, long = torch.tensor([[3, 4, 5]]), torch.tensor([[3, 4, 5, 0, 0]])
+    torch.testing.assert_close(model(short), model(long), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("AutoModelForSequenceClassification", {}, "needs `path`, the folder of a pretrained model, or `config`"),
+        ("AutoModelForSequenceClassification", {"path": "nobody/none"}, "the model nobody/none is not on this machine"),
+        ("Nothing", {"config": TINY}, 'transformers has no model class "Nothing"'),
+        (
+            "AutoModelForSequenceClassification",
+            {"config": TINY, "lora": {"r": 2, "target_modules": ["nothing"]}},
+            r"model\.options\.lora does not fit the model \(.*modules",
+        ),
+    ],
+)
+def test_what_cannot_be_built_is_named(name, options, sentence):
+    with pytest.raises(ModelError, match=sentence):
+        build(f"transformers:{name}", shape=(5,), classes=2, seed=1, options=options)
