@@ -245,7 +245,7 @@ def _signed(changed, read):
 def voting():
     """The verdicts of bob, which has sent its release, and holds ada's."""
     made = totalling("bob", "bob")
-    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0)), 0, decided=True), now=0.0)
+    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, voted=True)), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
     return made.verdicts
 
@@ -439,7 +439,7 @@ def heard(hearing):
 
 def kept(row, *, trailer=SIGNED):
     """Have bob read a row of ada's, and use it."""
-    head, numbers, said = read_row(row, trailer=trailer, largest=LARGEST)
+    head, numbers, said, _ = read_row(row, trailer=trailer, largest=LARGEST)
     mine = Mailbox()
     mine.know("ada")
     mine.open(NOW, ["ada"])

@@ -60,14 +60,15 @@ def heartbeat(name, *, life=LIFE, round=0, step=0, first=0, tail=0, head=0, wait
     return arrived(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
 
 
-def model(round=0, *, value=1.0, length=LENGTH):
-    """A model whose numbers are all the same."""
-    return Encoded(encode_row(torch.full((length,), value), round=round, step=0))
+def model(round=0, *, value=1.0, length=LENGTH, voted=False):
+    """A model whose numbers are all the same; its owner's vote is to follow if the peers vote on it."""
+    return Encoded(encode_row(torch.full((length,), value), round=round, step=0, voted=voted))
 
 
-def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000):
-    """The chunks of a model of a neighbour."""
-    cut = pieces(model(round, value=value, length=length), size=size)
+def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000, voted=False):
+    """The chunks of a model of a neighbour, with its vote if the peers vote on it."""
+    vote = [bytes(64)] if voted else []
+    cut = pieces([*model(round, value=value, length=length, voted=voted), *vote], size=size)
     total, offset = cut.left, 0
     found = []
     for number, piece in enumerate(cut, start=sequence):

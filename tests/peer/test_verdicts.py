@@ -38,12 +38,12 @@ def death(*changes, **given):
 def test_without_a_death_votes_are_all_that_is_added_and_no_number_changes():
     found = {departures: death(*MASKS, f"privacy.departures={departures}") for departures in ("unsettled", "go_on")}
     one, other = found.values()
-    assert other.sent - one.sent == {"Votes": 2 * 4 * 5}
+    assert other.sent - one.sent == {"Votes": 4 * 5}
     assert all(torch.equal(one.states[name].rows, other.states[name].rows) for name in one.states)
     assert other.dropped == {round: [frozenset()] * 3 for round in range(5)}
 
 
-EVENTS = 26
+EVENTS = 23
 """Events of a peer in a round of four."""
 
 

@@ -208,6 +208,7 @@ class LiveNeighbourhood:
             mass=mass,
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
+            voted=self.deciding is not None,
         )
         masked = released.grid is not None
         await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))

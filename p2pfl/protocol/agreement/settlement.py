@@ -178,18 +178,15 @@ class Settlement:
         self._held.add(release)
         return self._do(release, Propose(COUNTED), now=now)
 
-    def may_leave(self, release: Release) -> bool:
-        """Return whether the peer's own release may be sent: only after its own vote in the first ballot.
+    def leaves_with(self, release: Release) -> Vote | None:
+        """Return the vote in the first ballot with which the peer's own release leaves; ``None`` if it must not leave.
 
         If another ballot came first, the release may be dropped already, and its masks may be public.
         """
         agreement = self._agreements[release]
         voted, decided = agreement.record.voted, agreement.record.decided
-        return (
-            voted is not None
-            and voted.ballot == agreement.committee.first
-            and (decided is None or decided.value == COUNTED)
-        )
+        counts = decided is None or decided.value == COUNTED
+        return voted if voted is not None and voted.ballot == agreement.committee.first and counts else None
 
     def holds(self, vote: Vote, *, now: float) -> list[Effect]:
         """Handle the arrival of a release with its owner's vote, from the owner or as a copy."""
@@ -199,13 +196,6 @@ class Settlement:
         self._held.add(release)
         waiting = self._kept_back.pop(release, [])
         return self._do(release, Propose(COUNTED), Received(vote.member, vote), *waiting, now=now)
-
-    def has(self, release: Release, *, now: float) -> list[Effect]:
-        """Handle the arrival of a release whose owner's vote comes in a message of its own, before or after it."""
-        if release in self._held:
-            return []
-        self._held.add(release)
-        return self._do(release, Propose(COUNTED), *self._kept_back.pop(release, []), now=now)
 
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
         """Handle a message; the shell has authenticated it and the votes in it."""
@@ -278,10 +268,6 @@ class Settlement:
     def held(self, release: Release) -> bool:
         """Return whether the peer has a release: it made it, or the release has arrived."""
         return release in self._held
-
-    def unvoted(self, release: Release) -> bool:
-        """Return whether the peer has a release on which it could not vote, because it lacks the owner's vote."""
-        return release in self._held and self._agreements[release].record.voted is None
 
     def committee(self, release: Release) -> Committee:
         """Return the committee of an admitted release."""

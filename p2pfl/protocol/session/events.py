@@ -10,16 +10,10 @@ from p2pfl.privacy.ring import Ring
 from p2pfl.protocol.ledgers.masks import Journal
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.protocol.wire.messages import ForOne
-from p2pfl.protocol.wire.rows import Encoded, Head
-from p2pfl.protocol.wire.trailer import Said
-from p2pfl.rows import Rows as Row
+from p2pfl.protocol.wire.rows import Encoded, Parsed
 
 GossipStep = tuple[int, int]
 """Round, and gossip step within it."""
-
-Parsed = tuple[Head, Row, Said]
-"""Received model: its head, its parameters ``[P]``, and the statement that its sender signed."""
-
 
 # ---------------------------------------------------------------------- arrivals
 
@@ -213,7 +207,8 @@ class Offer:
     newest
         True if the model is skipped while the previous one is not on its way yet.
     decided
-        True if the neighbours decide whether the model counts; this peer's vote is durable before the model leaves.
+        True if the neighbours decide whether the model counts; this peer's vote is durable before the model leaves, and
+        leaves with it.
     """
 
     model: Encoded

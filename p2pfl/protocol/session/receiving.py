@@ -6,7 +6,7 @@ from p2pfl.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.effects import Parse, Sum
-from p2pfl.protocol.session.events import Parsed, Read, Received, Summed
+from p2pfl.protocol.session.events import Read, Received, Summed
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
@@ -14,7 +14,7 @@ from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
-from p2pfl.protocol.wire.rows import Delivery
+from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
@@ -196,13 +196,18 @@ class Receiving:
         if model is None or not _playable(model, last=shared.last):
             shared.refuse(sender, "not a row")
             return
-        head, row, said = model
+        head, row, said = model.head, model.row, model.said
+        vote = self.verdicts.vote_of(sender, model)
+        if vote is None and head.voted:
+            shared.refuse(sender, "not a row")
+            return
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
-        late = verdict == "late" and shared.books.late(sender, Delivery(head, row))
-        if late:
-            self.verdicts.arrived(sender, head.round)
+        late = verdict == "late" and self.verdicts.takes(vote) and shared.books.late(sender, Delivery(head, row))
+        if vote is not None and late:
+            self.verdicts.arrived(vote)
         if verdict == "kept":
-            self.verdicts.delivered(sender, head.round)
+            if vote is not None:
+                self.verdicts.delivered(vote)
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
             shared.refuse(sender, verdict)

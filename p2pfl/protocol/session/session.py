@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from p2pfl.errors import PeerError
 from p2pfl.protocol.incoming import plausible
@@ -26,7 +27,7 @@ from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
-from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.protocol.wire.rows import HEAD, Encoded
 from p2pfl.protocol.wire.sealing import Codec
 
 
@@ -212,10 +213,7 @@ class Session:
             case events.Open():
                 self.waiting.open(event.gossip_step, event.senders, since=event.since)
             case events.Offer():
-                if event.decided and not self.verdicts.release(self.mailbox.gossip_step[0]):
-                    self.shared.do(Sent())  # not at all: the others have begun to decide without it
-                else:
-                    self.sending.offer(event)
+                self._offer(event)
             case events.Expect():
                 self.waiting.expect(event.sender, keep=event.keep)
             case events.Reject():
@@ -231,6 +229,16 @@ class Session:
                 self._continue(event)
             case _:
                 self._agree(event)
+
+    def _offer(self, event: events.Offer) -> None:
+        """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
+        vote = self.verdicts.release(self.mailbox.gossip_step[0]) if event.decided else None
+        if vote is not None:
+            event = replace(event, model=Encoded((*event.model, vote)))
+        if vote is None and event.decided:
+            self.shared.do(Sent())  # not at all: the others have begun to decide without it
+        else:
+            self.sending.offer(event)
 
     def _agree(self, event: events.Request) -> None:
         """Handle a request that peers answer together; pass others on."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import (
+    COUNTED,
     DROPPED,
     Ballot,
     Committee,
@@ -25,6 +26,7 @@ from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.statements import Statements
+from p2pfl.protocol.wire.rows import Parsed
 from p2pfl.protocol.wire.trailer import Said
 from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
 
@@ -66,7 +68,7 @@ class Verdicts:
     _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
     _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
     _halves: dict[tuple[int, str, int], dict[str, bytes]] = field(default_factory=dict)  # by round and incarnation
-    _delivered: dict[tuple[int, str], int] = field(default_factory=dict)  # incarnations whose releases arrived
+    _delivered: dict[tuple[int, str], Vote] = field(default_factory=dict)  # that came with releases
     _disclosing: Disclose | None = None
     _reported: float = 0.0
     _again: float = math.inf  # time to request votes that may be lost
@@ -106,13 +108,17 @@ class Verdicts:
 
     # ------------------------------------------------------------------ requests of the peer
 
-    def release(self, round: int) -> bool:
-        """Vote for the release that this peer is about to send; return whether it may be sent."""
+    def release(self, round: int) -> bytes | None:
+        """Vote for the release that this peer is about to send.
+
+        Return the signature of the vote, which leaves with the release; ``None`` if the release may not be sent.
+        """
         self._begin(round)
         own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
         self._do(self._rounds[round].releases(own, now=self.shared.now))
         self._write()
-        return self._rounds[round].may_leave(own)
+        vote = self._rounds[round].leaves_with(own)
+        return None if vote is None else sent_vote(vote).signature
 
     def ask(self, asked: Decide) -> None:
         """Begin to wait for the verdicts of a round."""
@@ -126,8 +132,9 @@ class Verdicts:
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
         for release in self._needed:
-            if held.get(release.peer) == release.incarnation:
-                self._do(settlement.has(release, now=shared.now))
+            vote = self._delivered.get((asked.round, release.peer))
+            if vote is not None and vote.subject == release and release.peer in held:
+                self._do(settlement.holds(vote, now=shared.now))
             elif release.peer != shared.me.peer:
                 doubted.add(release.peer)
         for peer in sorted(doubted):
@@ -142,23 +149,39 @@ class Verdicts:
         self._own[asked.round] = dict(asked.keys)
         self.shared.publish(PLACE, self._keys(asked.round, asked.keys))
 
-    def delivered(self, sender: str, round: int) -> None:
-        """Note of which incarnation of a neighbour the release of a round is that has arrived."""
-        if abs(round - self._now) <= REACH:
-            self._delivered.setdefault((round, sender), self.shared.membership.up[sender].incarnation)
+    def vote_of(self, sender: str, model: Parsed) -> Vote | None:
+        """Return a neighbour's vote for its release, which came with it; ``None`` if there is none, or not its own."""
+        hello = self.shared.membership.up.get(sender)
+        if not model.vote or hello is None:
+            return None
+        release = Release(sender, hello.incarnation, model.head.round, 0)
+        vote = Vote(release, sender, Ballot(0, sender), COUNTED, model.vote, hello.incarnation)
+        return vote if self._statements.signed(vote) else None
 
-    def arrived(self, sender: str, round: int) -> None:
-        """Note that a neighbour's release arrived late and was applied."""
-        self.delivered(sender, round)
-        asked = self._asked
-        if asked is not None and asked.round == round:
-            release = self._release(sender, self._life(sender, round), round)
-            self._do(self._rounds[round].has(release, now=self.shared.now))
+    def takes(self, vote: Vote | None) -> bool:
+        """Return whether a release that arrived late may be applied: without its owner's vote, it never counts."""
+        return vote is not None or self._asked is None
+
+    def delivered(self, vote: Vote) -> None:
+        """Note the owner's vote for a release that has arrived."""
+        release = release_of(vote)
+        if abs(release.round - self._now) <= REACH:
+            self._delivered.setdefault((release.round, release.peer), vote)
+
+    def arrived(self, vote: Vote) -> None:
+        """Note the owner's vote for a release that arrived late and was applied."""
+        self.delivered(vote)
+        asked, release = self._asked, release_of(vote)
+        if asked is not None and asked.round == release.round:
+            self._release(*release[:3])
+            self._needed = tuple(sorted({*self._needed, release}))
+            self._do(self._rounds[release.round].holds(vote, now=self.shared.now))
             self._write()
 
     def _life(self, peer: str, round: int) -> int:
         """Return the incarnation of a neighbour that released in a round; its present one if nothing has arrived."""
-        return self._delivered.get((round, peer), self.shared.membership.up[peer].incarnation)
+        vote = self._delivered.get((round, peer))
+        return self.shared.membership.up[peer].incarnation if vote is None else release_of(vote).incarnation
 
     def _keys(self, round: int, keys: Mapping[str, bytes], wanting: tuple[str, ...] = ()) -> Halves:
         return Halves(round, dict(keys), wanting, self.shared.me.incarnation)
@@ -264,8 +287,8 @@ class Verdicts:
         """Time of the next decision if no event arrives before it."""
         deadline = self._since + self.shared.patience
         if self._asked is not None:
-            later = [each for each in (self._since + SLOW, self._late) if self.shared.now < each]
-            return min(self._wake, deadline, self._again, *later)
+            slow = self._since + SLOW
+            return min(self._wake, deadline, self._again, slow if self.shared.now < slow else deadline)
         return min(self._reported + PULSE, deadline)
 
     def decide(self) -> None:
@@ -285,18 +308,10 @@ class Verdicts:
             self._do(settlement.tick(now=now))
         if now >= self._again:
             self._request(settlement)
-        for release in self._undecided():
-            if now >= (self._late if settlement.unvoted(release) else self._since + SLOW):
+        if now >= self._since + SLOW:
+            for release in self._undecided():
                 self._do(settlement.doubts(release.peer, now=now))
         self._write()
-
-    @property
-    def _late(self) -> float:
-        """Time at which this peer gives up waiting for the owner's vote for a release that it has.
-
-        Until then it promises nothing, because its promise would not show that it has the release.
-        """
-        return self._since + max(SLOW, self.shared.patience / 2)
 
     def _request(self, settlement: Settlement) -> None:
         """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
@@ -374,7 +389,7 @@ class Verdicts:
         self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
         self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
         self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
-        self._delivered = {place: life for place, life in self._delivered.items() if place[0] >= oldest}
+        self._delivered = {place: vote for place, vote in self._delivered.items() if place[0] >= oldest}
         self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
         self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}
 
@@ -402,8 +417,9 @@ class Verdicts:
             match effect:
                 case Write(release):
                     self._queue.append(release)
-                case Send(_, Vote() as vote, prompt=False):  # to all
-                    votes[release_of(vote)] = vote
+                case Send(_, Vote() as vote, prompt=False):  # to all; the owner's leaves with its release
+                    if release_of(vote).peer != self.shared.me.peer:
+                        votes[release_of(vote)] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", sent(message))
                 case WakeAt(when):

@@ -17,7 +17,7 @@ from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unma
 from p2pfl.protocol.wire.totals import Abort, Again, Here, Participants, Subtotal, Total
 from p2pfl.protocol.wire.verdicts import OfVerdicts
 
-VERSION = 10
+VERSION = 11
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has

@@ -1,9 +1,12 @@
 """A row on the wire: a short header, the raw numbers, a digest.
 
-    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | trailer |
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | vote | trailer |
 
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
 trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.trailer`.
+
+Where the peers decide which releases count, the sender's vote for its release precedes the trailer, so that whoever
+holds the release can prove that its owner has voted for it.
 """
 
 from __future__ import annotations
@@ -13,20 +16,24 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 import msgspec
 import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError, InputError
+from p2pfl.identity import SIGNATURE_BYTES
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 from p2pfl.rows import Rows, raw
 
 ALIGNMENT = 64
 HEAD = 512
-"""An upper bound of the head's length in bytes, with its length and padding."""
+"""An upper bound of the bytes of the head, its length, its padding and the vote."""
+
+VOTE = SIGNATURE_BYTES
+"""Bytes of a vote, which is a signature."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -60,6 +67,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
     zstd
         Whether the numbers are squeezed.
+    voted
+        True if the sender's vote for the model follows the numbers.
     """
 
     round: bounds.Round
@@ -70,6 +79,26 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
+    voted: bool = False
+
+
+class Parsed(NamedTuple):
+    """Received model in its parts.
+
+    Attributes
+    ----------
+    head, row
+        Head of the message, and parameters, ``[P]``.
+    said
+        Statement that the sender signed.
+    vote
+        Signature of the sender's vote for the model; empty without one.
+    """
+
+    head: Head
+    row: Rows
+    said: Said
+    vote: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -110,8 +139,11 @@ def encode_row(
     mass: float | None = None,
     codec: int = 0,
     zstd: Zstd | None = None,
+    voted: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
     """Head and numbers of the row ``[P]``; the numbers are a view, not a copy, unless they are squeezed.
+
+    If ``voted`` is true, the sender's vote is to follow as a third part.
 
     Examples
     --------
@@ -124,7 +156,7 @@ def encode_row(
     squeezed = None if zstd is None else zstd.squeeze(numbers)
     smaller = squeezed is not None and len(squeezed) < len(numbers)
     named: Any = NAMES[row.dtype]
-    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller))
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller, voted))
     prefix = len(head).to_bytes(4, "little") + head
     prefix += bytes(-len(prefix) % ALIGNMENT)
     return prefix, squeezed if squeezed is not None and smaller else numbers
@@ -214,13 +246,11 @@ def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CH
     DecodeError
         If the size, trailer, type, shape or finiteness is not as the head says.
     """
-    head, row, _ = read_row(message, trailer=trailer)
-    return head, row
+    found = read_row(message, trailer=trailer)
+    return found.head, found.row
 
 
-def read_row(
-    message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30
-) -> tuple[Head, Rows, Said]:
+def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30) -> Parsed:
     """As :func:`decode_row`, with what the sender has signed.
 
     Parameters
@@ -245,15 +275,17 @@ def read_row(
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
         raise DecodeError(f"expected a row of at most {largest} bytes, got one of {size}")
-    if not head.zstd and len(view) != start + size + trailer.size:
+    end = len(view) - trailer.size - (VOTE if head.voted else 0)
+    if end < start or (not head.zstd and end != start + size):
         raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
     digest = trailer.begin()
     digest.update(view[: -trailer.size])
     said = Said(digest.digest(), bytes(view[-trailer.size :]))
     trailer.check(said.statement, said.signature)
     if head.zstd:  # only of who has signed it
-        message, start = bytearray(_expanded(view[start : -trailer.size], size=size)), 0
-    return head, _numbers(message, dtype, length=head.length, start=start), said
+        message, start = bytearray(_expanded(view[start:end], size=size)), 0
+    numbers = _numbers(message, dtype, length=head.length, start=start)
+    return Parsed(head, numbers, said, bytes(view[end : -trailer.size]))
 
 
 def _expanded(data: memoryview, *, size: int) -> bytes:

@@ -5,13 +5,15 @@ from collections import deque
 import pytest
 from msgspec.structs import replace
 
-from honest import IDENTITIES, SWARM, promise, repromised, revoted, totalling, vote
+from honest import IDENTITIES, LARGEST, SIGNED, SWARM, promise, repromised, revoted, totalling, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.session import statements
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
+from p2pfl.protocol.wire.messages import Chunk
+from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.verdicts import (
     Decision,
     Halves,
@@ -50,6 +52,8 @@ class Triangle:
                     to = [place[3:]] if place.startswith("in/") else [each for each in NAMES if each != name]
                     if not isinstance(message, Votes) or (message.votes[0].peer, message.votes[0].number) != self.lost:
                         self.queue.extend((each, arrived(name, message)) for each in to)
+                case Publish(_, Chunk() as message):
+                    self.queue.extend((each, arrived(name, message)) for each in NAMES if each != name)
                 case Decided() | Disclosed() | Undecided():
                     self.answers[name].append(effect)
 
@@ -61,7 +65,7 @@ class Triangle:
         for name in names:
             senders = tuple(each for each in NAMES if each != name)
             self.ask(name, Open((round, 0), senders, since=round))
-            self.ask(name, Offer(model(round), phase=0, decided=True))
+            self.ask(name, Offer(model(round, voted=True), phase=0, decided=True))
         self.flush()
 
     def decide(self, name, *held, round=0, masked=NAMES):
@@ -80,14 +84,13 @@ def kinds(sent):
     return {type(message) for _, message in sent}
 
 
-def test_a_vote_leaves_once_it_is_durable_and_before_the_model_is_sent():
+def test_a_model_leaves_with_its_owners_vote_once_that_is_durable():
     ada = met("ada", keeps=True)
     ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
-    effects = ada.handle(Offer(model(), phase=0, decided=True), now=0.0)
+    effects = ada.handle(Offer(model(voted=True), phase=0, decided=True), now=0.0)
     assert not published(effects)
     assert effects[:2] == [Store(), Store()]
-    first = ada.handle(Stored(), now=0.0)
-    assert [(place, type(said)) for place, said in published(first)] == [("account", Votes)]
+    assert not published(ada.handle(Stored(), now=0.0))
     second = ada.handle(Stored(), now=0.0)
     assert [place for place, _ in published(second)] == ["pub/0"]
 
@@ -99,7 +102,7 @@ def test_where_all_models_arrive_votes_are_all_that_is_sent():
         three.decide(name, *(each for each in NAMES if each != name))
     assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
     assert kinds(three.sent) == {Votes}
-    assert len(three.sent) == 2 * len(NAMES)  # for their own models, and for those that they hold
+    assert len(three.sent) == len(NAMES)  # for those that they hold; their own leave with the models
 
 
 def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
@@ -149,7 +152,7 @@ def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves(
     three.wait(1.0)  # eve is slow, and hears the ballot that drops its model
     eve = three.sessions["eve"]
     eve.handle(Open((0, 0), ("ada", "bob"), since=0), now=three.now)
-    effects = eve.handle(Offer(model(), phase=0, decided=True), now=three.now)
+    effects = eve.handle(Offer(model(voted=True), phase=0, decided=True), now=three.now)
     assert Sent() in effects
     for effect in effects:  # grows
         effects += eve.handle(Stored(), now=three.now) if isinstance(effect, Store) else []
@@ -307,7 +310,7 @@ def test_keys_of_an_incarnation_that_has_not_released_are_refused():
 def test_a_model_is_of_the_incarnation_that_sent_it_even_if_its_owner_restarts_before_the_verdict():
     ada = met("ada", keeps=True)
     ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
-    for event in arrives("bob"):
+    for event in arrives("bob", voted=True):
         ada.handle(event, now=0.0)
     ada.handle(announced("bob", life=8), now=0.0)
     ada.handle(Decide(0, frozenset({"bob"}), {}), now=0.0)
@@ -427,7 +430,7 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
     """The release is of the announced incarnation, or of the one that released before its owner restarted."""
     ada = met("ada", keeps=True)
     ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
-    for event in arrives("bob"):
+    for event in arrives("bob", voted=True):
         ada.handle(event, now=0.0)
     ada.handle(announced("bob", life=announced_life), now=0.0)
     for incarnation in range(5):
@@ -492,18 +495,18 @@ def test_statements_of_earlier_incarnations_still_prove():
     assert [each.counted for each in bob.verdicts.records()] == [True]
 
 
-def without_votes_of_ada(three):
-    """Lose the votes for the model of ada in the first ballot, and let all have all models."""
+def without_votes_on_ada(three):
+    """Lose the votes on the model of ada in the first ballot, and let all have all models."""
     three.lost = ("ada", 0)
     three.release(*NAMES)
     for name in NAMES:
         three.decide(name, *(each for each in NAMES if each != name))
-    assert three.answers["bob"] == []
 
 
 def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     three = Triangle()
-    without_votes_of_ada(three)
+    without_votes_on_ada(three)
+    assert three.answers["ada"] == []
     three.lost = None
     for _ in range(2):
         three.wait(1.0)
@@ -511,25 +514,31 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     assert Promise not in kinds(three.sent)
 
 
-def test_a_peer_that_has_a_model_does_not_help_to_drop_it_while_it_waits_for_its_owners_vote():
+def test_who_holds_a_model_votes_on_it_although_all_other_votes_of_its_owner_are_lost():
     three = Triangle()
-    without_votes_of_ada(three)
-    three.now += 4.0
-    for _ in range(2):
-        three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 1)))
-        three.ask("bob", Tick())
-        three.flush()
-    assert Promise not in {type(message) for name, message in three.sent if name == "bob"}
-
-
-def test_a_peer_whose_owners_vote_stays_lost_decides_by_a_ballot():
-    three = Triangle()
-    without_votes_of_ada(three)
+    three.release(*NAMES)
     three.dead.add("ada")
-    for _ in range(9):
-        three.wait(1.0)
-    assert three.answers["bob"] == [Decided(frozenset())]
-    assert three.answers["eve"] == [Decided(frozenset())]
+    three.decide("bob", "ada", "eve")
+    assert "ada" not in three.sessions["bob"].verdicts.waits
+    assert {each.counted for each in three.sessions["bob"].verdicts.records() if each.peer == "ada"} == {True}
+
+
+@pytest.mark.parametrize("vote", [[], [bytes(64)]])
+def test_a_model_without_its_owners_vote_does_not_count_as_held(vote):
+    """Or with a vote that the owner has not signed: such a model is refused."""
+    bob = totalling("bob", "bob")
+    bob.handle(Open((0, 0), ("ada", "cleo"), since=0), now=0.0)
+    hello = bob.membership.up["ada"]
+    bob.streams.open(hello)
+    bob.mailbox.know("ada")
+    outbox = Outbox(1, chunk=LARGEST, trailer=SIGNED)
+    outbox.listen("bob")
+    outbox.put([*model(voted=bool(vote)), *vote])
+    for chunk in outbox.ready():
+        bob.handle(arrived("ada", chunk, swarm=SWARM), now=0.0)
+    assert bob.mailbox.peek("ada") is None or not vote
+    bob.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
+    assert {each.peer: each.voted for each in bob.verdicts.records()}.get("ada") is None
 
 
 def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
@@ -540,3 +549,25 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
         three.ask("ada", arrived("eve", Prepare("ada", 7, 0, 0)))
     assert kinds(three.sent) == {Votes}
     assert len(three.sent) == 1
+
+
+def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold():
+    """The broker loses all votes of its owner; the liar proposes to drop it, with a promise that shows no vote."""
+    three = Triangle("eve")
+    three.lost = ("ada", 0)
+    three.release("ada", "bob")
+    three.dead.add("ada")
+    three.decide("bob", "ada")
+    own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+    for _ in range(9):
+        three.wait(1.0)
+        three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 1)))
+        three.flush()
+        given = [said.promise for name, said in three.sent if name == "bob" and isinstance(said, Promise)]
+        for promised in [each for each in given if (each.peer, each.proposer) == ("ada", "eve")]:
+            dropped = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+            three.ask("bob", arrived("eve", Proposal(dropped, (promised, own))))
+            three.ask("bob", arrived("eve", Votes((replace(dropped, final=True), dropped))))
+            three.flush()
+    assert Decided(frozenset({"ada"})) not in three.answers["bob"]
+    assert [each.counted for each in three.sessions["bob"].verdicts.records() if each.peer == "ada"] != [False]

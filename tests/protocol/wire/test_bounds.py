@@ -232,4 +232,4 @@ def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
     prefix, _ = encode_row(row, round=round, step=step)
     length = int.from_bytes(prefix[:4], "little")
     head = msgpack.unpackb(prefix[4 : 4 + length])
-    assert head == [round, step, "float32", len(row), None, None, 0, False]
+    assert head == [round, step, "float32", len(row), None, None, 0, False, False]
