@@ -77,7 +77,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     now
         Seconds since the start of the run.
     stage
-        Whether the run goes on, see :data:`p2pfl.watch.feed.Stage`.
+        Whether the run goes on, see :data:`p2pfl.watch.source.Stage`.
     """
     said = headline(swarm, now=now)
     found = alerts(swarm, now=now)

@@ -22,8 +22,9 @@ from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer.launch import fork_server as server
+from p2pfl.peer.launch.brokers import brokers, connect, overhearing
 from p2pfl.peer.launch.event_log import EventLog
-from p2pfl.peer.launch.worker import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.launch.worker import BEAT, earlier, main
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys

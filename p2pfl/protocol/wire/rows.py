@@ -21,12 +21,11 @@ import torch
 from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 from p2pfl.rows import Rows, raw
 
 ALIGNMENT = 64
-HEAD = 512
-"""An upper bound of the head's length in bytes, with its length and padding."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,

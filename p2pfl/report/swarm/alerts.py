@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import Alarm
 from p2pfl.report.notices.kinds import Severity, kind_of
+from p2pfl.report.notices.observing import PeerSilent
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.report.swarm.headline import blocked_since, doing, listed, patience, seconds
@@ -21,7 +22,7 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``late`` or ``budget_nearly_spent``.
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``late`` or ``budget_nearly_spent``.
     severity
         How urgent it is.
     peer
@@ -52,7 +53,8 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
     now
         Seconds since the start of the run.
     """
-    found = [*_harm(swarm), *_notices(swarm), *_blocked(swarm, now=now), *_late(swarm), *_budgets(swarm)]
+    stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm)]
     return sorted(found, key=lambda alert: (-alert.at, alert.peer, alert.kind))
 
 
@@ -90,6 +92,13 @@ def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
     what = doing(swarm.peers[name], now=now)
     behind = f"{listed(blockage.waiting)} {'has' if len(blockage.waiting) == 1 else 'have'}"
     return f"{behind} waited for it for {lasted}: it {what}; look at its log"
+
+
+def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
+    for peer in swarm.peers.values():
+        if peer.activity == "silent" and peer.silent_since is not None:
+            said = sentence(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
+            yield Alert("hung", "alarm", peer.name, peer.silent_since, said)
 
 
 def _late(swarm: Swarm) -> Iterator[Alert]:

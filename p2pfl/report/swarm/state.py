@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
@@ -18,6 +18,7 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History
 
@@ -32,6 +33,7 @@ Activity = Literal[
     "learning",
     "waiting",
     "offline",
+    "silent",
     "leaving",
     "finished",
     "failed",
@@ -115,6 +117,10 @@ class PeerState:
         Whether it reaches the broker.
     failure
         Message of the error that ended it; ``None`` if it has not failed.
+    announced
+        Status of its announcement on the broker; ``None`` if nobody has seen one.
+    silent_since
+        Time of its last sign of life, if it gives none; ``None`` otherwise.
     """
 
     name: str
@@ -133,6 +139,8 @@ class PeerState:
     connected: bool = True
     failure: str | None = None
     finished: bool = False
+    announced: str | None = None
+    silent_since: float | None = None
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -142,8 +150,8 @@ class PeerState:
     def activity(self) -> Activity:
         """What it does: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
-        ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``unseen`` is a peer of which there is
-        no line at all.
+        ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``silent`` is a peer that is connected
+        and gives no sign of life, ``unseen`` is one of which there is no line at all.
         """
         if self.failure is not None:
             return "failed"
@@ -151,15 +159,17 @@ class PeerState:
             return "finished"
         if self.phase in {"leaving", "done"}:
             return "leaving"
-        if self.lost_by and not self.seen_by:
+        if self.announced == "dead" or (self.lost_by and not self.seen_by):
             return "gone"
+        if self.silent_since is not None:
+            return "silent"
         if self.waiting_since is not None:
             return "waiting" if self.connected else "offline"
         match self.phase:
             case "joining" | "gathering" | "learning":
                 return self.phase
             case _:
-                return "present" if self.seen_by else "unseen"
+                return "present" if self.seen_by or self.announced == "up" else "unseen"
 
     @property
     def usual(self) -> float | None:
@@ -167,6 +177,11 @@ class PeerState:
         if self._median is None and len(self.durations) > 2:
             self._median = statistics.median(self.durations)
         return self._median
+
+    def copy(self) -> PeerState:
+        """Return a copy that further events do not change."""
+        seen, lost = {*self.seen_by}, {*self.lost_by}
+        return replace(self, seen_by=seen, lost_by=lost, durations=self.durations.copy())
 
     def lasted(self, seconds: float) -> None:
         """Take the duration of a round."""
@@ -241,8 +256,8 @@ class Swarm:
     def _record(self, at: float, peer: PeerState, record: Record) -> None:
         if peer.phase is None:  # a simulation has no phases
             peer.phase = "learning"
-        if peer.since is not None and record.round == peer.rounds:
-            peer.lasted(at - peer.since)
+        if peer.since is not None and record.round >= peer.rounds:
+            peer.lasted((at - peer.since) / (record.round + 1 - peer.rounds))  # telemetry merges fast rounds
         peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
@@ -270,17 +285,42 @@ class Swarm:
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True
             case PresenceChanged():
                 self._presence(notice)
+            case PeerAnnounced() | PeerSilent() | PeerResponded():
+                self._observed(at, peer, notice)
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():
                 peer.failure = notice.message
                 self.alarms.append((at, notice))
-            case MasksUncancelled() | LossRose() | MasksCancelled():
-                self.alarms.append((at, notice))
-            case _ if notice.severity != "info":
-                self.notices.append((at, notice))
             case _:
-                pass
+                self._warned(at, notice)
+
+    def _warned(self, at: float, notice: Notice) -> None:
+        if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
+            self.alarms.append((at, notice))
+        elif notice.severity != "info":
+            self.notices.append((at, notice))
+
+    def _observed(self, at: float, peer: PeerState, notice: PeerAnnounced | PeerSilent | PeerResponded) -> None:
+        """Take what an observer sees from outside of the peer."""
+        match notice:
+            case PeerAnnounced():
+                peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
+                peer.phase = "leaving" if notice.status == "left" else peer.phase
+            case PeerSilent():
+                peer.silent_since = at - notice.seconds
+            case PeerResponded():
+                peer.silent_since = None
+
+    def copy(self) -> Swarm:
+        """Return a copy that further events do not change; it takes no longer with more rounds."""
+        made = Swarm(self.setting)
+        made.peers = {name: peer.copy() for name, peer in self.peers.items()}
+        made.history = self.history.copy()
+        made.notices, made.alarms = self.notices.copy(), self.alarms.copy()
+        made.late, made.nearly_spent = dict(self.late), dict(self.nearly_spent)
+        made.metric, made.at, made.count = self.metric, self.at, self.count
+        return made
 
     def _presence(self, notice: PresenceChanged) -> None:
         for name in notice.came:
