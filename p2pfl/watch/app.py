@@ -122,6 +122,17 @@ class Server:
 
         return JSONResponse(await self._read(found))
 
+    async def lanes(self, request: Request) -> Response:
+        """Return what peers did lately, until now or a time."""
+        at = _seconds(request)
+        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+
+        def found() -> dict[str, Any]:
+            now = self._feed.at if at is None else at
+            return frames.lanes(self._swarm(at), now=now, seconds=frames.LANE_SECONDS, peers=peers)
+
+        return JSONResponse(await self._read(found))
+
     async def metrics(self, request: Request) -> Response:  # noqa: ARG002
         """Return the metrics for Prometheus."""
         feed = self._feed
@@ -197,6 +208,7 @@ def application(server: Server, *, token: str, port: int) -> Starlette:
         Route("/api/about", server.about),
         Route("/api/frame", server.frame),
         Route("/api/curves", server.curves),
+        Route("/api/lanes", server.lanes),
         Route("/api/stream", server.stream),
         Route("/metrics", server.metrics),
         Mount("/static", StaticFiles(directory=STATIC)),

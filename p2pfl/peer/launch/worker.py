@@ -25,6 +25,7 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.brokers import connect
+from p2pfl.peer.launch.room import EVERY, Room
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
@@ -142,7 +143,7 @@ async def live(
     store.about = lambda: metadata(described(peer.plan))
     if log is not None:
         notify(SecretsRecorded(peer=name, file=str(log.path)))
-    watching = asyncio.create_task(_watch(peer, notify))
+    watching = asyncio.create_task(_watch(peer, notify, room=Room(name, folder)))
     try:
         state = await _rounds(peer, log=log, telemetry=telemetry)
         if log is not None:
@@ -268,12 +269,12 @@ def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Calla
     return called
 
 
-async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
-    """Tell what the peer does whenever that changes, and again where it does not move on at all."""
+async def _watch(peer: Peer, notify: Callable[[Event], None], *, room: Room) -> None:
+    """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None
     gossip_step = peer.mailbox.gossip_step
-    due = loop.time()
+    due = checked = loop.time()
     stall = Stall(after=STALL)
     while True:
         progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
@@ -281,6 +282,10 @@ async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
             reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
+        if loop.time() >= checked:
+            checked = loop.time() + EVERY
+            for notice in room.look():
+                notify(notice)
         await asyncio.sleep(LOOK)
 
 

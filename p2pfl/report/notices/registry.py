@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from p2pfl.report.notices import damage, observing
+from p2pfl.report.notices import damage, observing, room
 from p2pfl.report.notices.kinds import Notice, kind_of
 
-DEFINED = (damage, observing)
+DEFINED = (damage, observing, room)
 """Modules that define notices, beside :mod:`p2pfl.report.notices.kinds`."""
 
 

@@ -19,8 +19,11 @@ from p2pfl.report.notices.kinds import (
     WaitEnded,
 )
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
+from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History
+from p2pfl.report.swarm.lanes import Lanes
+from p2pfl.report.swarm.trend import Trends
 
 Entry = Record | Notice
 """A line of ``metrics.jsonl`` or ``events.jsonl``."""
@@ -119,6 +122,8 @@ class PeerState:
         Message of the error that ended it; ``None`` if it has not failed.
     announced
         Status of its announcement on the broker; ``None`` if nobody has seen one.
+    lost_at
+        Time at which a neighbour lost it last; ``None`` if none has.
     silent_since
         Time of its last sign of life, if it gives none; ``None`` otherwise.
     """
@@ -141,6 +146,7 @@ class PeerState:
     finished: bool = False
     announced: str | None = None
     silent_since: float | None = None
+    lost_at: float | None = None
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -207,6 +213,12 @@ class Swarm:
         Last notices that are no news of the course, with their times.
     alarms
         Last notices of alarms and of their end, with their times.
+    lanes
+        What each peer did over time.
+    trends
+        Courses of the losses.
+    short
+        By peer and resource: when it became short, and the notice of that.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -227,6 +239,9 @@ class Swarm:
         self.setting = setting
         self.peers = {name: PeerState(name) for name in setting.peers}
         self.history = History()
+        self.lanes = Lanes()
+        self.trends = Trends()
+        self.short: dict[tuple[str, str], tuple[float, RoomShort]] = {}
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
@@ -252,6 +267,9 @@ class Swarm:
             self._record(at, peer, entry)
         else:
             self._notice(at, peer, entry)
+        moved = (*entry.came, *entry.left) if isinstance(entry, PresenceChanged) else ()
+        for name in (entry.peer, *moved):
+            self.lanes.note(at, name, self.peers[name].activity)
 
     def _record(self, at: float, peer: PeerState, record: Record) -> None:
         if peer.phase is None:  # a simulation has no phases
@@ -266,6 +284,7 @@ class Swarm:
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
+        self.trends.take(at, record)
         due = peer.heard + peer.missed
         if due >= FEW and peer.missed > LATE * due:
             self.late.setdefault(peer.name, at)
@@ -284,7 +303,7 @@ class Swarm:
             case WaitEnded():
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True
             case PresenceChanged():
-                self._presence(notice)
+                self._presence(at, notice)
             case PeerAnnounced() | PeerSilent() | PeerResponded():
                 self._observed(at, peer, notice)
             case PeerFinished():
@@ -298,6 +317,10 @@ class Swarm:
     def _warned(self, at: float, notice: Notice) -> None:
         if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
             self.alarms.append((at, notice))
+        elif isinstance(notice, RoomShort):
+            self.short[notice.peer, notice.resource] = at, notice
+        elif isinstance(notice, RoomRestored):
+            self.short.pop((notice.peer, notice.resource), None)
         elif notice.severity != "info":
             self.notices.append((at, notice))
 
@@ -316,13 +339,14 @@ class Swarm:
         """Return a copy that further events do not change; it takes no longer with more rounds."""
         made = Swarm(self.setting)
         made.peers = {name: peer.copy() for name, peer in self.peers.items()}
-        made.history = self.history.copy()
+        made.history, made.lanes, made.trends = self.history.copy(), self.lanes.copy(), self.trends.copy()
+        made.short = dict(self.short)
         made.notices, made.alarms = self.notices.copy(), self.alarms.copy()
         made.late, made.nearly_spent = dict(self.late), dict(self.nearly_spent)
         made.metric, made.at, made.count = self.metric, self.at, self.count
         return made
 
-    def _presence(self, notice: PresenceChanged) -> None:
+    def _presence(self, at: float, notice: PresenceChanged) -> None:
         for name in notice.came:
             other = self.peers.setdefault(name, PeerState(name))
             other.seen_by.add(notice.peer)
@@ -331,6 +355,7 @@ class Swarm:
             other = self.peers.setdefault(name, PeerState(name))
             other.seen_by.discard(notice.peer)
             other.lost_by.add(notice.peer)
+            other.lost_at = at
 
 
 def swarm_of(setting: Setting, entries: Iterable[tuple[float, Entry]]) -> Swarm:
