@@ -72,7 +72,7 @@ ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "draws", "experiment", "report", "peer", "simulation"}
 ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
-ROOMS["watch"] = {"errors", "topology", "experiment", "report", "peer"}
+ROOMS["watch"] = {"errors", "topology", "transport", "protocol", "experiment", "report", "peer"}
 ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
 
 PROTOCOL = {
@@ -83,6 +83,7 @@ PROTOCOL = {
     "incoming": {"wire", "ledgers", "agreement"},
     "membership": {"wire", "timing"},
     "totals": {"wire"},
+    "telemetry": {"wire", "incoming"},
     "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
 }
 """The folders of ``protocol``, as its docstring draws them, and which others each may import."""

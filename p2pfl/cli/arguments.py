@@ -240,7 +240,16 @@ def _watch(commands: argparse._SubParsersAction[_Parser]) -> None:
     watch = commands.add_parser(
         "watch", help="a local page of a run: where each peer is, for which peers it waits, how it learns"
     )
-    watch.add_argument("run", metavar="RUN", help="a run directory, while it is written or afterwards")
+    watch.add_argument(
+        "run", metavar="RUN|EXPERIMENT", help="a run directory; with --name, the experiment of a live swarm"
+    )
+    watch.add_argument("--name", help="look at the live swarm over the broker, as this observer")
+    watch.add_argument(
+        "--broker", action="append", metavar="URL", help="with --name: instead of transport.broker; again to fail over"
+    )
+    watch.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="with --name: change a key"
+    )
     watch.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
     watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
     watch.add_argument("--replay", action="store_true", help="begin with the first event, and play")
@@ -275,6 +284,13 @@ def _broker(commands: argparse._SubParsersAction[_Parser]) -> None:
         default=[],
         metavar="HOST",
         help="with --config: by what peers reach it, in its certificate; again for more",
+    )
+    broker.add_argument(
+        "--observer",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="with --config: may look at the swarm; again for more",
     )
     broker.add_argument("--port", type=int, help="port, 0 for any free one (default: 1883, with --config 8883)")
     broker.add_argument(

@@ -18,7 +18,7 @@ from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.outline import built, check_peers, loaded
 from p2pfl.identity import Roster
-from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.address import PORTS
 from p2pfl.transport.login import login

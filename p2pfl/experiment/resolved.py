@@ -291,7 +291,7 @@ class Plan:
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "trust.", "simulation.", "topology.", "attack."))
+            if not key.startswith(("transport.", "trust.", "telemetry.", "simulation.", "topology.", "attack."))
             and key not in SAME
             and usual.get(key) != value
         }

@@ -17,6 +17,7 @@ from p2pfl.protocol.session.events import Event, Request
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Claim, Message
 from p2pfl.transport import Channel
+from p2pfl.transport import Message as Arrived
 
 TICK = 0.01
 """Seconds between two readings of a clock that stands still."""
@@ -50,6 +51,9 @@ class Connection:
         Function that makes state durable; the connection awaits it before it publishes messages that depend on it.
     observe
         Function that is called with each event before the session handles it; ``None`` by default.
+    divert
+        Function that is called with each arrival; if it returns true, the session does not receive the arrival.
+        ``None`` by default.
     bytes_out, bytes_in
         Bytes of the payloads sent and received so far.
     """
@@ -59,6 +63,7 @@ class Connection:
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.observe: Callable[[Event], None] | None = None
         self.bytes_out = self.bytes_in = 0
+        self.divert: Callable[[Arrived], bool] | None = None
         self._tasks: asyncio.TaskGroup | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._posts: deque[Post] = deque()  # not yet taken by a publisher
@@ -284,6 +289,8 @@ class Connection:
         codec = self.session.shared.codec
         own = codec.topic(f"in/{codec.me.peer}")
         async for message in self.channel:
+            if self.divert is not None and self.divert(message):
+                continue
             if message.topic != own:  # claims do not count as traffic of the run
                 self.bytes_in += len(message.data)
             self.handle(events.Received(message.topic, message.data))

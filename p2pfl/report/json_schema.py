@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from p2pfl.report.comparing.outcomes import Sweep
-from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.results import PeerSummary, Provenance, Summary
 

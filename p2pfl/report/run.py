@@ -33,8 +33,8 @@ from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
 from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, replace
-from p2pfl.report.notices.damage import kinds
 from p2pfl.report.notices.kinds import SCHEMA, Notice
+from p2pfl.report.notices.registry import kinds
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import restored
 from p2pfl.report.records import Record, columns_of

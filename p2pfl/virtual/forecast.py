@@ -28,7 +28,7 @@ from p2pfl.peer import Peer
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import keep_freed_memory, one_thread
-from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.spending.budget import check_accounted

@@ -22,8 +22,8 @@ from p2pfl.errors import P2PFLError
 from p2pfl.report.swarm.state import Swarm
 from p2pfl.watch import frames
 from p2pfl.watch.access import Guard
-from p2pfl.watch.feed import Feed
 from p2pfl.watch.prometheus import MEDIA_TYPE, exposition
+from p2pfl.watch.source import Source
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Server:
         Speed with which the page begins to replay the run; ``None`` shows its present.
     """
 
-    def __init__(self, feed: Feed, *, replay: float | None = None) -> None:
+    def __init__(self, feed: Source, *, replay: float | None = None) -> None:
         self._feed = feed
         self._replay = replay
         self._looked = 0.0
@@ -119,6 +119,17 @@ class Server:
         def found() -> dict[str, Any]:
             swarm = self._swarm(at)
             return frames.curves(swarm.history.curves(score or swarm.metric or "", peers=peers))
+
+        return JSONResponse(await self._read(found))
+
+    async def lanes(self, request: Request) -> Response:
+        """Return what peers did lately, until now or a time."""
+        at = _seconds(request)
+        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+
+        def found() -> dict[str, Any]:
+            now = self._feed.at if at is None else at
+            return frames.lanes(self._swarm(at), now=now, seconds=frames.LANE_SECONDS, peers=peers)
 
         return JSONResponse(await self._read(found))
 
@@ -197,6 +208,7 @@ def application(server: Server, *, token: str, port: int) -> Starlette:
         Route("/api/about", server.about),
         Route("/api/frame", server.frame),
         Route("/api/curves", server.curves),
+        Route("/api/lanes", server.lanes),
         Route("/api/stream", server.stream),
         Route("/metrics", server.metrics),
         Mount("/static", StaticFiles(directory=STATIC)),

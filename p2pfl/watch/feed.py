@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment.file.reading import kept
@@ -16,12 +17,8 @@ from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.swarm.timeline import beginning, merged, setting_of
 from p2pfl.topology.drawing import positions
 from p2pfl.watch.following import Following
-
-Stage = Literal["running", "ended", "interrupted"]
-"""Whether a run goes on: it has no summary and its processes live; it has one; neither."""
-
-DRAWN = 300
-"""Largest number of peers whose graph is drawn; more are shown as cells."""
+from p2pfl.watch.source import DRAWN, Stage
+from p2pfl.watch.timeline import Timeline
 
 SETTLED = timedelta(seconds=0.2)
 """Age of a line from which all lines that were written before it are taken to be in the files."""
@@ -74,11 +71,13 @@ class Feed:
         self.setting, self.places = _setting(folder)
         self._now = now
         self.sink = sink
-        self._following = Following(folder)
+        self._stack = ExitStack()
+        self._following = self._stack.enter_context(Following(folder))
+        self._past = self._following
         self._began: datetime | None = None
         self.timed = False
         self._held: list[Entry] = []
-        self._replay: Replay | None = None
+        self._timeline: Timeline | None = None
         self.swarm = Swarm(self.setting)
         self.summary: dict[str, Any] = {}
 
@@ -107,7 +106,7 @@ class Feed:
 
     def close(self) -> None:
         """Close the files."""
-        self._following.close()
+        self._stack.close()
 
     @property
     def stage(self) -> Stage:
@@ -128,11 +127,18 @@ class Feed:
         """Start of the run in UTC, if its files have it."""
         return self._began
 
-    def replay(self) -> Replay:
-        """Return the whole run, for the state at any time of it."""
-        if self._replay is None or self._replay.count < self.swarm.count:
-            self._replay = Replay(self.folder, self.setting)
-        return self._replay
+    def replay(self) -> Timeline:
+        """Return the whole run, for the state at any time of it; after the first call, only what is new is read."""
+        if self._timeline is None:
+            self._timeline = Timeline(self.setting)
+            self._past = self._stack.enter_context(Following(self.folder))
+        news = self._past.everything()
+        if news.reset:
+            self._timeline.clear()
+        if news.entries:
+            began = self._began or beginning(_began(self.folder), news.entries)
+            self._timeline.extend(merged(news.entries, began=began))
+        return self._timeline
 
     def _start_again(self) -> None:
         self.swarm, self.summary, self._began, self._held = Swarm(self.setting), {}, None, []
@@ -160,42 +166,6 @@ class Feed:
         if self._began is None or not self.timed:
             return 0.0
         return (self._now() - self._began).total_seconds()
-
-
-class Replay:
-    """State of a swarm at any time of its run.
-
-    Parameters
-    ----------
-    folder
-        The run directory.
-    setting
-        What the events do not repeat.
-
-    Attributes
-    ----------
-    span
-        Time of the last event, in seconds since the start of the run.
-    """
-
-    def __init__(self, folder: Path, setting: Setting) -> None:
-        self._setting = setting
-        with Following(folder) as following:
-            entries = following.everything().entries
-        began = beginning(_began(folder), entries)
-        self._timeline = merged(entries, began=began)
-        self.count = len(self._timeline)
-        self.span = self._timeline[-1][0] if self._timeline else 0.0
-        self._swarm, self._next = Swarm(setting), 0
-
-    def swarm(self, at: float) -> Swarm:
-        """Return the state at a time; going on from the last time asked for is fast."""
-        if self._next and at < self._swarm.at:
-            self._swarm, self._next = Swarm(self._setting), 0
-        while self._next < self.count and self._timeline[self._next][0] <= at:
-            self._swarm.apply(*self._timeline[self._next])
-            self._next += 1
-        return self._swarm
 
 
 def _setting(folder: Path) -> tuple[Setting, dict[str, tuple[float, float]]]:

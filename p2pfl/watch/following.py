@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Self
 import msgspec
 
 from p2pfl.errors import InputError
-from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.registry import kinds
 from p2pfl.report.reading import restored
 from p2pfl.report.records import Record
 from p2pfl.report.run import check_schema

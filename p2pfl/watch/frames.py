@@ -11,6 +11,8 @@ from typing import Any
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.headline import headline
 from p2pfl.report.swarm.history import Curves
+from p2pfl.report.swarm.lanes import busiest
+from p2pfl.report.swarm.lanes import text as lane_text
 from p2pfl.report.swarm.state import PeerState, Setting, Swarm
 
 MOST_ALERTS = 100
@@ -21,6 +23,15 @@ MOST_EDGES = 3000
 
 LONGEST = 2000
 """Most characters of a sentence."""
+
+MOST_LANES = 40
+"""Largest number of lanes that are shown at once."""
+
+LANE_SECONDS = 300.0
+"""Length of the lanes in seconds."""
+
+LANE_WIDTH = 60
+"""Number of characters of a lane in a terminal."""
 
 MOST_WAITS = 8
 """Largest number of neighbours of a wait that a frame names."""
@@ -77,7 +88,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     now
         Seconds since the start of the run.
     stage
-        Whether the run goes on, see :data:`p2pfl.watch.feed.Stage`.
+        Whether the run goes on, see :data:`p2pfl.watch.source.Stage`.
     """
     said = headline(swarm, now=now)
     found = alerts(swarm, now=now)
@@ -144,6 +155,37 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]
     return found | ({"peers": peers} if peers else {})
 
 
+def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what peers did in the last seconds.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    seconds
+        Length of the lanes.
+    peers
+        Peers that are asked for; by default those that lost most time, in the order of the experiment.
+    """
+    since = max(0.0, now - seconds)
+    names = [name for name in peers if name in swarm.peers]
+    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MOST_LANES)
+    return {
+        "since": round(since, 3),
+        "until": round(now, 3),
+        "more": max(0, len(swarm.peers) - len(names)),
+        "lanes": {
+            name: [
+                [each.doing, round(each.began, 3), round(each.ended, 3)]
+                for each in swarm.lanes.of(name, since=since, until=now)
+            ]
+            for name in names[:MOST_LANES]
+        },
+    }
+
+
 def curves(found: Curves) -> dict[str, Any]:
     """Return curves for the page."""
     return {
@@ -181,4 +223,18 @@ def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
         known = "" if score is None else f", {swarm.metric} {score:.3f}"
         waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
         lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
-    return [*lines, *([f"and {len(listed) - most} more peers"] if len(listed) > most else [])]
+    lines += [f"and {len(listed) - most} more peers"] if len(listed) > most else []
+    return [*lines, *_lanes(swarm, now=now, most=most)]
+
+
+def _lanes(swarm: Swarm, *, now: float, most: int) -> Sequence[str]:
+    """Return lanes as characters, if anybody did something else than training lately."""
+    since = max(0.0, now - LANE_SECONDS)
+    names = busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=most)
+    found = {name: swarm.lanes.of(name, since=since, until=now) for name in names}
+    if not any(each.doing != "training" for stretches in found.values() for each in stretches):
+        return []
+    wide = max(map(len, names))
+    head = f"the last {now - since:.0f} s (# trains, . waits, ! without broker, x away):"
+    drawn = {name: lane_text(each, since=since, until=now, width=LANE_WIDTH) for name, each in found.items()}
+    return [head, *(f"{name.ljust(wide)} {lane}" for name, lane in drawn.items())]

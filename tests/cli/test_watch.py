@@ -51,6 +51,17 @@ def test_once_prints_the_state_for_programs(p2pfl, folder):
         (["run", "--speed", "2"], "p2pfl: --speed is that of a replay; add --replay"),
         (["run", "--replay", "--speed", "0"], "0 is not a speed above 0 and up to 1000; give one, for example 10"),
         (["run", "--token", "nowhere"], "nowhere cannot be read"),
+        (["run", "--broker", "mqtt://hub"], "--set and --broker are for a live swarm; add --name with the name of"),
+        (["digits", "--name", "ops", "--replay"], "--replay is for a run directory; the slider of a live swarm goes"),
+        (["digits", "--name", "ops"], 'transport.broker = "embedded" does not work for an observer, because its run'),
+        (
+            ["digits", "--name", "ops", "--broker", "mqtt://hub"],
+            "the observer ops has no identity; name the folder of its key with --set trust.keys=DIR",
+        ),
+        (
+            ["digits", "--name", "ops", "--broker", "mqtt://hub", "--set", "trust.keys=run"],
+            "ops.pem does not exist; make the key with: p2pfl identity ops --keys",
+        ),
     ],
 )
 def test_wrong_input_is_one_sentence(p2pfl, folder, options, said):

@@ -1,8 +1,10 @@
 """What neighbours must agree on."""
 
+import pytest
 import torch
 from safetensors.torch import save_file
 
+from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.topology import ring, save, star
 
@@ -35,3 +37,35 @@ def test_several_files_are_a_schedule_in_the_order_given(tmp_path):
     assert topology.at(3).edges == star(4).edges
     assert read(table).topology.file == ("a.json", "b.json")
     assert torch.is_tensor(plan(read(tmp_path / "e.toml")).learner.start(["peer0"]))
+
+
+def test_each_owner_decides_alone_who_may_look_at_a_peer():
+    shared = {"share": "scores", "observers": "observers.toml"}
+    assert plan(read(TABLE | {"telemetry": shared})).facts == plan(read(TABLE)).facts
+
+
+@pytest.mark.parametrize(
+    ("telemetry", "privacy", "why"),
+    [
+        ({"share": "health"}, {}, "without telemetry.observers, the file with the keys"),
+        (
+            {"share": "scores", "observers": "o.toml"},
+            {"mode": "pairwise", "epsilon": 8.0, "clip": 1.0},
+            "with private noise, whose guarantee does not cover scores of private data",
+        ),
+        (
+            {"share": "health", "observers": "o.toml"},
+            {"mode": "pairwise", "noise": 0.1, "clip": 1.0, "participation": 0.5},
+            "with privacy.participation below 1, because rounds and times reveal who takes part",
+        ),
+    ],
+)
+def test_telemetry_that_would_break_a_promise_is_refused(telemetry, privacy, why):
+    with pytest.raises(ExperimentError, match=f"telemetry.share.* does not work {why}"):
+        plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy}))
+
+
+def test_scores_are_shared_beside_a_guarantee_if_the_owner_says_so():
+    telemetry = {"share": "scores", "observers": "o.toml", "unaccounted": True}
+    privacy = {"mode": "pairwise", "epsilon": 8.0, "clip": 1.0}
+    assert plan(read(TABLE | {"telemetry": telemetry, "privacy": privacy})).experiment.telemetry.unaccounted

@@ -16,7 +16,7 @@ import torch
 import wards
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.peer.neighbourhoods import live as module
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.simulation import simulate

@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
-from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.protocol.incoming.mailbox import Newest
 from p2pfl.protocol.wire.envelope import CONTROL, SEALED
 from p2pfl.protocol.wire.rows import Head, encode_row, pieces, read_row

@@ -12,7 +12,7 @@ import torch
 from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
 from p2pfl.experiment import read
 from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
-from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
 from p2pfl.protocol.session.events import Offer

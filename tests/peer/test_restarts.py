@@ -9,7 +9,7 @@ from p2pfl.errors import AccessError, TransportError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.protocol.session import naming
-from p2pfl.protocol.wire.rows import HEAD
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.simulation import simulate
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.broker import mosquitto

@@ -14,7 +14,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Released
 from p2pfl.peer import Peer
-from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.protocol.session.events import Contribute
 from p2pfl.protocol.session.totals import Totals
 from p2pfl.simulation import simulate

@@ -3,6 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,8 +15,9 @@ from p2pfl.experiment import read
 from p2pfl.peer.launch.swarm import run
 from p2pfl.report import Run
 from p2pfl.report.json_schema import FILES, attributes, json_schema, structs
-from p2pfl.report.notices.damage import LossRose, kinds
+from p2pfl.report.notices.damage import LossRose
 from p2pfl.report.notices.kinds import SCHEMA, KeyTrusted
+from p2pfl.report.notices.registry import kinds
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import forecast, network
 from swarms import SMALL
@@ -102,7 +104,8 @@ def example(kind):
     given = {}
     for field in msgspec.structs.fields(kind):
         if field.required:
-            given[field.name] = values.get(field.type, "partners" if field.name == "reason" else None)
+            literal = [each for each in get_args(field.type) if isinstance(each, str)]
+            given[field.name] = literal[-1] if literal else values.get(field.type)
     return kind(**given)
 
 

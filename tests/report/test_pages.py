@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from growing import PEERS, Growing, began, ended, waits
 from p2pfl.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.report.comparing.comparison import Outcome, compare
@@ -441,3 +442,18 @@ def test_a_score_with_the_name_of_a_field_has_a_column_of_its_own(run):
     columns = columns_of(other)
     assert columns["round"] == [record.round for record in run.metrics]
     assert columns["score round"] == [0.5] * len(other)
+
+
+def test_a_page_shows_what_each_peer_did_where_somebody_lost_time(tmp_path):
+    growing = Growing(tmp_path / "run")
+    growing.log(*(began(peer) for peer in PEERS))
+    growing.learn(2)
+    page = checked(run_page(Run.load(growing.folder)))
+    assert not [each for each in page.all("figure") if each.get("class") == "lanes"]
+    growing.log(waits("peer1", "peer2", seconds=6.0))
+    growing.record(ended("peer2", 2, seconds=26.0))
+    page = checked(run_page(Run.load(growing.folder)))
+    assert len([each for each in page.all("figure") if each.get("class") == "lanes"]) == 1
+    assert "peer1 lost most time: 20 s of 26 s without training." in "".join(page.text)
+    bars = [each for each in page.all("rect") if each.get("class") == "c1"]
+    assert [(bar["x"], bar["width"]) for bar in bars][:1] == [("313.8", "646.2")]

@@ -18,7 +18,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.learning import ExternalLearner
 from p2pfl.peer import Peer
-from p2pfl.peer.launch.worker import connect
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.peer.threads import Threaded
 from p2pfl.protocol.wire import envelope
 from p2pfl.protocol.wire.codec import decode, encode

@@ -9,6 +9,7 @@ import pytest
 
 from certificates import reachable
 from p2pfl.errors import AccessError, BrokerError, InputError, RefusedError
+from p2pfl.protocol.telemetry.messages import inbox, outlet
 from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.transport.channel import Message, Will
@@ -214,6 +215,29 @@ async def test_without_peers_certificates_say_who_is_who(tmp_path, certificates)
 
     with started(folder) as broker:
         await asyncio.wait_for(scenario(broker.url.replace("mqtt:", "mqtts:")), 20)
+
+
+async def test_an_observer_asks_in_its_own_name_and_reads_what_is_for_it_alone(join):
+    async with asyncio.timeout(20), join("ada").join("clinic-ada-1") as ada, join("bob").join("clinic-bob-1") as bob:
+        await ada.subscribe(inbox("clinic", peer="ada"))
+        await bob.subscribe(outlet("clinic", observer="bob"))
+        await bob.publish(inbox("clinic", peer="ada", observer="bob"), b"request")
+        assert (await anext(ada)).data == b"request"
+        await ada.publish(outlet("clinic", peer="ada", observer="bob"), b"frame")
+        assert (await anext(bob)).data == b"frame"
+        for topic in (
+            inbox("clinic", peer="ada", observer="ops"),
+            outlet("clinic", peer="ada", observer="bob"),
+            outlet("clinic", peer="eve", observer="ops"),
+        ):
+            with pytest.raises(RefusedError, match="Not authorized"):
+                await bob.publish(topic, b"forged")
+        for topic in (outlet("clinic", observer="ada"), inbox("clinic", peer="ada")):
+            await bob.subscribe(topic)
+        await bob.publish(inbox("clinic", peer="ada", observer="bob"), b"again")
+        await ada.publish(outlet("clinic", peer="ada", observer="ada"), b"not for bob")
+        await ada.publish(outlet("clinic", peer="ada", observer="bob"), b"last")
+        assert (await anext(bob)).data == b"last"
 
 
 def test_the_access_list_is_patterns_alone():

@@ -88,8 +88,9 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     from p2pfl.cli.running import view  # noqa: PLC0415
+    from p2pfl.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
     from p2pfl.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
-    from p2pfl.peer.launch.worker import brokers, live, overhearing  # noqa: PLC0415
+    from p2pfl.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.peer.updates import Alone, Described, Done  # noqa: PLC0415

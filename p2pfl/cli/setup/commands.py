@@ -80,8 +80,10 @@ def _configure(options: argparse.Namespace) -> int:
     if options.experiment is not None:
         experiment = read(options.experiment)  # neither model nor data need be here
         swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
-    folder = Path(options.config)
-    named = configure(folder, rights=rights(swarm), peers=peers, host=options.host, public=options.public, port=port)
+    elif options.observer:
+        raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")
+    folder, names = Path(options.config), [*peers, *options.observer]
+    named = configure(folder, rights=rights(swarm), peers=names, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
     print(f"its certificate is for {', '.join(named)}: name other hosts with --public", file=sys.stderr)
     if (wall := closed(folder)) is not None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, warning
 from p2pfl.errors import BrokerError, RefusedError, TransportError
 from p2pfl.identity import KEY_BYTES
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.messages import Claim, Hello
-from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.transport import Channel, Transport
 

@@ -35,6 +35,7 @@ PATHS = (
     "transport.certificate",
     "transport.key",
     "transport.credentials",
+    "telemetry.observers",
 )
 """Keys that hold a path, relative to the experiment file."""
 

@@ -192,7 +192,31 @@ ADDED = (
 )
 """Models that follow from exact totals."""
 
-RULES = (*ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+SHARED = (
+    Rule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share != "none" and it.experiment.telemetry.observers is None,
+        "without telemetry.observers, the file with the keys of those who may look",
+        "name one, which p2pfl identity NAME --roster FILE writes",
+    ),
+    Rule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted,
+        "with private noise, whose guarantee does not cover scores of private data",
+        'set it to "health", or set telemetry.unaccounted = true',
+    ),
+    Rule(
+        "telemetry.share",
+        lambda it: (
+            it.experiment.telemetry.share != "none" and it.mode.hides and it.experiment.privacy.participation < 1
+        ),
+        "with privacy.participation below 1, because rounds and times reveal who takes part",
+        'set it to "none"',
+    ),
+)
+"""What peers tell observers."""
+
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from p2pfl.experiment.schema.learning import Compression, Data, Learning, Model
-from p2pfl.experiment.schema.network import Gossip, Simulation, Topology, Transport, Trust
+from p2pfl.experiment.schema.network import Gossip, Simulation, Telemetry, Topology, Transport, Trust
 from p2pfl.experiment.schema.protection import Attack, Privacy, Robustness
 from p2pfl.experiment.schema.values import LARGEST, NotNegative, Number, Section
 
@@ -25,6 +25,7 @@ __all__ = [
     "Robustness",
     "Section",
     "Simulation",
+    "Telemetry",
     "Topology",
     "Transport",
     "Trust",
@@ -58,4 +59,5 @@ class Experiment(Section, frozen=True):
     attack: Attack = Attack()
     trust: Trust = Trust()
     transport: Transport = Transport()
+    telemetry: Telemetry = Telemetry()
     simulation: Simulation = Simulation()

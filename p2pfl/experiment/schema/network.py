@@ -163,6 +163,26 @@ class Transport(Section, frozen=True):
     checkpoint: Number = 1
 
 
+class Telemetry(Section, frozen=True):
+    """Telemetry: what a peer of this device tells observers, while one of them looks.
+
+    Attributes
+    ----------
+    share
+        ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: losses,
+        scores and the privacy spent as well.
+    observers
+        A file with the public keys of those who may look, in the format of a roster (``p2pfl identity NAME --roster``
+        writes it). A running peer notices when it changes.
+    unaccounted
+        Share scores although a guarantee is claimed that does not cover them.
+    """
+
+    share: Literal["none", "health", "scores"] = "none"
+    observers: Reference | None = None
+    unaccounted: bool = False
+
+
 class Simulation(Section, frozen=True):
     """Faults in ``simulate``; live peers meet the real ones.
 

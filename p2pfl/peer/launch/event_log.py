@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
 from p2pfl.experiment import Plan
+from p2pfl.peer.launch.changes import Changes
 from p2pfl.peer.storage.best import kept
-from p2pfl.peer.updates import Done, Failed, Progress
+from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.notices.kinds import (
-    Notice,
-    PeerFailed,
-    PeerFinished,
-    PhaseBegan,
-    PresenceChanged,
-    WaitBegan,
-    WaitEnded,
-)
 from p2pfl.report.results import Guarantee, PeerSummary
 from p2pfl.report.summary import describe
-
-APART = timedelta(seconds=1)
-"""Time between two lines about one wait of a peer, which bounds the file."""
 
 
 class EventLog:
@@ -43,8 +32,7 @@ class EventLog:
     def __init__(self, run: Run, *, now: Callable[[], datetime]) -> None:
         self._run = run
         self._now = now
-        self._before: dict[str, Progress] = {}
-        self._waits: dict[str, tuple[WaitBegan, datetime]] = {}
+        self._changes = Changes()
 
     def record(self, record: Record) -> None:
         """Write down the record of a round."""
@@ -53,45 +41,8 @@ class EventLog:
     def observe(self, event: object) -> None:
         """Write down an event, unless it is one of those that come again and again."""
         now = self._now()
-        if notices := [*self._notices(event, now=now)]:
+        if notices := [*self._changes.notices(event, now=now.timestamp())]:
             self._run.log([msgspec.structs.replace(notice, time=now) for notice in notices])
-
-    def _notices(self, event: object, *, now: datetime) -> Iterator[Notice]:
-        match event:
-            case Notice():
-                yield event
-            case Progress():
-                yield from self._changes(event, at=now)
-            case Done():
-                yield from self._resumed(event.peer)
-                yield PeerFinished(peer=event.peer, scores=event.scores)
-            case Failed():
-                yield PeerFailed(peer=event.peer, error=event.error, message=event.reason, status=event.status)
-            case _:
-                pass
-
-    def _changes(self, now: Progress, *, at: datetime) -> Iterator[Notice]:
-        """Yield what differs from what the peer did before: its phase, its neighbours, and its wait."""
-        before = self._before.get(now.peer)
-        self._before[now.peer] = now
-        if before is None or before.phase != now.phase:
-            yield PhaseBegan(peer=now.peer, phase=now.phase, round=now.round)
-        there, here = set() if before is None else {*before.present}, {*now.present}
-        if there != here:
-            yield PresenceChanged(peer=now.peer, came=tuple(sorted(here - there)), left=tuple(sorted(there - here)))
-        if not now.stalled:
-            yield from self._resumed(now.peer)
-            return
-        wait = WaitBegan(peer=now.peer, round=now.round, neighbours=now.waiting, connected=now.connected)
-        waited, written = self._waits.get(now.peer, (None, None))
-        if waited != wait and (written is None or at - written >= APART):
-            self._waits[now.peer] = wait, at
-            yield wait
-
-    def _resumed(self, peer: str) -> Iterator[Notice]:
-        """Yield the end of a peer's wait if it waited."""
-        if self._waits.pop(peer, None) is not None:
-            yield WaitEnded(peer=peer)
 
     @property
     def alarms(self) -> tuple[MasksUncancelled | LossRose, ...]:

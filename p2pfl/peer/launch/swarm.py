@@ -22,14 +22,16 @@ from p2pfl.experiment import Experiment, Plan, plain, plan, schema
 from p2pfl.experiment.agreement import alike, directly, told
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer.launch import fork_server as server
+from p2pfl.peer.launch.brokers import brokers, connect, overhearing
 from p2pfl.peer.launch.event_log import EventLog
-from p2pfl.peer.launch.worker import BEAT, brokers, connect, earlier, main, overhearing
+from p2pfl.peer.launch.worker import BEAT, earlier, main
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.peer.updates import Described, Done, Event, Failed
 from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
+from p2pfl.report.notices.observing import PeerResponded, PeerSilent
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, summarise
@@ -37,6 +39,9 @@ from p2pfl.transport.broker import embedded
 
 GRACE = 1.0
 """Seconds that a process has to end after it was asked to."""
+
+QUIET = 10.0
+"""Seconds without a sign of life after which a peer's process is reported as silent."""
 
 SILENCE = 30.0
 """Seconds without a sign of life after which a peer's process counts as stuck."""
@@ -87,13 +92,18 @@ class _Swarm:
     def events(self) -> Iterator[Event]:
         """Yield what the peers report, until all have ended."""
         received: dict[str, float] = {}
+        silent: set[str] = set()
         while self.pipes:
             for pipe in wait(list(self.pipes), timeout=GRACE):
                 assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
                 name = self.pipes[pipe]
                 try:
-                    yield pipe.recv()
+                    event = pipe.recv()
                     received[name] = time.monotonic()
+                    if name in silent:
+                        silent.discard(name)
+                        yield PeerResponded(peer=name)
+                    yield event
                 except (EOFError, ConnectionResetError):
                     del self.pipes[pipe]
                     pipe.close()
@@ -101,7 +111,11 @@ class _Swarm:
                     if reason := _end(self.processes[name]):
                         yield Failed(name, reason, RunError.status, "ProcessEnded")
             for name, when in received.items():
-                if time.monotonic() - when > SILENCE:
+                quiet = time.monotonic() - when
+                if quiet > QUIET and name not in silent:
+                    silent.add(name)
+                    yield PeerSilent(peer=name, seconds=quiet)
+                if quiet > SILENCE:
                     reason = f"its process is stuck: no sign of life for {SILENCE:g} s, and one is due every {BEAT:g} s"
                     yield Failed(name, reason, RunError.status, "ProcessStuck")
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -21,26 +20,25 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.algorithms.baselines import training
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
-from p2pfl.experiment import Experiment, Plan, check, plan
+from p2pfl.experiment import Plan, check, plan
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
+from p2pfl.peer.launch.brokers import connect
+from p2pfl.peer.launch.room import EVERY, Room
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
+from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Described, Done, Event, Failed, Progress
 from p2pfl.process import one_heap, private_memory
-from p2pfl.protocol.wire.rows import HEAD
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
-from p2pfl.report.notices.kinds import BrokerUnavailable, Notice, PasswordExposed, SecretsRecorded
-from p2pfl.transport import Access, Transport, opened
-from p2pfl.transport.backoff import Backoff
-from p2pfl.transport.lasting import Lasting, Wait
-from p2pfl.transport.login import Login, login, overheard
+from p2pfl.report.notices.kinds import Notice, SecretsRecorded
+from p2pfl.transport import Transport
 
 STALL = 1.0
 """Seconds of waiting in the same gossip step after which a peer counts as stalled."""
@@ -50,54 +48,6 @@ LOOK = 0.25
 
 BEAT = 5.0
 """Seconds after which there is a sign of life although nothing has changed."""
-
-
-def connect(
-    experiment: Experiment, *, urls: Sequence[str], peer: str, notify: Callable[[Event], None] | None = None
-) -> Transport:
-    """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
-
-    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``notify`` is
-    called with a notice when the peer has to wait for the broker.
-    """
-    settings = experiment.transport
-    owned = _login(experiment, peer)
-    access = Access(
-        user=owned.user,
-        password=owned.password,
-        ca=_path(settings.ca),
-        certificate=_path(settings.certificate),
-        key=_path(settings.key),
-        version=settings.version,
-        qos=settings.qos,
-        limit=settings.chunk + HEAD,
-    )
-    transports = [opened(url, access) for url in urls]
-    if settings.broker == "embedded":
-        return transports[0]
-
-    def notice(wait: Wait) -> None:
-        if notify is not None:
-            seconds = wait.seconds if math.isfinite(wait.seconds) else None
-            notify(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
-
-    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
-
-
-def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
-    """Return a warning if a peer sends its password to a broker unencrypted."""
-    exposed = overheard(_login(experiment, peer), urls)
-    return [PasswordExposed(peer=peer, brokers=exposed)] if exposed else []
-
-
-def _login(experiment: Experiment, peer: str) -> Login:
-    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
-
-
-def brokers(experiment: Experiment) -> tuple[str, ...]:
-    """Return the URLs of its brokers."""
-    named = experiment.transport.broker
-    return (named,) if isinstance(named, str) else named
 
 
 async def live(
@@ -167,6 +117,9 @@ async def live(
             introduced = True
             notify(Described(name, described(peer.plan)))
 
+    telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
+    if telemetry is not None:
+        notify = _both(notify, telemetry.observe)
     store, source = Store(folder / "peers", name), SecretSource()
     log = SessionLog(folder / "recordings" / f"{name}.jsonl") if record else None
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
@@ -190,9 +143,9 @@ async def live(
     store.about = lambda: metadata(described(peer.plan))
     if log is not None:
         notify(SecretsRecorded(peer=name, file=str(log.path)))
-    watching = asyncio.create_task(_watch(peer, notify))
+    watching = asyncio.create_task(_watch(peer, notify, room=Room(name, folder)))
     try:
-        state = await _rounds(peer, log=log)
+        state = await _rounds(peer, log=log, telemetry=telemetry)
         if log is not None:
             log.close(state.rows)
         await asyncio.to_thread(owned.keep)
@@ -277,9 +230,9 @@ async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
         await asyncio.sleep(BEAT)
 
 
-async def _rounds(peer: Peer, *, log: SessionLog | None) -> State:
+async def _rounds(peer: Peer, *, log: SessionLog | None, telemetry: Telemetry | None = None) -> State:
     """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
-    async with peer:
+    async with peer, _shared(peer, telemetry):
         if log is not None:
             log.attach(peer)
         try:
@@ -290,12 +243,38 @@ async def _rounds(peer: Peer, *, log: SessionLog | None) -> State:
             raise
 
 
-async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
-    """Tell what the peer does whenever that changes, and again where it does not move on at all."""
+@contextlib.asynccontextmanager
+async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None]:
+    """Let observers look at a peer that has joined."""
+    if telemetry is None:
+        yield
+        return
+    given: dict[str, Any] = {"swarm": peer.swarm, "me": peer.me, "identity": peer.identity, "source": SecretSource()}
+    publishing = asyncio.create_task(telemetry.publish(peer.connection, **given))
+    try:
+        yield
+    finally:
+        publishing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await publishing
+
+
+def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Return a function that calls two."""
+
+    def called(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return called
+
+
+async def _watch(peer: Peer, notify: Callable[[Event], None], *, room: Room) -> None:
+    """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None
     gossip_step = peer.mailbox.gossip_step
-    due = loop.time()
+    due = checked = loop.time()
     stall = Stall(after=STALL)
     while True:
         progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
@@ -303,6 +282,10 @@ async def _watch(peer: Peer, notify: Callable[[Event], None]) -> None:
             stuck = gossip_step == peer.mailbox.gossip_step
             notify(progress if progress != reported or stuck else Alive(peer.name))
             reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
+        if loop.time() >= checked:
+            checked = loop.time() + EVERY
+            for notice in room.look():
+                notify(notice)
         await asyncio.sleep(LOOK)
 
 
@@ -364,7 +347,3 @@ def _end_with(pipe: Connection) -> None:
     with contextlib.suppress(OSError):
         pipe.poll(None)  # it never says anything
     os._exit(1)
-
-
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)

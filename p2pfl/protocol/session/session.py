@@ -27,7 +27,8 @@ from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
-from p2pfl.protocol.wire.rows import HEAD, Encoded
+from p2pfl.protocol.wire.bounds import HEAD
+from p2pfl.protocol.wire.rows import Encoded
 from p2pfl.protocol.wire.sealing import Codec
 
 

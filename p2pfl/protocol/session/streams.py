@@ -10,8 +10,9 @@ from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.entering import REACH
 from p2pfl.protocol.session.effects import Publish
 from p2pfl.protocol.session.shared import Shared
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.messages import Ack, Chunk, Hello, Pulse
-from p2pfl.protocol.wire.rows import HEAD, Encoded
+from p2pfl.protocol.wire.rows import Encoded
 from p2pfl.protocol.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.protocol.wire.trailer import Trailer
 

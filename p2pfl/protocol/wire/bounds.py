@@ -62,3 +62,6 @@ PARTICIPANTS = 1024
 
 FACTS = 512
 """Entries of the facts in an announcement."""
+
+HEAD = 512
+"""Upper bound of the bytes of a model's head, with its length, its padding and the vote."""

@@ -25,12 +25,11 @@ from p2pfl.compression import Zstd
 from p2pfl.errors import DecodeError, InputError
 from p2pfl.identity import SIGNATURE_BYTES
 from p2pfl.protocol.wire import bounds
+from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
 from p2pfl.rows import Rows, raw
 
 ALIGNMENT = 64
-HEAD = 512
-"""An upper bound of the bytes of the head, its length, its padding and the vote."""
 
 VOTE = SIGNATURE_BYTES
 """Bytes of a vote, which is a signature."""

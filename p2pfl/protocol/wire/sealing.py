@@ -37,18 +37,28 @@ class Address(NamedTuple):
 
 
 def rights(swarm: str) -> dict[str, tuple[str, ...]]:
-    """Return the permissions that a peer needs on the broker, as topic filters in which ``%u`` stands for its name.
+    """Return the permissions that peers and observers need on the broker, as topic filters with ``%u`` for their name.
 
     Examples
     --------
     >>> rights("clinic")["write"][0]
     'p2pfl/v1/clinic/peer/%u/state'
     """
-    root = root_of(swarm)
+    root, watch = root_of(swarm), f"p2pfl/v1/{swarm}/watch"
     public = ("state", "account", "pub/#")
     return {
-        "write": (*(f"{root}/%u/{place}" for place in public), f"{root}/+/in/%u"),
-        "read": (*(f"{root}/+/{place}" for place in public), f"{root}/%u/in/#"),
+        "write": (
+            *(f"{root}/%u/{place}" for place in public),
+            f"{root}/+/in/%u",
+            f"{root}/%u/telemetry/+",
+            f"{watch}/%u/to/+",
+        ),
+        "read": (
+            *(f"{root}/+/{place}" for place in public),
+            f"{root}/%u/in/#",
+            f"{watch}/+/to/%u",
+            f"{root}/+/telemetry/%u",
+        ),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.report.notices.kinds import Notice, kind_of
+from p2pfl.report.notices.kinds import Notice
 
 
 class Alarm(Notice, frozen=True, kw_only=True):
@@ -170,20 +170,3 @@ class CommonScoresUnknown(Notice, frozen=True, kw_only=True):
     """
 
     message: str
-
-
-def kinds() -> dict[str, type[Notice]]:
-    """Return all classes of notices that occur, by kind.
-
-    Examples
-    --------
-    >>> sorted(kinds())[:3]
-    ['announcement_ahead', 'best_model_damaged', 'broker_unavailable']
-    """
-    pending, found = [Notice], list[type[Notice]]()
-    while pending:
-        one = pending.pop()
-        below = one.__subclasses__()
-        found += [] if below else [one]
-        pending += below
-    return {kind_of(one.__name__): one for one in sorted(found, key=lambda one: one.__name__)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import singledispatch
 
-from p2pfl.report.notices import damage, kinds
+from p2pfl.report.formats import size
+from p2pfl.report.notices import damage, kinds, observing, room
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import BudgetStop
 
@@ -50,6 +51,48 @@ def _(notice: kinds.PresenceChanged) -> str:
     moved = ((notice.came, "present"), (notice.left, "gone"))
     said = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {how}" for who, how in moved if who]
     return "; ".join(said) or "its neighbours are as before"
+
+
+@sentence.register
+def _(notice: observing.PeerAnnounced) -> str:
+    if notice.status == "left":
+        return "left after all rounds" if notice.done else "left the swarm"
+    return "is connected to the broker" if notice.status == "up" else "is not connected to the broker any more"
+
+
+@sentence.register
+def _(notice: observing.PeerSilent) -> str:
+    return (
+        f"gives no sign of life for {duration(round(notice.seconds))}, although it is connected; look at its process "
+        "and at the load of its device"
+    )
+
+
+@sentence.register
+def _(notice: observing.PeerResponded) -> str:
+    del notice
+    return "gives signs of life again"
+
+
+@sentence.register
+def _(notice: observing.TelemetryStopped) -> str:
+    return f"observers cannot look at this peer: {notice.message}"
+
+
+@sentence.register
+def _(notice: room.RoomShort) -> str:
+    if notice.resource == "disk":
+        needed = f"and checkpoints need {size(notice.needed)}"
+        return f"only {size(notice.free)} are free on the disk, {needed}; free some space"
+    return (
+        f"only {size(notice.free)} of memory are left, a tenth is {size(notice.needed)}; end other programs, or use a "
+        "smaller model or batch"
+    )
+
+
+@sentence.register
+def _(notice: room.RoomRestored) -> str:
+    return f"there is room again: {notice.resource}"
 
 
 @sentence.register

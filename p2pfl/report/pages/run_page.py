@@ -9,6 +9,7 @@ from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
 from p2pfl.report.pages.gains import MOST_PEERS, gains, verdict
+from p2pfl.report.pages.lanes import lanes
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import (
     beside,
@@ -41,7 +42,7 @@ def run_page(run: Run) -> str:
         ("curves", "Curves", _figures([*charts, *([] if moves is None else [moves])], name="curve")),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _cost(run)),
-        ("events", "What happened", _events(run)),
+        ("events", "What happened", join([lanes(run), _events(run)]) or None),
         ("repeat", "How to repeat it", _repeat(run)),
     ]
     who = f", peer {run.summary['peer']}" if "peer" in run.summary else ""

@@ -44,6 +44,7 @@ svg rect { stroke: none } .matrix td, .matrix thead th { padding-left: .5rem; pa
 .plain { stroke: var(--faint); fill: var(--faint) }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1rem; margin: .25rem 0 0; padding: 0 }
 .legend svg { width: 26px; height: 10px; margin-right: .35rem; vertical-align: middle }
+.lanes { max-width: none; margin: .75rem 0 } .lanes rect { stroke: none } .lanes svg.chart { min-width: 36rem }
 .wide { overflow-x: auto; margin: .75rem 0 } .wide:focus-visible { outline: 2px solid var(--c0) }
 .beside { display: flex; flex-wrap: wrap; gap: 0 3.5rem; align-items: flex-start }
 .beside > * { min-width: 0 }

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import Alarm
 from p2pfl.report.notices.kinds import Severity, kind_of
-from p2pfl.report.notices.wording import sentence
+from p2pfl.report.notices.observing import PeerSilent
+from p2pfl.report.notices.wording import counted, sentence
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.report.swarm.headline import blocked_since, doing, listed, patience, seconds
+from p2pfl.report.swarm.parting import parting
 from p2pfl.report.swarm.state import Swarm
 
 
@@ -21,7 +23,8 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``late`` or ``budget_nearly_spent``.
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``parted``, ``late``, ``budget_nearly_spent`` or
+        ``diverging``.
     severity
         How urgent it is.
     peer
@@ -52,7 +55,8 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
     now
         Seconds since the start of the run.
     """
-    found = [*_harm(swarm), *_notices(swarm), *_blocked(swarm, now=now), *_late(swarm), *_budgets(swarm)]
+    stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_parted(swarm)]
+    found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_room(swarm), *_rising(swarm)]
     return sorted(found, key=lambda alert: (-alert.at, alert.peer, alert.kind))
 
 
@@ -90,6 +94,41 @@ def _why(swarm: Swarm, blockage: Blockage, *, now: float) -> str:
     what = doing(swarm.peers[name], now=now)
     behind = f"{listed(blockage.waiting)} {'has' if len(blockage.waiting) == 1 else 'have'}"
     return f"{behind} waited for it for {lasted}: it {what}; look at its log"
+
+
+def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
+    for peer in swarm.peers.values():
+        if peer.activity == "silent" and peer.silent_since is not None:
+            said = sentence(PeerSilent(peer=peer.name, seconds=now - peer.silent_since))
+            yield Alert("hung", "alarm", peer.name, peer.silent_since, said)
+
+
+def _parted(swarm: Swarm) -> Iterator[Alert]:
+    if (found := parting(swarm)) is not None:
+        groups = "; ".join(listed(group) for group in found.groups[:3])
+        more = "" if len(found.groups) <= 3 else f"; and {len(found.groups) - 3} more"
+        said = (
+            f"the peers fall into {len(found.groups)} groups that do not reach each other ({groups}{more}); check the "
+            "brokers and the bridges between them"
+        )
+        yield Alert("parted", "alarm", found.groups[0][0], found.since, said)
+
+
+def _room(swarm: Swarm) -> Iterator[Alert]:
+    for at, notice in swarm.short.values():
+        yield Alert(kind_of(type(notice).__name__), "warning", notice.peer, at, sentence(notice))
+
+
+def _rising(swarm: Swarm) -> Iterator[Alert]:
+    rising = swarm.trends.diverging
+    if not rising:
+        return
+    first = min(rising, key=lambda name: rising[name])
+    course, others = swarm.trends.course(first), len(rising) - 1
+    more = "" if not others else f", and that of {counted(others, 'other peer')} as well"
+    rose = f"the test loss rose from {course.lowest:.3g} to {course.last:.3g}{more}"
+    said = f"{rose}; lower learning.rate, to a tenth at first"
+    yield Alert("diverging", "warning", first, rising[first], said)
 
 
 def _late(swarm: Swarm) -> Iterator[Alert]:

@@ -27,6 +27,7 @@ NAMED = 3
 
 DOING: Mapping[Activity, str] = {
     "offline": "cannot reach the broker",
+    "silent": "gives no sign of life",
     "unseen": "has not been seen yet",
     "present": "is present, and nothing more is known of it here",
     "joining": "has not begun to learn",
@@ -78,6 +79,9 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     found = blockages(waits_of(swarm))
     if found:
         return _blocked(swarm, found, now=now)
+    silent = [peer for peer in peers if peer.activity == "silent"]
+    if silent:
+        return _silent(silent, now=now)
     return _course(swarm, doing, now=now)
 
 
@@ -150,6 +154,13 @@ def _offline(offline: Sequence[PeerState], *, now: float) -> Headline:
     lasted = max(now - peer.waiting_since for peer in offline if peer.waiting_since is not None)
     who = "has" if len(names) == 1 else "have"
     return Headline("blocked", f"{listed(names)} {who} not reached the broker for {seconds(lasted)}", names)
+
+
+def _silent(silent: Sequence[PeerState], *, now: float) -> Headline:
+    names = tuple(peer.name for peer in silent)
+    lasted = max(now - peer.silent_since for peer in silent if peer.silent_since is not None)
+    give = "gives" if len(names) == 1 else "give"
+    return Headline("blocked", f"{listed(names)} {give} no sign of life for {seconds(lasted)}", names)
 
 
 def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline:

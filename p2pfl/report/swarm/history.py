@@ -54,12 +54,16 @@ class History:
         self._names: dict[str, None] = {}
         self._count = 0
         self._stride = 1
+        self._own: set[int] = set()  # rounds whose table no copy shares
 
     def add(self, record: Record) -> None:
         """Keep the scores of a round; a round that runs again replaces its scores."""
         if record.round % self._stride:
             return
-        round = self._rounds.setdefault(record.round, {})
+        if record.round not in self._own:
+            self._rounds[record.round] = dict(self._rounds.get(record.round, {}))
+            self._own.add(record.round)
+        round = self._rounds[record.round]
         self._names |= dict.fromkeys(record.scores)
         self._count += record.peer not in round
         round[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
@@ -67,6 +71,14 @@ class History:
             self._stride *= 2
             self._rounds = {number: found for number, found in self._rounds.items() if not number % self._stride}
             self._count = sum(map(len, self._rounds.values()))
+
+    def copy(self) -> History:
+        """Return a copy that further records do not change; both share the rounds until one of them changes."""
+        made = History()
+        made._rounds, made._names = dict(self._rounds), dict(self._names)
+        made._count, made._stride = self._count, self._stride
+        self._own = set()
+        return made
 
     @property
     def names(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
@@ -18,8 +18,12 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
+from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History
+from p2pfl.report.swarm.lanes import Lanes
+from p2pfl.report.swarm.trend import Trends
 
 Entry = Record | Notice
 """A line of ``metrics.jsonl`` or ``events.jsonl``."""
@@ -32,6 +36,7 @@ Activity = Literal[
     "learning",
     "waiting",
     "offline",
+    "silent",
     "leaving",
     "finished",
     "failed",
@@ -115,6 +120,12 @@ class PeerState:
         Whether it reaches the broker.
     failure
         Message of the error that ended it; ``None`` if it has not failed.
+    announced
+        Status of its announcement on the broker; ``None`` if nobody has seen one.
+    lost_at
+        Time at which a neighbour lost it last; ``None`` if none has.
+    silent_since
+        Time of its last sign of life, if it gives none; ``None`` otherwise.
     """
 
     name: str
@@ -133,6 +144,9 @@ class PeerState:
     connected: bool = True
     failure: str | None = None
     finished: bool = False
+    announced: str | None = None
+    silent_since: float | None = None
+    lost_at: float | None = None
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
@@ -142,8 +156,8 @@ class PeerState:
     def activity(self) -> Activity:
         """Activity of the peer: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
-        ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``unseen`` is a peer of which there is
-        no line at all.
+        ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``silent`` is a peer that is connected
+        and gives no sign of life, ``unseen`` is one of which there is no line at all.
         """
         if self.failure is not None:
             return "failed"
@@ -151,15 +165,17 @@ class PeerState:
             return "finished"
         if self.phase in {"leaving", "done"}:
             return "leaving"
-        if self.lost_by and not self.seen_by:
+        if self.announced == "dead" or (self.lost_by and not self.seen_by):
             return "gone"
+        if self.silent_since is not None:
+            return "silent"
         if self.waiting_since is not None:
             return "waiting" if self.connected else "offline"
         match self.phase:
             case "joining" | "gathering" | "learning":
                 return self.phase
             case _:
-                return "present" if self.seen_by else "unseen"
+                return "present" if self.seen_by or self.announced == "up" else "unseen"
 
     @property
     def usual(self) -> float | None:
@@ -167,6 +183,11 @@ class PeerState:
         if self._median is None and len(self.durations) > 2:
             self._median = statistics.median(self.durations)
         return self._median
+
+    def copy(self) -> PeerState:
+        """Return a copy that further events do not change."""
+        seen, lost = {*self.seen_by}, {*self.lost_by}
+        return replace(self, seen_by=seen, lost_by=lost, durations=self.durations.copy())
 
     def lasted(self, seconds: float) -> None:
         """Take the duration of a round."""
@@ -192,6 +213,12 @@ class Swarm:
         Last notices that are no news of the course, with their times.
     alarms
         Last notices of alarms and of their end, with their times.
+    lanes
+        What each peer did over time.
+    trends
+        Courses of the losses.
+    short
+        By peer and resource: when it became short, and the notice of that.
     late, nearly_spent
         By peer: when it exceeded :data:`LATE`, and when it had spent :data:`NEARLY` of its budget.
     at
@@ -212,6 +239,9 @@ class Swarm:
         self.setting = setting
         self.peers = {name: PeerState(name) for name in setting.peers}
         self.history = History()
+        self.lanes = Lanes()
+        self.trends = Trends()
+        self.short: dict[tuple[str, str], tuple[float, RoomShort]] = {}
         self.notices: deque[tuple[float, Notice]] = deque(maxlen=KEPT)
         self.alarms: deque[tuple[float, Notice]] = deque(maxlen=KEPT_ALARMS)
         self.late: dict[str, float] = {}
@@ -237,12 +267,15 @@ class Swarm:
             self._record(at, peer, entry)
         else:
             self._notice(at, peer, entry)
+        moved = (*entry.came, *entry.left) if isinstance(entry, PresenceChanged) else ()
+        for name in (entry.peer, *moved):
+            self.lanes.note(at, name, self.peers[name].activity)
 
     def _record(self, at: float, peer: PeerState, record: Record) -> None:
         if peer.phase is None:  # a simulation has no phases
             peer.phase = "learning"
-        if peer.since is not None and record.round == peer.rounds:
-            peer.lasted(at - peer.since)
+        if peer.since is not None and record.round >= peer.rounds:
+            peer.lasted((at - peer.since) / (record.round + 1 - peer.rounds))  # telemetry merges fast rounds
         peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
@@ -251,6 +284,7 @@ class Swarm:
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
+        self.trends.take(at, record)
         due = peer.heard + peer.missed
         if due >= FEW and peer.missed > LATE * due:
             self.late.setdefault(peer.name, at)
@@ -269,20 +303,50 @@ class Swarm:
             case WaitEnded():
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True
             case PresenceChanged():
-                self._presence(notice)
+                self._presence(at, notice)
+            case PeerAnnounced() | PeerSilent() | PeerResponded():
+                self._observed(at, peer, notice)
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():
                 peer.failure = notice.message
                 self.alarms.append((at, notice))
-            case MasksUncancelled() | LossRose() | MasksCancelled():
-                self.alarms.append((at, notice))
-            case _ if notice.severity != "info":
-                self.notices.append((at, notice))
             case _:
-                pass
+                self._warned(at, notice)
 
-    def _presence(self, notice: PresenceChanged) -> None:
+    def _warned(self, at: float, notice: Notice) -> None:
+        if isinstance(notice, MasksUncancelled | LossRose | MasksCancelled):
+            self.alarms.append((at, notice))
+        elif isinstance(notice, RoomShort):
+            self.short[notice.peer, notice.resource] = at, notice
+        elif isinstance(notice, RoomRestored):
+            self.short.pop((notice.peer, notice.resource), None)
+        elif notice.severity != "info":
+            self.notices.append((at, notice))
+
+    def _observed(self, at: float, peer: PeerState, notice: PeerAnnounced | PeerSilent | PeerResponded) -> None:
+        """Take what an observer sees from outside of the peer."""
+        match notice:
+            case PeerAnnounced():
+                peer.announced, peer.finished = notice.status, notice.status == "left" and notice.done
+                peer.phase = "leaving" if notice.status == "left" else peer.phase
+            case PeerSilent():
+                peer.silent_since = at - notice.seconds
+            case PeerResponded():
+                peer.silent_since = None
+
+    def copy(self) -> Swarm:
+        """Return a copy that further events do not change; it takes no longer with more rounds."""
+        made = Swarm(self.setting)
+        made.peers = {name: peer.copy() for name, peer in self.peers.items()}
+        made.history, made.lanes, made.trends = self.history.copy(), self.lanes.copy(), self.trends.copy()
+        made.short = dict(self.short)
+        made.notices, made.alarms = self.notices.copy(), self.alarms.copy()
+        made.late, made.nearly_spent = dict(self.late), dict(self.nearly_spent)
+        made.metric, made.at, made.count = self.metric, self.at, self.count
+        return made
+
+    def _presence(self, at: float, notice: PresenceChanged) -> None:
         for name in notice.came:
             other = self.peers.setdefault(name, PeerState(name))
             other.seen_by.add(notice.peer)
@@ -291,6 +355,7 @@ class Swarm:
             other = self.peers.setdefault(name, PeerState(name))
             other.seen_by.discard(notice.peer)
             other.lost_by.add(notice.peer)
+            other.lost_at = at
 
 
 def swarm_of(setting: Setting, entries: Iterable[tuple[float, Entry]]) -> Swarm:

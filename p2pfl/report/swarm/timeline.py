@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -16,7 +17,8 @@ from p2pfl.report.swarm.state import Entry, Setting, Swarm, swarm_of
 def beginning(provenance: str | None, entries: Iterable[Entry]) -> datetime | None:
     """Return when a run began: as its provenance or else its first entry has it; ``None`` without any time."""
     if provenance is not None:
-        return datetime.fromisoformat(provenance)
+        with contextlib.suppress(ValueError):  # the file was edited by hand
+            return datetime.fromisoformat(provenance)
     return min((entry.time for entry in entries if entry.time is not None), default=None)
 
 

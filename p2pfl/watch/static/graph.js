@@ -3,7 +3,7 @@
 import { ACTIVITIES, counted, drawn, element, mark, symbol } from "./format.js";
 
 const WIDTH = 400, HEIGHT = 340, MARGIN = 34, NAMES = 40;
-const SHOWN = ["learning", "waiting", "offline", "failed", "gone", "gathering", "finished", "unseen"];
+const SHOWN = ["learning", "waiting", "offline", "silent", "failed", "gone", "gathering", "finished", "unseen"];
 
 export class Graph {
   constructor(place, legend, choose) {

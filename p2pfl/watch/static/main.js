@@ -3,6 +3,7 @@
 import { Curves } from "./curves.js";
 import { clock, counted, element, symbol } from "./format.js";
 import { Graph } from "./graph.js";
+import { Lanes } from "./lanes.js";
 import { Peers } from "./table.js";
 
 const CURVES = 1500, STEP = 200; // milliseconds between two looks at the curves, and two states of a replay
@@ -15,6 +16,7 @@ const page = {
 };
 const graph = new Graph(part("drawing"), part("legend"), choose);
 const curves = new Curves(part("chart"), part("key"), part("chart-note"));
+const lanes = new Lanes(part("lane-list"), part("lane-key"), part("lane-note"));
 const peers = new Peers({ heads: part("heads"), rows: part("rows"), more: part("more"), filter: part("filter") }, choose);
 
 function choose(name) {
@@ -68,6 +70,7 @@ function show() {
   alerts(frame);
   scores(frame);
   look();
+  glance();
   part("unread").textContent = about.unread ? `${about.unread} lines of the run could not be read.` : "";
 }
 
@@ -109,6 +112,18 @@ function scores(frame) {
     select.replaceChildren(...frame.scores.map((name) => element("option", { value: name }, name)));
     page.score ??= frame.metric;
     if (frame.scores.includes(page.score)) select.value = page.score;
+  }
+}
+
+async function glance() {
+  if (!page.about.timed || glance.asking || performance.now() - (glance.asked ?? -Infinity) < CURVES) return;
+  glance.asking = true;
+  glance.asked = performance.now();
+  const query = new URLSearchParams(page.replaying ? { at: page.at } : {});
+  try {
+    lanes.show(await get(`/api/lanes?${query}`), page.chosen);
+  } finally {
+    glance.asking = false;
   }
 }
 
@@ -163,6 +178,7 @@ async function introduce() {
   part("name").textContent = page.about.name;
   document.title = `${page.about.name} – p2pfl watch`;
   graph.begin(page.about);
+  part("lanes").hidden = !page.about.timed;
   peers.begin(page.about);
   const { span } = page.about;
   part("player").hidden = span === null;
@@ -234,6 +250,7 @@ setInterval(advance, STEP);
 setInterval(() => {
   if (!page.frame) return;
   look();
+  glance();
   if (page.replaying || page.frame.stage !== "running") return;
   tick();
   peers.show(page.frame, now(), page.chosen, false);

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.errors import DecodeError
+from p2pfl.protocol.telemetry.messages import Body, Grant, Request
 from p2pfl.protocol.wire.codec import (
     HEAD,
     PREFIX,
@@ -34,7 +35,7 @@ HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _To
 DATA = {kind.__name__ for kind in HEADS}
 
 KINDS = {kind.__name__: HEADS.get(kind, kind) for kind in get_args(Message)}
-ALL = KINDS | {"Head": Head}
+ALL = KINDS | {"Head": Head} | {kind.__name__: kind for kind in (Request, Grant, Body)}
 
 
 def fields(kind):

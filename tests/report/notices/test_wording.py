@@ -3,9 +3,9 @@
 import pytest
 
 from p2pfl.peer.masking.unsettled import left_open
-from p2pfl.report.notices import damage
+from p2pfl.report.notices import damage, observing, room
 from p2pfl.report.notices import kinds as notices
-from p2pfl.report.notices.damage import kinds
+from p2pfl.report.notices.registry import kinds
 from p2pfl.report.notices.wording import sentence, stopped
 from p2pfl.report.results import BudgetStop, Unsettled
 
@@ -30,6 +30,28 @@ SENTENCES = [
         "bob is present; cy, dan are gone",
     ),
     (notices.PresenceChanged(**ME), "its neighbours are as before"),
+    (observing.PeerAnnounced(**ME, status="up"), "is connected to the broker"),
+    (observing.PeerAnnounced(**ME, status="dead"), "is not connected to the broker any more"),
+    (observing.PeerAnnounced(**ME, status="left"), "left the swarm"),
+    (observing.PeerAnnounced(**ME, status="left", done=True), "left after all rounds"),
+    (
+        observing.PeerSilent(**ME, seconds=12.4),
+        ("gives no sign of life for 12 s, although it is connected; look at its process and at the load of its device"),
+    ),
+    (
+        room.RoomShort(**ME, resource="disk", free=3_000_000, needed=5_000_000),
+        "only 3.0 MB are free on the disk, and checkpoints need 5.0 MB; free some space",
+    ),
+    (
+        room.RoomShort(**ME, resource="memory", free=40_000_000, needed=100_000_000),
+        ("only 40.0 MB of memory are left, a tenth is 100.0 MB; end other programs, or use a smaller model or batch"),
+    ),
+    (room.RoomRestored(**ME, resource="disk"), "there is room again: disk"),
+    (observing.PeerResponded(**ME), "gives signs of life again"),
+    (
+        observing.TelemetryStopped(**ME, message="the broker refused the subscription"),
+        "observers cannot look at this peer: the broker refused the subscription",
+    ),
     (
         notices.PeerFinished(**ME, scores={"loss": 0.5}),
         "finished with loss 0.500",

@@ -1,0 +1,82 @@
+"""An observer of a live swarm, from the arguments of ``p2pfl watch``."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.outline import built, loaded
+from p2pfl.identity import FirstUse, Identity, Roster, SecretSource, Trust
+from p2pfl.peer.launch.brokers import brokers, connect
+from p2pfl.protocol.telemetry.looking import Looking
+from p2pfl.report.notices.kinds import BrokerUnavailable
+from p2pfl.report.notices.wording import sentence
+from p2pfl.report.swarm.state import Entry
+from p2pfl.report.swarm.timeline import setting_of
+from p2pfl.topology.drawing import positions
+from p2pfl.watch.live import LiveFeed, Observer
+from p2pfl.watch.source import DRAWN
+
+
+def observing(
+    options: argparse.Namespace, *, sink: Callable[[Entry], None] | None
+) -> tuple[LiveFeed, Callable[[], Coroutine[Any, Any, None]]]:
+    """Return the state of a live swarm, and the function that looks at the swarm until it is cancelled.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    sink
+        Called with each record and notice.
+
+    Raises
+    ------
+    InputError
+        The experiment cannot be used, or the observer has no identity.
+    """
+    options.experiment = options.run
+    experiment = experiment_of(options, broker=options.broker)
+    urls = brokers(experiment)
+    if "embedded" in urls:
+        raise InputError(
+            'transport.broker = "embedded" does not work for an observer, because its run alone reaches that broker; '
+            "give the address with --broker mqtt://host:1883, or name the run directory without --name"
+        )
+    identity, trust = _identity(experiment, options.name)
+    topology = (loaded(experiment) or built(experiment)).union
+    drawn = len(topology.peers) <= DRAWN
+    feed = LiveFeed(setting_of(experiment), positions(topology) if drawn else {}, sink=sink)
+    source = SecretSource()
+    looking = Looking(
+        experiment.name, name=options.name, identity=identity, source=source, trust=trust, peers=topology.peers
+    )
+    observer = Observer(looking, swarm=experiment.name, name=options.name, feed=feed)
+
+    def complain(wait: BrokerUnavailable) -> None:
+        print(f"p2pfl: {sentence(wait)}", file=sys.stderr)
+
+    transport = connect(experiment, urls=urls, peer=options.name, notify=complain)
+    client = f"{experiment.name}-watch-{options.name}-{secrets.token_hex(8)}"
+    return feed, partial(observer.look, transport, client=client)
+
+
+def _identity(experiment: Experiment, name: str) -> tuple[Identity, Trust]:
+    """Return the identity of an observer, and what decides which key belongs to which peer."""
+    keys, roster = experiment.trust.keys, experiment.trust.roster
+    if keys is None:
+        raise InputError(f"the observer {name} has no identity; name the folder of its key with --set trust.keys=DIR")
+    path = Path(keys) / f"{name}.pem"
+    if not path.is_file():
+        raise InputError(
+            f"{path} does not exist; make the key with: p2pfl identity {name} --keys {keys} --roster observers.toml"
+        )
+    return Identity.load(path), FirstUse() if roster is None else Roster.read(roster)

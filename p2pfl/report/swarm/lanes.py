@@ -1,0 +1,110 @@
+"""What each peer did over time: one lane a peer, from the same events as its state."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal, NamedTuple
+
+Doing = Literal["training", "waiting", "offline", "away"]
+"""What a lane shows: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
+
+KEPT = 300
+"""Number of last changes that a lane keeps."""
+
+LANE: Mapping[str, Doing] = {
+    "learning": "training",
+    "waiting": "waiting",
+    "offline": "offline",
+    "silent": "away",
+    "gone": "away",
+    "failed": "away",
+}
+"""What a lane shows of a peer by its activity; of one that has not begun or has ended, nothing."""
+
+SIGNS: Mapping[Doing | None, str] = {"training": "#", "waiting": ".", "offline": "!", "away": "x", None: " "}
+"""Characters of lanes in a terminal."""
+
+
+class Stretch(NamedTuple):
+    """Time in which a peer did one thing, in seconds since the start of the run."""
+
+    doing: Doing
+    began: float
+    ended: float
+
+
+class Lanes:
+    """Lanes of all peers.
+
+    Examples
+    --------
+    >>> lanes = Lanes()
+    >>> lanes.note(0.0, "ada", "learning")
+    >>> lanes.note(4.0, "ada", "waiting")
+    >>> lanes.of("ada", since=1.0, until=6.0)
+    [Stretch(doing='training', began=1.0, ended=4.0), Stretch(doing='waiting', began=4.0, ended=6.0)]
+    """
+
+    def __init__(self) -> None:
+        self._changes: dict[str, deque[tuple[float, Doing | None]]] = {}
+
+    def note(self, at: float, peer: str, activity: str) -> None:
+        """Note what a peer does from a time on."""
+        changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT)), LANE.get(activity)
+        if (changes[-1][1] if changes else None) != doing:
+            changes.append((at, doing))
+
+    def of(self, peer: str, *, since: float, until: float) -> list[Stretch]:
+        """Return what a peer did between two times, in order."""
+        changes = [*self._changes.get(peer, ()), (until, None)]
+        found = []
+        for (at, doing), (end, _) in pairwise(changes):
+            began, ended = max(at, since), min(end, until)
+            if doing is not None and ended > began:
+                found.append(Stretch(doing, began, ended))
+        return found
+
+    def copy(self) -> Lanes:
+        """Return a copy that further changes do not change."""
+        made = Lanes()
+        made._changes = {peer: changes.copy() for peer, changes in self._changes.items()}
+        return made
+
+
+def busiest(lanes: Lanes, peers: Sequence[str], *, since: float, until: float, most: int) -> list[str]:
+    """Return the peers to show, in the order given: of many, those that lost most time."""
+    if len(peers) <= most:
+        return [*peers]
+
+    def trained(peer: str) -> float:
+        found = lanes.of(peer, since=since, until=until)
+        lost = sum(each.ended - each.began for each in found if each.doing != "training")
+        return -lost
+
+    chosen = {*sorted(peers, key=trained)[:most]}
+    return [peer for peer in peers if peer in chosen]
+
+
+def text(stretches: Sequence[Stretch], *, since: float, until: float, width: int) -> str:
+    """Return a lane as characters, each for what took most of its time.
+
+    Examples
+    --------
+    >>> text([Stretch("training", 0.0, 6.0), Stretch("waiting", 6.0, 8.0)], since=0.0, until=10.0, width=5)
+    '###. '
+    """
+    each = (until - since) / width
+    if each <= 0:
+        return ""
+    found = ""
+    for place in range(width):
+        left, right = since + place * each, since + (place + 1) * each
+        shares: dict[Doing | None, float] = {None: each}
+        for stretch in stretches:
+            part = max(0.0, min(right, stretch.ended) - max(left, stretch.began))
+            shares[stretch.doing] = shares.get(stretch.doing, 0.0) + part
+            shares[None] -= part
+        found += SIGNS[max(shares, key=lambda doing: shares[doing])]
+    return found

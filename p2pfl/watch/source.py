@@ -1,0 +1,73 @@
+"""What the page shows: a run directory or a live swarm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Literal, Protocol
+
+from p2pfl.report.swarm.state import Entry, Setting, Swarm
+from p2pfl.watch.timeline import Timeline
+
+Stage = Literal["running", "ended", "interrupted"]
+"""Whether a run goes on: it has no summary and its processes live; it has one; neither."""
+
+DRAWN = 300
+"""Largest number of peers whose graph is drawn; more are shown as cells."""
+
+
+class Source(Protocol):
+    """Interface to the state of a swarm, see :class:`p2pfl.watch.feed.Feed`."""
+
+    @property
+    def setting(self) -> Setting:
+        """Parts of the experiment that its events do not repeat."""
+        ...
+
+    @property
+    def places(self) -> Mapping[str, tuple[float, float]]:
+        """Where peers are drawn."""
+        ...
+
+    @property
+    def sink(self) -> Callable[[Entry], None] | None:
+        """Function that is called with each record and notice that is new."""
+        ...
+
+    @property
+    def swarm(self) -> Swarm:
+        """State after all events that were read."""
+        ...
+
+    @property
+    def stage(self) -> Stage:
+        """Whether the run goes on."""
+        ...
+
+    @property
+    def at(self) -> float:
+        """Present time in seconds."""
+        ...
+
+    @property
+    def began(self) -> datetime | None:
+        """Time zero in UTC, if it is known."""
+        ...
+
+    @property
+    def timed(self) -> bool:
+        """Whether the events have times."""
+        ...
+
+    @property
+    def unread(self) -> int:
+        """Number of events that could not be read."""
+        ...
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        ...
+
+    def replay(self) -> Timeline:
+        """Return all events, for the state at any time."""
+        ...
