@@ -169,6 +169,7 @@ async def test_live_peers_of_the_second_snippet_end_where_a_simulation_ends(algo
         torch.testing.assert_close(state.rows[0], row, rtol=0, atol=within)
 
 
+@pytest.mark.slow
 async def test_peers_may_have_any_names_and_a_url_for_a_transport():
     graph = p2pfl.topology.Topology(("ada", "bob"), (("ada", "bob"),))
     data = dict(zip(graph.peers, DATA.values(), strict=False))
@@ -429,6 +430,7 @@ def test_options_of_a_learner_of_ones_own_are_checked():
         plan(read(changed))
 
 
+@pytest.mark.slow
 async def test_a_transport_is_registered_by_one_line():
     shared = MemoryTransport()
     register("pigeon", lambda url, access: shared)  # noqa: ARG005

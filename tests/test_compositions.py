@@ -27,6 +27,7 @@ def test_the_docs_show_the_table(refusals, monkeypatch):
     assert compositions.table() in PAGE.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_refusal_is_one_sentence_with_what_to_do(refusals):
     for why in filter(None, refusals.values()):
         assert re.search(

@@ -33,7 +33,7 @@ def _data(monkeypatch):
     deck2018.data.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.usefixtures("_data")
 @pytest.mark.parametrize(("setting", "steps"), [(1, 10), (1, 1000), (2, 1), (2, 100)])
 def test_the_deck_takes_as_many_steps_as_printed(setting, steps):
@@ -58,7 +58,7 @@ def test_four_hospitals_score_as_published_to_four_decimals():
     assert [round(score, 4) for score in found] == list(fed_heart.PUBLISHED[44])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_data")
 @pytest.mark.parametrize("method", ["FedProx", "FedAdam"])
 def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients(method):
@@ -66,6 +66,7 @@ def test_what_is_made_of_federated_averaging_scores_as_published_on_all_patients
     assert round(fed_heart.federated(42, *changes, order=0)[0], 4) == published[42][0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_users_of_pfedme_hold_as_many_samples_as_its_paper_says():
     personal.pictures.cache_clear()
@@ -85,6 +86,7 @@ def test_losses_decide_which_curve_is_better_whatever_accuracy_says(ends, met, m
     assert bool(line.why) is not met
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_data")
 def test_the_federation_of_the_paper_is_a_hundred_peers_of_six_hundred_with_two_or_few_more_classes():
     federation = plan(read(mcmahan2017.TABLE, changes=mcmahan2017.SHARDS)).federation

@@ -178,6 +178,7 @@ def test_pure_rooms_know_no_clock_loop_or_environment(path):
     assert not {name.split(".")[0] for name in imports(path)} & SHELL
 
 
+@pytest.mark.slow
 def test_opacus_is_an_oracle_of_the_tests_alone():
     assert not [path for path in files() if "opacus" in {name.split(".")[0] for name in imports(path)}]
 

@@ -1,4 +1,4 @@
-"""Where the files of a run go, and where those of an interrupted one lie."""
+"""Folders of a new run, and of an interrupted one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
 
 
 def begun(folder: Path) -> bool:
-    """Whether a run has written its experiment there."""
+    """Return whether a run has written its experiment there."""
     return (folder / "experiment.toml").is_file()
 
 

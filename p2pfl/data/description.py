@@ -111,7 +111,7 @@ class Description:
 
     @property
     def lacking(self) -> bool:
-        """Whether missing values of a column stay missing, as NaN."""
+        """True if missing values of a column stay missing, as NaN."""
         return any(isinstance(column.missing, float) and np.isnan(column.missing) for column in self.columns or ())
 
     def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:

@@ -1,4 +1,4 @@
-"""Why a peer does not run: checks from the machine to the other peers, each of which names a reason."""
+"""Checks from the machine to the other peers, each of which names a reason why a peer does not run."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class Boosting:
 
     @property
     def loss(self) -> Loss:
-        """What the trees minimise."""
+        """Loss that the trees minimise."""
         if self.classes is None:
             return Numbers()
         return Two() if self.classes == 2 else Several(self.classes)

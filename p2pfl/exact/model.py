@@ -100,7 +100,7 @@ class ExactModel(Protocol):
 
     @property
     def shows(self) -> str:
-        """What its totals show of the data of all peers together, to complete the sentence "every peer learns ..."."""
+        """Facts about all data that its totals show, to complete the sentence "every peer learns ..."."""
         ...
 
     @property

@@ -61,7 +61,7 @@ class Agreement:
 
     @property
     def alike(self) -> bool:
-        """Whether all peers have the same model anyway."""
+        """True if all peers have the same model anyway."""
         return declared(self.plan.algorithm).additive
 
     async def total(self, net: Neighbourhood, values: torch.Tensor) -> torch.Tensor:

@@ -45,7 +45,7 @@ class Column(msgspec.Struct, frozen=True):
 
 
 class Cells(msgspec.Struct, frozen=True):
-    """How the text of a cell is read, as in :class:`p2pfl.data.description.Cells`."""
+    """Rules for reading the text of a cell, as in :class:`p2pfl.data.description.Cells`."""
 
     missing: tuple[str, ...] = tuple(sorted(MISSING))
     stripped: bool = True
@@ -112,7 +112,7 @@ class SavedModel:
 
     @property
     def missing(self) -> frozenset[str]:
-        """What stands for a missing cell, in lower case."""
+        """Texts of a missing cell, in lower case."""
         return frozenset((self.about.inputs.cells or Cells()).missing)
 
 

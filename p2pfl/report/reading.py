@@ -1,4 +1,4 @@
-"""What the files of a run hold, read back."""
+"""Read the files of a run."""
 
 from __future__ import annotations
 

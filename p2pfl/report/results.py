@@ -1,4 +1,4 @@
-"""What ``summary.json`` and ``provenance.json`` hold; docs/schema.json is made of these classes."""
+"""Content of ``summary.json`` and ``provenance.json``; docs/schema.json is made of these classes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class BudgetStop(msgspec.Struct, frozen=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True):
-    """What one peer could not settle with its neighbours.
+    """State that one peer could not settle with its neighbours.
 
     Attributes
     ----------
@@ -164,7 +164,7 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
 
 
 class Guarantee(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What hides the models, and what this guarantees.
+    """Protection of the models, and its guarantee.
 
     Attributes
     ----------
@@ -233,7 +233,7 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Which experiment ran, when, and on what.
+    """Experiment, time and platform of a run.
 
     Attributes
     ----------
@@ -318,7 +318,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     statistics
         Statistics of the features; null if the peers did not agree on any.
     privacy
-        What hides the models, and what this guarantees.
+        Protection of the models, and its guarantee.
     gradients
         Number of gradients that all peers computed, of a batch or of all data; null where it is not counted.
     predicted
@@ -397,7 +397,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     vanished
         Neighbours that disappeared and did not come back, where weights are counted.
     privacy
-        What hides the models, and what this guarantees.
+        Protection of the models, and its guarantee.
     alarms
         Notices of what harmed the result, and whether it still does.
     unsettled

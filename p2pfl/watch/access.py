@@ -1,4 +1,4 @@
-"""Who may read the page: a token, the names of this host, and a policy that loads nothing from elsewhere."""
+"""Access to the page: a token, the names of this host, and a policy that loads nothing from elsewhere."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class Feed:
 
     @property
     def stage(self) -> Stage:
-        """Whether the run goes on."""
+        """State of the run: live or ended."""
         if self.summary:
             return "ended"
         locks = [path for name in (RUN, PEER) if (path := self.folder / name).exists()]

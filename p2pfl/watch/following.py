@@ -31,7 +31,7 @@ RECORDS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Record)
 
 @dataclass(frozen=True)
 class News:
-    """What a look at the files of a run found.
+    """Changes that one look at the files of a run found.
 
     Attributes
     ----------

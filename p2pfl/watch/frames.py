@@ -1,4 +1,4 @@
-"""What the page is told: the state of a swarm as JSON, without a clock or a server."""
+"""The state of a swarm as JSON for the page, without a clock or a server."""
 
 from __future__ import annotations
 

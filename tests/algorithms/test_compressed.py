@@ -125,7 +125,7 @@ def test_the_mean_of_the_rows_is_kept_whatever_is_lost(codec, seed, gamma):
     assert (after.mean(0) - rows.mean(0)).abs().max() < 1e-13 * max(1.0, float(after.abs().max()))
 
 
-@pytest.mark.sampled(fast=0, all=2)
+@pytest.mark.sampled(fast=0, all=1)
 @TRACKED
 def test_gossip_under_compression_ends_at_the_mean_exactly(codec):
     rows = torch.randn(8, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
@@ -322,6 +322,7 @@ def test_on_one_way_edges_compressed_pushes_come_to_the_mean_of_all():
     assert (state.rows - rows.mean(0)).abs().max() < 1e-6
 
 
+@pytest.mark.slow
 def test_peers_learn_over_a_tenth_of_the_numbers():
     learner, _ = classifier(wine(GRAPH.peers), batch=8, rate=0.05)
     before = learner.evaluate(learner.start(GRAPH.peers), peers=GRAPH.peers)["loss"].mean()

@@ -199,6 +199,7 @@ def test_rows_under_way_are_forgotten_once_they_are_overtaken():
     assert sum(held[200:]) < 1.5 * sum(held[100:200])
 
 
+@pytest.mark.slow
 def test_rows_take_as_many_cycles_on_average_as_was_asked_for():
     pair = topology.path(2)
     flight = Flight((metropolis(pair),), seed=SEED, faults=Faults(delay=2.0))

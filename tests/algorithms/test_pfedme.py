@@ -1,3 +1,4 @@
+import pytest
 import torch
 from clients import Clients
 from stacks import RATE, SEED, classifier, play, wine
@@ -47,6 +48,7 @@ def test_with_one_inner_step_that_is_taken_whole_it_is_fedavg():
     assert torch.equal(ours, plain)
 
 
+@pytest.mark.slow
 def test_without_a_pull_the_common_row_stays_and_the_personal_ones_learn():
     learner, _ = classifier(wine(RING.peers), batch=8)
     first, *_, last = play(PFedMe(average(RING), pull=0.0), learner, RING, rounds=3)

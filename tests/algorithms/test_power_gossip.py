@@ -110,6 +110,7 @@ def test_a_run_at_full_rank_is_dpsgd_that_adapts_first():
     assert (play(power(graph, square, rank=6), learner, graph, rounds=4)[-1].rows - whole).abs().max() < 1e-12
 
 
+@pytest.mark.slow
 def test_peers_on_a_ring_come_to_their_mean():
     ring = topology.ring(6)
     rows = normal(6, MIXED.size)
@@ -127,6 +128,7 @@ def test_warm_directions_find_more_than_fresh_ones():
     assert (warm - warm.mean(0)).norm() < 0.7 * (cold - cold.mean(0)).norm()
 
 
+@pytest.mark.slow
 @given(st.floats(0.0, 0.6), st.floats(0.0, 0.4), st.integers(0, 2**32))
 def test_whatever_is_missed_two_ends_never_use_two_directions(loss, absence, seed):
     ring, faults = topology.ring(6), Faults(loss, absence)
@@ -174,6 +176,7 @@ def test_a_message_has_the_numbers_of_the_paper():
     assert run.metrics[-1].bytes_out == 4 * (left + right + 2 * (2 + 42))
 
 
+@pytest.mark.slow
 def test_it_learns_digits_from_few_bytes():
     table = {
         "rounds": 40,

@@ -42,7 +42,7 @@ def test_where_masses_stay_one_it_is_fedavg_in_which_all_count_alike(graph):
     assert torch.equal(play(SGP(), learner, graph, rounds=4)[-1].rows, averaged)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("algorithm", [SGP(), RobustSGP(ONE_WAY, ROW)], ids=["plain", "running sums"])
 def test_with_falling_rates_a_directed_graph_comes_to_the_optimum(algorithm):
     learner = quadratics(rate=0.1, schedule="ExponentialLR", schedule_options={"gamma": 0.98})

@@ -57,7 +57,7 @@ def test_the_first_round_knows_of_no_drift_and_is_fedavg_bit_for_bit(fraction):
     assert torch.equal(corrected, play(FedAvg(over), learner, GRAPH, rounds=1)[-1].rows)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize(
     ("graph", "exchanges"), [(topology.complete(4), 1), (topology.ring(4), 30)], ids=["complete", "ring"]

@@ -44,6 +44,7 @@ def planted(chosen, **changes):
     return plant(chosen, found, **builds.where(ring(8)), size=2000, delta=1e-5, count=2000, **changes)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("layers", [(), (1900, 90, 10)])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_canaries_are_told_as_well_as_the_accountant_says(adjacency, layers):

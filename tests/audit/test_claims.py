@@ -38,6 +38,7 @@ def test_masks_of_an_odd_ring_that_both_ends_add_do_not_cancel(monkeypatch):
     assert cancelled(SETTINGS, graph=ring(5), weights=[metropolis(ring(5))]).measured > 1.0
 
 
+@pytest.mark.slow
 def test_the_systems_secrets_do_not_repeat():
     assert not any(claim.broken for claim in distinct(lambda _: SecretSource(), peers=("ada", "bob")))
 

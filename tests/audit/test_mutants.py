@@ -29,7 +29,7 @@ def attacked(privacy, *, effort=LITTLE, fresh=builds.fresh):
     return audit(planned(privacy), fresh=fresh, effort=effort)
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY, REPLACED, {"mode": "pairwise", "noise": 1.0}, {}])
 def test_the_build_as_it_is_breaks_no_claim(privacy):
     found = attacked(privacy)
@@ -37,18 +37,21 @@ def test_the_build_as_it_is_breaks_no_claim(privacy):
     assert found.promised == ("clip" in privacy)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN])
 def test_a_mask_that_both_ends_add_is_noticed(privacy, monkeypatch):
     builds.wrong_sign(monkeypatch)
     assert any(sentence.startswith("masks cancel") for sentence in attacked(privacy).broken)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN])
 def test_a_mask_that_returns_in_another_round_is_noticed(privacy, monkeypatch):
     builds.reused_key(monkeypatch)
     assert any("in 3 releases" in sentence for sentence in attacked(privacy).broken)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, NOISY])
 def test_private_noise_that_is_not_added_is_noticed(privacy, monkeypatch):
     builds.missing_noise(monkeypatch)
@@ -57,6 +60,7 @@ def test_private_noise_that_is_not_added_is_noticed(privacy, monkeypatch):
     assert any("canaries" in sentence for sentence in found.broken)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [PRIVATE, HIDDEN, NOISY])
 def test_a_clean_own_row_that_is_mixed_is_noticed(privacy, monkeypatch):
     builds.clean_own_row(monkeypatch)
@@ -72,7 +76,7 @@ def test_secrets_behind_seeds_of_32_bits_are_noticed(privacy, monkeypatch):
     assert any(sentence.startswith("keys of") for sentence in found.broken)
 
 
-@pytest.mark.sampled(fast=0, all=4)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize(
     ("build", "privacy", "said"),
     [
@@ -92,6 +96,7 @@ def test_other_faults_are_noticed_as_well(build, privacy, said, monkeypatch):
     assert any(said in sentence for sentence in attacked(privacy).broken)
 
 
+@pytest.mark.nightly
 def test_secret_participation_as_it_is_breaks_no_claim():
     found = attacked({**PRIVATE, "participation": 0.5})
     assert found.broken == []
@@ -109,6 +114,7 @@ def broken(part):
     return [claim.name for claim in PARTS[part]() if claim.broken]
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("part", PARTS)
 def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
     assert broken(part) == []
@@ -117,7 +123,7 @@ def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
 NOTICED = [mutant for mutant in MUTANTS if mutant.part]
 
 
-@pytest.mark.sampled(fast=1, all=14)
+@pytest.mark.sampled(fast=0, all=5)
 @pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
     mutant.build(monkeypatch)

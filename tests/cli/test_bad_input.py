@@ -169,7 +169,7 @@ def test_a_disk_that_is_full_from_the_start_leaves_no_directory(p2pfl, place):
     assert [*place.glob("runs/*")] == []
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, place, command):
     with full_disk(size=5000):
@@ -185,7 +185,7 @@ def test_a_disk_that_fills_up_with_records_keeps_those_of_whole_rounds(p2pfl, pl
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, command):
     with full_disk(size=5000):
@@ -202,7 +202,7 @@ def test_a_disk_that_fills_up_with_checkpoints_keeps_the_records(p2pfl, place, c
     assert not multiprocessing.active_children()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 def test_a_loss_that_diverges_ends_the_run_with_the_peer_and_a_remedy(p2pfl, place, command):
     result = p2pfl(command, "small.toml", "--set", "learning.rate=1e20", "--set", "model.name=mlp")

@@ -35,6 +35,7 @@ def test_a_password_in_an_address_is_refused_and_not_repeated(p2pfl, place, argu
     assert not (place / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_password_over_a_line_that_others_may_hear_is_warned_of_once(p2pfl, monkeypatch):
     monkeypatch.setitem(os.environ, "P2PFL_BROKER_USER", "peer0")
     monkeypatch.setitem(os.environ, "P2PFL_BROKER_PASSWORD", "s3cret")
@@ -90,7 +91,7 @@ def test_peers_that_start_before_their_broker_wait_for_it_and_say_so(start, vaca
         assert f"Alone it reaches accuracy {summary['alone']['accuracy']:.3f}" in each.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_starts_before_its_broker_waits_for_it_and_says_so(start, vacant):
     run = start("run", "small.toml", "--broker", f"mqtt://127.0.0.1:{vacant}")
     run.until("this peer retries for up to 600 s (transport.outage)")
@@ -108,7 +109,7 @@ def test_a_broker_that_does_not_come_in_time_is_a_failure_of_the_run(p2pfl, vaca
     assert "Traceback" not in said.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_peer_that_waits_for_its_broker_can_be_interrupted(start, vacant):
     peer = start("peer", "small.toml", "--name", "peer0", "--broker", f"mqtt://127.0.0.1:{vacant}")
     peer.until("this peer retries for up to 600 s")

@@ -42,7 +42,7 @@ def _installed():
     pytest.importorskip("sklearn")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_missed_the_end(place, start, p2pfl):
     (place / "plant.toml").write_text(PLANT)
     with embedded() as broker:
@@ -80,8 +80,9 @@ def test_the_survivors_raise_an_alarm_and_the_dead_one_learns_later_that_it_miss
     kept = summary["best"]["peer0"]
     assert kept["part"] == "train"
     records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    before = records[round - 2]["scores"]["accuracy"]
+    before = records[round - 2]
     best = accuracy(folder / kept["file"])
     assert best == records[kept["round"]]["scores"]["accuracy"]
-    assert best > before - 0.02
-    assert records[round - 1]["scores"]["accuracy"] > before - 0.15  # the default mask is sized for this
+    assert kept["loss"] < before["training_loss"]  # the peer's own training data judge the models
+    assert best > before["scores"]["accuracy"] - 0.05  # four standard errors with 359 test samples
+    assert records[round - 1]["scores"]["accuracy"] > before["scores"]["accuracy"] - 0.15  # the mask is sized for this

@@ -51,6 +51,7 @@ def stopping(request):
     return request.param
 
 
+@pytest.mark.sampled(fast=0, all=1)
 def test_an_interrupted_run_ends_soon_and_leaves_a_directory_to_read_and_no_process(
     start, p2pfl, place, gone, stopping
 ):
@@ -114,6 +115,7 @@ def test_a_broker_that_dies_ends_the_run_with_the_reason(start, gone):
     assert gone(family)
 
 
+@pytest.mark.sampled(fast=0, all=1)
 def test_an_interrupted_simulation_leaves_a_directory_to_read(start, p2pfl, place, gone, stopping):
     stop, status, _ = stopping
     command = start("simulate", "small.toml", *LONG)

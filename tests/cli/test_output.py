@@ -65,6 +65,7 @@ def summaries(p2pfl):
     return {command: json.loads(p2pfl(command, "small.toml", "--json").out) for command in ("run", "simulate")}
 
 
+@pytest.mark.slow
 def test_the_summaries_of_run_and_simulate_have_the_same_keys(summaries, place):
     files = {
         command: json.loads((place / summary["folder"] / "summary.json").read_text())
@@ -123,6 +124,7 @@ def test_without_baselines_the_summary_has_the_same_keys(p2pfl):
     assert p2pfl("report", without["folder"]).status == 0
 
 
+@pytest.mark.slow
 def test_a_report_shows_rounds_and_what_learning_together_gave(p2pfl, place):
     folder = json.loads(p2pfl("simulate", "small.toml", "--json").out)["folder"]
     said = p2pfl("report", folder, "--plot", "curves.png")
@@ -140,6 +142,7 @@ def test_a_topology_is_described_and_drawn(p2pfl, place):
     assert (place / "cube.svg").read_text().lstrip().startswith("<?xml")
 
 
+@pytest.mark.slow
 def test_a_reader_who_has_had_enough_is_no_error(place):
     command = f"{sys.executable} -m p2pfl topology ring | true"
     said = subprocess.run(["sh", "-c", command], check=True, capture_output=True, text=True, timeout=60, cwd=place)
@@ -152,6 +155,7 @@ SPENT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["run", "simulate"])
 def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl, place, command):
     said = p2pfl(command, "small.toml", *SPENT, "--set=privacy.noise=0.8", "--set=privacy.mask=20")

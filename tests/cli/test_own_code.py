@@ -59,6 +59,7 @@ metrics = { near = "my.code:near" }
 """
 
 
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["run", "simulate"])
 def test_own_code_is_found_where_the_command_runs_by_spawned_peers_too(start, place, command):
     (place / "my").mkdir()
@@ -236,7 +237,7 @@ LATE = {
 }
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("command", ["simulate", "run"])
 @pytest.mark.parametrize(("function", "name"), LATE.values(), ids=LATE)
 def test_own_code_that_goes_wrong_later_ends_the_run_in_one_sentence(start, clinic, command, function, name):

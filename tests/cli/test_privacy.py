@@ -82,7 +82,7 @@ def test_nobody_and_everybody_colluding_are_lines_too(colluders):
         assert each["epsilon"] == pytest.approx(each["local_epsilon"])
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_epsilon_over_rounds_rises_to_that_of_the_table(participation):
     found = facts(f"privacy.participation={participation}", "rounds=40")
@@ -136,6 +136,7 @@ def test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_i
     assert f"with what was spent before {together:.3g}" in said
 
 
+@pytest.mark.slow
 def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_cost(tmp_path, capsys):
     path = tmp_path / "spent.jsonl"
     experiment = read(TABLE, changes=[f"privacy.budget={path}"])
@@ -250,6 +251,7 @@ def test_with_one_peers_data_nothing_is_compared(p2pfl):
     assert p2pfl("privacy", "small.toml", *CLAIM, "--name", "eve").status == 2
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn_of_what_is_claimed(p2pfl, place):
     assert p2pfl("privacy", "small.toml", *QUICK, "--plot", "epsilon.svg").status == 0
     picture = (place / "epsilon.svg").read_text("utf-8")

@@ -19,7 +19,7 @@ LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.
 GRID = 2.0**-20 + 1e-12  # one point, and rounding
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("mode", ["none", "pairwise"])
 def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mode):
     other = ["privacy.mask=10.0"] if mode == "pairwise" else ["data.scale=true"]
@@ -148,7 +148,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     assert command.end().status == 130
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     with embedded() as broker:
         command = start("peer", "small.toml", "--name", "peer0", "--broker", broker.url)

@@ -35,6 +35,7 @@ def test_a_sweep_runs_in_processes_prints_a_table_and_goes_on_where_it_was(p2pfl
     assert again.err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_a_study_file_and_the_same_arguments_have_the_same_cells(p2pfl, place):
     assert p2pfl(*SWEEP).status == 0
@@ -76,6 +77,7 @@ def test_wrong_input_ends_before_anything_runs(arguments, reason, p2pfl, place):
     assert not (place / "runs").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("inside")
 def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     made = json.loads(p2pfl(*SWEEP, "--json").out)
@@ -95,6 +97,7 @@ def test_a_report_of_a_sweep_has_the_numbers_of_the_sweep(p2pfl, place):
     assert "0.001" in p2pfl("report", folder).out
 
 
+@pytest.mark.slow
 def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     for rate in ("0.001", "0.5"):
         for seed in (1, 2):
@@ -115,6 +118,7 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert p2pfl("report", runs[0], runs[0]).status == 2
 
 
+@pytest.mark.slow
 def test_event_files_of_a_run_and_of_several(p2pfl, place):
     pytest.importorskip("tensorboardX")
     for rate in ("0.001", "0.5"):
@@ -141,7 +145,7 @@ def test_the_rounds_of_a_run_as_csv(p2pfl, place):
     assert p2pfl("report", run, "--csv", "no/such/place.csv").status == 2
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("how", ["kill", "interrupt"])
 def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how, start, gone, place):
     arguments = (*SWEEP[:3], "learning.rate=0.001,0.5", "--seeds", "6", "--jobs", "2", "--set", "rounds=40")

@@ -125,6 +125,7 @@ def test_qsgd_is_the_formula_of_the_paper():
             assert float(left[index, place]) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_qsgd_is_right_on_average_up_to_its_shrinking():
     row = rows(50, count=1, dtype=torch.float64)
     codec = QSGD(4, seed=0)

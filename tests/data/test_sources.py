@@ -61,6 +61,7 @@ def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
         federate("wine", peers=PEERS, seed=7)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "mean", "deviation"), [("mnist", 0.1307, 0.3081), ("fashion_mnist", 0.2860, 0.3530)])
 def test_pictures_have_their_published_sizes_and_moments(name, mean, deviation, request):
     folder = request.getfixturevalue("data_dir") if name == "mnist" else None
@@ -75,6 +76,7 @@ def test_pictures_have_their_published_sizes_and_moments(name, mean, deviation, 
     assert data.features[:60_000].std().item() == pytest.approx(deviation, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_mnist_is_the_published_one_byte_for_byte(data_dir):
     source = mnist(data_dir / "mnist")
     everything = np.arange(70_000)
@@ -86,6 +88,7 @@ def test_mnist_is_the_published_one_byte_for_byte(data_dir):
     assert source.targets[:5].tolist() == [5, 0, 4, 1, 9]
 
 
+@pytest.mark.slow
 def test_mnist_by_two_shards_has_two_digits_a_peer(data_dir):
     peers = [f"peer{k:02d}" for k in range(100)]
     swarm = federate("mnist", peers=peers, seed=7, split="shards", data_dir=data_dir, only=peers[:5])
@@ -124,6 +127,7 @@ def test_files_are_read_packed_or_not_from_the_folder_or_below(small, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_digits_are_not_taken_for_clothes(data_dir):
     with pytest.raises(
         DataError,

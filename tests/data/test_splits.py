@@ -115,9 +115,9 @@ def test_dirichlet_proportions_follow_the_marginal_beta_law():
 
 def first_peers_shares(alpha):
     """Share of each of 300 classes that the first of four peers gets: Beta(alpha, 3 alpha)."""
-    targets = np.repeat(np.arange(300), 2000)
+    targets = np.repeat(np.arange(300), 500)
     parts = dirichlet(targets, peers=names(4), seed=5, alpha=alpha)
-    return np.bincount(targets[parts["peer0000"]], minlength=300) / 2000
+    return np.bincount(targets[parts["peer0000"]], minlength=300) / 500
 
 
 def test_tiny_alpha_gives_every_class_to_one_peer_without_underflow():

@@ -20,6 +20,7 @@ def test_a_device_is_the_same_whoever_else_is_there():
         assert torch.equal(few.dataset.features[one], many.dataset.features[other])
 
 
+@pytest.mark.slow
 def test_sizes_are_fifty_and_a_lognormal():
     sizes = np.array([len(device(peer)[1]) for peer in PEERS])
     assert sizes.min() >= 50
@@ -35,6 +36,7 @@ def test_a_tenth_of_each_device_is_its_own_test_part():
         assert len(swarm.test[peer]) == pytest.approx(whole / 10, abs=0.51)
 
 
+@pytest.mark.slow
 def test_inputs_have_the_variances_of_the_recipe():
     x = max((device(peer)[0] for peer in PEERS), key=len)
     assert len(x) > 5000

@@ -87,6 +87,7 @@ def contents(folder):
 # ---------------------------------------------------------------------- what is in a bundle
 
 
+@pytest.mark.slow
 def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
     fleet = bundles(place)
     first = {peer: contents(fleet.out / peer) for peer in PEERS}
@@ -356,6 +357,7 @@ def test_a_request_for_the_certificate_of_another_name_is_refused(place):
         authority.sign(x509.load_pem_x509_csr(wrong), peer="peer0", now=NOW)
 
 
+@pytest.mark.slow
 def test_a_request_of_a_stranger_or_with_another_key_changes_nothing(place):
     fleet = bundles(place)
     fleet.collect([asked(place, "peer0")], now=NOW)
@@ -585,6 +587,7 @@ def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
     assert (folder / "request.toml").read_text() == "request\n"
 
 
+@pytest.mark.slow
 def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
     folder, state, call = root
     call()

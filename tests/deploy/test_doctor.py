@@ -264,7 +264,6 @@ def judged(site, data):
         return site.examine()
 
 
-@pytest.mark.fast
 def test_a_peer_with_another_experiment_is_named_with_the_key_that_differs(site):
     found = sole(judged(site, encode(hello(site, rounds="7"))), "peer peer1")
     assert found.status == "problem"

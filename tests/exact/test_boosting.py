@@ -175,6 +175,7 @@ async def test_live_peers_under_masks_end_with_the_model_of_their_pooled_data_bi
             assert np.array_equal(found[name], pooled[name]), name
 
 
+@pytest.mark.slow
 def test_the_contract_of_algorithms_holds():
     features, targets = datasets.load_wine(return_X_y=True)
     federation = shared_out(features, targets, classes=3, peers=6)

@@ -157,6 +157,7 @@ def test_the_summary_compares_with_peers_alone_and_with_pooled_data():
     assert all(record.scores["validation_loss"] > 0 for record in run.metrics)
 
 
+@pytest.mark.slow
 async def test_live_peers_end_with_the_model_of_the_simulation():
     experiment = read(TREES, changes=["topology.kind=path", "privacy.mask_graph=complete", "learning.consensus=true"])
     source = SeededSource(3)

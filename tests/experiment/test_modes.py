@@ -77,6 +77,7 @@ def test_a_mode_keeps_its_parameters(mode):
     assert mode_of(section(mode)) == mode
 
 
+@pytest.mark.slow
 async def test_a_mode_of_ones_own_hides_alike_in_a_simulation_and_live():
     experiment = read(SMALL, changes=OWN)
     run = simulate(experiment, baselines=False)

@@ -99,6 +99,7 @@ def test_weights_that_move_the_mean_are_welcome_where_nothing_must_cancel(mode):
     assert not resolved("topology.kind=epidemic_local", f"privacy.mode={mode}").masked
 
 
+@pytest.mark.slow
 def test_masks_that_would_not_cancel_are_refused():
     with pytest.raises(
         ExperimentError,

@@ -224,8 +224,8 @@ def test_a_row_that_diverges_is_refused():
 OPTIMAL = "ignore:Optimal order is the largest alpha"  # where Opacus begins to look
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.filterwarnings(OPTIMAL)
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("noise", "rate", "steps", "delta", "expected"),
     [
@@ -275,7 +275,7 @@ def test_epsilon_at_its_ends():
         epsilon(1.0, rate=1.5, steps=1, delta=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_worst_is_found_without_looking_at_all():
     costs = [(min(1.0, 8 / n), 5 * -(-n // 8)) for n in range(5, 120, 7)]
     each = {cost: epsilon(2.0, rate=cost[0], steps=cost[1], delta=1e-5) for cost in costs}
@@ -331,7 +331,7 @@ def test_without_a_source_of_ones_own_the_noise_is_secret():
     assert plan(read(SMALL)).drawing(SeededSource(1)).source is None
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("privacy", [{}, {"mode": "pairwise", "clip": 1.0, "noise": 0.1}], ids=["alone", "beside"])
 def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy):
     resolved = plan(read(TABLE | {"privacy": privacy}))
@@ -347,7 +347,7 @@ def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy
     assert "no differential privacy is claimed," not in found["statement"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_only_rounds_in_which_a_peer_trains_count():
     learning = TABLE["learning"] | {"fraction": 0.5}
     whole, half = plan(read(TABLE)), plan(read(TABLE | {"rounds": 20, "learning": learning}))

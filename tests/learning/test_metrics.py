@@ -122,7 +122,7 @@ def test_scores_that_do_not_vary_have_no_interval():
     assert np.isnan(found["accuracy"]).all()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_an_interval_covers_the_truth_about_as_often_as_it_says():
     truth, covered = 0.7, 0
     for seed in range(200):

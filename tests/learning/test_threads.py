@@ -13,7 +13,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 
 PEERS = tuple(f"peer{i}" for i in range(8))
-TURNS = 25
+TURNS = 12
 
 
 @pytest.fixture(autouse=True)

@@ -197,7 +197,7 @@ def difference(ended, run):
     return largest
 
 
-@pytest.mark.sampled(fast=6, all=30)
+@pytest.mark.sampled(fast=4, all=12)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)
@@ -215,7 +215,7 @@ def broker():
         yield running
 
 
-@pytest.mark.sampled(fast=2, all=18)
+@pytest.mark.sampled(fast=1, all=8)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_over_a_real_broker_end_where_the_simulation_ends(broker, changes):
     experiment = read(SMALL, changes=changes)
@@ -237,6 +237,7 @@ async def test_with_secret_keys_the_means_agree_although_masks_differ(broker):
     assert torch.allclose(live_mean, torch.cat(rows).mean(0), atol=1e-5)
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(
     "changes",
     [

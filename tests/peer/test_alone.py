@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from p2pfl.experiment import plan, read
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer.launch import worker
@@ -16,6 +18,7 @@ NAMES = ("peer0", "peer1")
 CHANGES = ["topology.kind=path", "topology.peers=2", "transport.broker=mqtt://none", "transport.gather=20"]
 
 
+@pytest.mark.slow
 async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_path):
     experiment = read(SMALL, changes=CHANGES)
     identities = {name: Identity.generate(SeededSource(number), peer=name) for number, name in enumerate(NAMES)}

@@ -130,7 +130,7 @@ def replayed(resolved, arrivals, peer, cycles):
     return merged(peer, cycles - 1)
 
 
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("changes", [[], TURNS, ["transport.chunk=1024"]], ids=["graph", "one at a time", "chunks"])
 @pytest.mark.parametrize("carrier", ["memory", "broker"])
 async def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch, broker, carrier, changes):
@@ -172,6 +172,7 @@ class Held:
         return self.inner.fit(*args, **kwargs)
 
 
+@pytest.mark.slow
 async def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_when_the_others_have_gone():
     experiment = read(UNHURRIED, changes=[*GOSSIP, "topology.kind=complete", "transport.patience=inf"])
     heard = []
@@ -202,6 +203,7 @@ async def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_wh
     assert done["peer0"].extra["age"].item() > others
 
 
+@pytest.mark.slow
 async def test_rows_that_never_arrive_hold_nobody_up():
     experiment = read(UNHURRIED, changes=[*GOSSIP, "transport.patience=inf"])
 

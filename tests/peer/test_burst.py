@@ -57,6 +57,7 @@ async def reached(url):
                 return
 
 
+@pytest.mark.nightly
 async def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_acknowledged(default_broker):
     async def burst(process):
         async with MqttTransport(default_broker).join("sender") as channel:

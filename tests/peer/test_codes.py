@@ -21,7 +21,7 @@ def shortened(data):
     return data[:-1]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(("spoil", "fault"), [(spoilt, "codes"), (shortened, "shape")])
 @pytest.mark.parametrize("name", ["top_k", "qsgd", "float16", "quantise"])
 async def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(monkeypatch, name, spoil, fault):
@@ -38,6 +38,7 @@ async def test_a_row_that_cannot_be_unpacked_is_refused_and_the_others_go_on(mon
         assert bool(ended[other].state.rows.isfinite().all())
 
 
+@pytest.mark.slow
 async def test_bytes_that_do_not_say_of_which_codec_they_are_are_refused(monkeypatch):
     monkeypatch.setattr(module, "encode_row", lambda row, **said: encode_row(row, **said | {"codec": 0}))
     ended = await live(read(SMALL, changes=[*BASE, "compression.name=qsgd"]), MemoryTransport())

@@ -62,6 +62,7 @@ def test_keys_that_are_written_are_not_written_again(tmp_path):
     assert set(Roster.read(tmp_path / "known.toml").peers) == {"bob", "cyd"}
 
 
+@pytest.mark.slow
 async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leaves(tmp_path, monkeypatch):
     experiment = read(SMALL, changes=["rounds=1", "topology.kind=complete", "topology.peers=3"])
     names, transport = ("peer0", "peer1", "peer2"), MemoryTransport()

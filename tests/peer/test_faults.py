@@ -95,6 +95,7 @@ def test_grid_rows_wider_than_the_models_numbers_arrive():
     assert not any(end.records[-1].missed or end.peer.session.shared.refused for end in ended.values())
 
 
+@pytest.mark.slow
 async def test_a_mass_that_no_peer_can_have_is_not_mixed():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1"])
 

@@ -105,6 +105,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("attack", ATTACKS)
 async def test_what_a_neighbour_says_in_anothers_name_has_no_effect(swarm, calm, attack):
     peers, injected, lost = {}, [], []
@@ -163,6 +164,7 @@ LIES = {
 }
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("lie", LIES)
 async def test_what_a_neighbour_cannot_have_done_is_refused_and_has_no_effect(swarm, calm, lie):
     transport, prepare, injected = of_itself(LIES[lie])

@@ -68,6 +68,7 @@ def test_the_neighbours_of_one_that_was_killed_hear_each_other(tmp_path):
     assert {end.records[-1].heard for end in ended.values()} == {4}  # two neighbours in two exchanges
 
 
+@pytest.mark.nightly
 def test_the_neighbours_of_one_that_leaves_in_the_middle_hear_each_other(tmp_path):
     async def errand(lives):
         async def goes():
@@ -105,6 +106,7 @@ def test_peers_that_wait_for_nobody_heal_as_well(tmp_path):
     assert set(ended) == {f"peer{n}" for n in (0, 1, 3, 4, 5)}
 
 
+@pytest.mark.nightly
 def test_goodbyes_after_the_last_round_are_cleared_and_those_before_stay(tmp_path):
     transport = MemoryTransport()
 

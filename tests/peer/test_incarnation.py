@@ -197,6 +197,7 @@ async def test_a_peer_that_starts_again_with_its_clock_an_hour_behind_joins_the_
     assert "peer1" not in ended["peer0"].records[-1].missed
 
 
+@pytest.mark.slow
 async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hour_behind(tmp_path):
     experiment = read(SMALL, changes=RING)
 
@@ -217,6 +218,7 @@ async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hou
         assert not any(record.missed for record in end.records)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"),
     [(NOW, NOW - HOUR), (NOW, 0), (NOW + 30 * 365 * 24 * HOUR, NOW)],

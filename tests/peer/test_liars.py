@@ -29,6 +29,7 @@ from swarms import SMALL
 # ---------------------------------------------------------------------- strangers
 
 
+@pytest.mark.slow
 async def test_a_stranger_that_overwrites_the_hellos_that_the_broker_keeps_delays_at_most(experiment, undisturbed):
     overwritten = Counter()
 
@@ -133,7 +134,7 @@ async def calm(experiment):
     return await run(experiment)
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize("words", WORDS, ids=lambda words: words.__name__)
 async def test_a_stranger_changes_nothing_whatever_it_says(experiment, undisturbed, calm, words):
     ended = await disturbed(experiment, MemoryTransport(), words)
@@ -244,6 +245,7 @@ def test_what_convicts_nobody_does_not_hold(proof):
     assert not Proof(proof.other, proof.one).holds(ADA.public)
 
 
+@pytest.mark.slow
 async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_path):
     experiment = read(SMALL, changes=[*RING, "transport.patience=2.0", "rounds=4"])
 

@@ -43,6 +43,7 @@ async def test_only_neighbours_ever_exchange_rows():
     assert heard == {pair for a, b in edges for pair in ((a, b), (b, a))}
 
 
+@pytest.mark.slow
 async def test_a_row_reaches_only_those_who_listen_in_that_exchange():
     counts = Counter()
 
@@ -82,6 +83,7 @@ async def test_a_neighbour_whose_experiment_differs_is_refused_with_the_differen
         assert "learning.rate = " in str(error)
 
 
+@pytest.mark.slow
 async def test_a_peer_of_the_same_name_is_told_and_the_first_goes_on():
     experiment = read(SMALL, changes=["topology.kind=path", "topology.peers=2"])
     transport = MemoryTransport()
@@ -154,6 +156,7 @@ async def failing(experiment, transport, *, round):
             await peer.run()
 
 
+@pytest.mark.slow
 async def test_a_peer_that_fails_is_missed_at_once_not_after_patience():
     async def main():
         changes = ["topology.kind=complete", "topology.peers=3", "rounds=5", "transport.patience=50.0"]

@@ -27,6 +27,7 @@ async def outcome(changes, folder, *, silently=False, again=False):
         held = Held(lives.now["peer1"], round=3)
         others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
+        await lives.until(lambda _now: all(len(records) == 3 for records in lives.records.values()))
         await lives.kill("peer1", silently=silently)
         del lives.tasks["peer1"]
         for each in others:
@@ -68,6 +69,7 @@ async def test_survivors_state_what_a_death_took(silently, tmp_path):
     assert found["statement"].startswith("of a total weight of 4 the death of peer1 took ")
 
 
+@pytest.mark.slow
 async def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
     """It holds the same model as all: no step moves any row, and whatever is given moves none either."""
     ended, lives = await outcome(["learning.rate=1e-14"], tmp_path, again=True)
@@ -82,6 +84,7 @@ async def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
     assert sum(masses(end.state) for end in ended.values()) + found["on_its_way"] == pytest.approx(4.0)
 
 
+@pytest.mark.slow
 async def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_path):
     experiment = read(SMALL, changes=[*RING, "rounds=2"])
 

@@ -47,6 +47,7 @@ def agree(experiment, ended):
         assert all((model[key] - value).abs().max() < 2.0**-20 for key, value in run.models[name].items())
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("privacy", [[], ["privacy.mode=pairwise"]], ids=["plain", "masked"])
 @pytest.mark.parametrize("wills", [False, True], ids=["killed", "ended in order"])
 @pytest.mark.parametrize("persistent", [False, True], ids=["forgetful", "persistent"])

@@ -85,6 +85,7 @@ def partners(monkeypatch):
     return seen
 
 
+@pytest.mark.slow
 async def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone(partners):
     said = []
     ended = await attacked(read(SMALL, changes=[*FOUR, *MASKED]), said=said)
@@ -97,6 +98,7 @@ async def test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neig
     assert set(ended) == {"peer0", "peer1", "peer2", "peer3"}
 
 
+@pytest.mark.slow
 async def test_one_partner_is_enough_where_the_experiment_says_so(partners):
     await attacked(read(SMALL, changes=[*FOUR, *MASKED, "privacy.partners=1"]), said=[])
     assert frozenset({"peer3"}) in partners

@@ -77,13 +77,14 @@ async def restarted(changes, folder, *, at):
     return experiment, ended
 
 
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 async def test_all_that_are_killed_end_as_if_nothing_had_happened(changes, tmp_path):
     experiment, ended = await restarted(changes, tmp_path, at=(3, 1 if "gossip.steps=1" not in changes else 0))
     assert apart(models(ended), simulated(experiment)) < 1e-10
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("at", [(0, 0), (0, 1), (3, 0), (5, 0)])
 async def test_masks_of_a_round_that_is_released_again_cancel(at, tmp_path):
     changes = [*MASKS, "topology.kind=complete", "gossip.steps=1"]
@@ -131,7 +132,7 @@ class Failing(Drive):
 NOISE = ["privacy.mode=pairwise", "privacy.mask=30.0", "privacy.partners=1", "privacy.noise=0.5", "privacy.clip=1.0"]
 
 
-@pytest.mark.sampled(fast=1, all=6)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("operation", range(4, 40, 3))
 async def test_a_peer_that_dies_at_any_write_goes_on_with_nothing_reused_or_uncharged(operation, tmp_path):
     experiment = read(SMALL, changes=[*RING, *NOISE, "gossip.steps=1", "transport.checkpoint=3"])
@@ -385,7 +386,7 @@ async def test_one_that_comes_back_before_it_is_missed_ends_as_if_it_had_been_sl
     assert apart(models(ended), simulated(experiment)) <= (GRID if changes[0] in MASKS else 1e-10)
 
 
-@pytest.mark.sampled(fast=1, all=4)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("resume", [True, False], ids=["from its checkpoint", "from nothing"])
 @pytest.mark.parametrize(
     "changes",

@@ -15,6 +15,7 @@ from raw import Saved
 from swarms import SMALL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "dpsgd", "robust_sgp"])
 def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     experiment = read(SMALL, changes=[f"learning.algorithm={algorithm}", "topology.peers=4", "topology.kind=ring"])
@@ -33,6 +34,7 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert not any(journal.key for journal in journals)  # what was recorded of the run can be opened no more
 
 
+@pytest.mark.slow
 def test_what_a_run_saves_scores_on_raw_features_what_the_summary_says(tmp_path):
     changes = ["topology.peers=3", "topology.kind=ring", "data.scale=true", "model.name=linear"]
     experiment = read(SMALL, changes=[*changes, "privacy.mode=pairwise"])

@@ -176,6 +176,7 @@ EARLIER = {
 }
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("trust", TRUSTS.values(), ids=TRUSTS)
 @pytest.mark.parametrize("changes", EARLIER.values(), ids=EARLIER)
 async def test_what_was_recorded_in_an_earlier_run_has_no_effect(experiment, undisturbed, changes, trust):

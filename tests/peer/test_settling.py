@@ -174,7 +174,7 @@ ADAPTIVE = {"fedadam", "fedyogi", "fedadagrad"}
 """Their steps are not linear in the average, so that a mask that was in it cannot be taken back exactly."""
 
 
-@pytest.mark.sampled(fast=1, all=10)
+@pytest.mark.sampled(fast=0, all=4)
 @pytest.mark.parametrize("case", CASES)
 async def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_the_mask_out_of_the_mean(
     monkeypatch, case
@@ -204,6 +204,7 @@ async def test_the_exchange_that_pays_masks_shows_only_what_is_public_and_takes_
 FROZEN = ["learning.rate=0", "privacy.mask=30.0", "learning.weighted=false"]
 
 
+@pytest.mark.slow
 async def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_it_was_applied(monkeypatch):
     blind(monkeypatch, round=0)  # the places of the last round are others
     ended, _ = await swarm(["learning.algorithm=partial", *FROZEN])
@@ -213,7 +214,7 @@ async def test_partial_sharing_pays_a_mask_at_the_places_of_the_round_in_which_i
         assert not end.peer.session.books.masks.uncancelled()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("name", ["ditto", "pfedme"])
 async def test_a_mask_that_is_paid_leaves_the_models_alone_that_were_not_made_of_it(monkeypatch, name):
     blind(monkeypatch, round=1)

@@ -83,11 +83,13 @@ def assert_same(ended, changes, **given):
         assert not any("Total" in why or "Here" in why for why in end.peer.session.shared.refused)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_in_memory_end_with_the_totals_of_the_simulation(changes):
     assert_same(await run(changes), changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mosquitto", "iotcore"])
 async def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulation(kind):
     if {"mosquitto": mosquitto, "iotcore": iotcore}[kind]() is None:
@@ -98,6 +100,7 @@ async def test_live_peers_over_a_real_broker_end_with_the_totals_of_the_simulati
     assert_same(ended, changes)
 
 
+@pytest.mark.slow
 async def test_bytes_are_those_of_the_formula_within_a_hundredth():
     size = 60_000
     given = {"size": size, "largest": 10}
@@ -137,6 +140,7 @@ async def test_masks_that_hide_nothing_are_refused_before_anything_is_sent():
     assert "could part the masks of the other participants" in str(error)
 
 
+@pytest.mark.slow
 async def test_under_masks_a_peer_that_dies_ends_the_totals_of_all_others_in_a_sentence():
     found = resolved(["transport.patience=1", "privacy.mode=pairwise"])
 

@@ -52,7 +52,7 @@ def test_a_round_has_as_many_events_as_are_tried():
     assert death(*GO_ON).events == EVENTS
 
 
-@pytest.mark.sampled(fast=1, all=6)
+@pytest.mark.sampled(fast=0, all=6)
 @pytest.mark.parametrize("at", range(EVENTS))
 def test_survivors_of_a_death_at_any_event_of_a_round_agree_and_keep_no_mask(at):
     found = death(*GO_ON, at=at)

@@ -147,6 +147,7 @@ def test_a_guarantee_lies_between_the_trusted_curators_and_local_noise(count, no
     assert named.mu == found.mu
 
 
+@pytest.mark.slow
 def test_each_observer_of_the_table_knows_more_than_the_one_before():
     rows = table(graphs.hypercube(4), clip=1.0, noise=1.0, mask=5.0, rounds=3, colluders=3)
     assert [row.observer for row in rows] == [

@@ -59,7 +59,7 @@ def test_removing_colluders_by_a_downdate_leaves_the_leaks_of_their_removal(cove
         assert ranking.at(rows, int(victim)) == pytest.approx(expected[place], rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=6)
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("mask", [0.1, 5.0, 300.0])
 @pytest.mark.parametrize(
@@ -87,6 +87,7 @@ def test_downdates_and_inversions_enumerate_the_same(monkeypatch):
     assert plain == anew
 
 
+@pytest.mark.slow
 def test_masks_too_large_for_a_downdate_are_still_computed_for_the_set_that_is_returned():
     graph = graphs.random_regular(300, degree=4, seed=1)
     worst, leak, how = worst_colluders(graph, noise=1.0, mask=1e6, count=2, limit=500)
@@ -172,6 +173,7 @@ def test_somebody_must_be_honest(count):
         worst_colluders(graphs.ring(4), noise=1.0, mask=1.0, count=count)
 
 
+@pytest.mark.slow
 @given(covered(most=7), st.data())
 @settings(MANY)
 def test_who_can_be_parted_from_all_others_is_left_among_fewer_than_three_by_some_colluders(cover, data):

@@ -92,7 +92,7 @@ def test_nothing_given_away_is_epsilon_zero_and_everything_infinity():
     assert divergence.compose([]) == 0
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "expected"),
     [
@@ -118,7 +118,7 @@ def test_taking_part_nearly_always_is_nearly_composition():
     assert nearly == pytest.approx(together, rel=1e-5)
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "published"),
     [
@@ -149,6 +149,7 @@ def test_what_the_textbook_says_of_concentrated_privacy_is_more():
     assert divergence.epsilon(1.0, delta=1e-5) < textbook
 
 
+@pytest.mark.slow
 def test_many_rounds_of_few_who_join_cost_what_mcmahan_and_others_published_or_less():
     """Their language model: 5,000 of 763,430 users in each of 5,000 rounds; their accountant said 4.634."""
     found = divergence.subsampled(1.0, probability=5000 / 763_430, rounds=5000, delta=1e-9)

@@ -147,6 +147,7 @@ def test_the_grid_rounds_half_to_even_as_numpy_does(values):
     np.testing.assert_array_equal(to_grid(np.array(values), scale=1.0), expected)
 
 
+@pytest.mark.slow
 def test_the_numbers_are_standard_normal_to_the_tail():
     size = 1_000_000
     z = normals(COUNTING, size)

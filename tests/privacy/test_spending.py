@@ -11,7 +11,7 @@ from p2pfl.privacy.accounting.spending import Cost, affordable, per_round, spent
 MANY = {"delta": 1e-5, "rounds": 1000, "probability": 0.01}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:Optimal order is the largest alpha")  # where Opacus begins to look
 def test_the_noise_for_many_rounds_of_few_who_join_is_that_of_opacus():
     """Opacus by its PRV accountant, to its tolerance of .01 in epsilon; by Rényi's it asks for .86548."""
@@ -23,7 +23,7 @@ def test_the_noise_for_many_rounds_of_few_who_join_is_that_of_opacus():
     assert 1 / per_round(epsilon=3.0, **MANY) == pytest.approx(multiplier, rel=3e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize(("epsilon", "rounds", "probability"), [(8.0, 16, 0.5), (1.0, 300, 0.01), (8.0, 16, 1.0)])
 def test_a_round_costs_what_lets_all_of_them_keep_epsilon_and_hardly_less(epsilon, rounds, probability):
     mu = per_round(epsilon=epsilon, delta=1e-5, rounds=rounds, probability=probability)

@@ -320,6 +320,7 @@ def test_a_run_that_stops_early_because_of_earlier_ones_names_their_account(tmp_
     assert run.summary["stopped"]["account"] == str(path)
 
 
+@pytest.mark.slow
 def test_a_run_that_a_dearer_round_ends_says_so_too(tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", "simulation.absence=0.2")
     run = simulate(settings, baselines=False)

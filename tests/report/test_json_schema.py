@@ -58,6 +58,7 @@ def test_what_a_simulation_writes_conforms(tmp_path):
     assert {file for file, _ in objects(tmp_path / "run")} == {"summary.json", "provenance.json", "metrics.jsonl"}
 
 
+@pytest.mark.slow
 def test_what_a_simulation_with_weights_and_a_guarantee_writes_conforms(tmp_path):
     lost = ["learning.algorithm=robust_sgp", "simulation.loss=0.5"]
     spent = ["privacy.mode=pairwise", "privacy.clip=1", "privacy.noise=0.8", "privacy.epsilon=8", "rounds=9"]
@@ -84,6 +85,7 @@ def test_what_live_peers_write_conforms_and_the_events_tell_their_course(tmp_pat
     assert [each.peer for each in Run.load(tmp_path / "run").events] == [each["peer"] for each in events]
 
 
+@pytest.mark.slow
 def test_what_a_forecast_writes_conforms_and_its_events_have_virtual_times(tmp_path):
     found = forecast(read(SMALL), network("wan"), folder=tmp_path / "run", began=NOW, baselines=False)
     assert wrong(tmp_path / "run") == []

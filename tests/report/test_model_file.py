@@ -170,6 +170,7 @@ def test_a_model_of_a_bundled_set_scores_the_same_on_its_raw_features(tmp_path, 
     assert names == ([] if name == "digits" else list(bundled.feature_names))
 
 
+@pytest.mark.slow
 def test_a_model_of_mnist_scores_the_same_on_the_bytes_of_its_pictures(tmp_path, data_dir, monkeypatch):
     monkeypatch.setenv("P2PFL_DATA", str(data_dir))
     wanted = experiment("mnist", rounds=1, learning={"steps": 20})

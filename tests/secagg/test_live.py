@@ -111,7 +111,7 @@ CASES = {
 }
 
 
-@pytest.mark.sampled(fast=1)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 def test_live_peers_in_memory_end_in_the_rows_of_the_simulation_to_the_last_bit(changes):
     assert_same_bits(timeless(run(changes)), simulated(changes))

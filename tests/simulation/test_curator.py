@@ -67,6 +67,7 @@ def test_the_same_plan_gives_the_same_scores_again():
     assert torch.equal(curator(given)["accuracy"], curator(given)["accuracy"])
 
 
+@pytest.mark.slow
 def test_no_budget_is_charged_for_a_comparison(tmp_path):
     given = resolved(f"privacy.budget={tmp_path / 'spent.jsonl'}")
     compare(given)

@@ -56,6 +56,7 @@ def test_what_it_scores_is_not_what_one_model_scores_on_all_test_data():
     assert run.summary["common"] is None
 
 
+@pytest.mark.slow
 async def test_it_ends_where_live_peers_end(monkeypatch):
     run = simulate(resolved())
     monkeypatch.setattr("swarms.plan", lambda *_args, **_only: resolved())

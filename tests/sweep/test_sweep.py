@@ -76,6 +76,7 @@ def test_a_run_of_a_sweep_is_that_of_simulate(small, tmp_path, made):
     assert Run.load(tmp_path / "out" / last.folder).summary["together"] == last.score
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_what_a_sweep_writes_conforms_to_the_schema(small, tmp_path):
     sweep(study(small, against={"learning.rate": 0.5}, budget="gradients=100"), tmp_path / "out", processes=2)
@@ -100,6 +101,7 @@ def test_what_is_there_is_not_run_again_and_what_is_new_is(small, tmp_path, made
     assert not [*(folder / UNFINISHED).iterdir()]
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_made_again_and_the_rest_of_a_killed_sweep_removed(small, tmp_path, made):
     folder = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
@@ -119,6 +121,7 @@ def interrupt_after(count):
     return observe
 
 
+@pytest.mark.slow
 def test_two_sweeps_work_in_one_directory_at_once(small, tmp_path, made):
     folder = tmp_path / "out"
     inner = []
@@ -166,6 +169,7 @@ def test_another_score_is_read_from_the_records(small, tmp_path):
     assert result.comparison.lower
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_a_score_that_no_run_has_fails(small, tmp_path):
     with pytest.raises(RunError, match="no score sharpness"):
@@ -197,6 +201,7 @@ def test_a_budget_that_pays_for_no_round_says_what_a_round_takes(small):
         affordable(read(small), Budget("bytes", 10))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_equal_budgets_end_at_equal_cost(small, tmp_path):
     over = {"learning.algorithm": ("fedavg", "scaffold")}

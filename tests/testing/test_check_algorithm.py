@@ -33,6 +33,7 @@ SHIPPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "how"), SHIPPED.values(), ids=SHIPPED)
 def test_shipped_algorithms_keep_the_contract(algorithm, how):
     check_algorithm(algorithm, **how)
@@ -280,10 +281,12 @@ class AddsAndSaysLinear(Adds):
     traits: ClassVar[Traits] = Traits(linear=True, full_participation=True)
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_takes_totals_keeps_the_contract():
     check_algorithm(Adds())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "promise"),
     [

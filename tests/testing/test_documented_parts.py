@@ -29,6 +29,7 @@ async def test_the_documented_transport_keeps_the_contract(monkeypatch):
     await check_transport(lambda: opened("zlib+memory://documented"))
 
 
+@pytest.mark.slow
 def test_the_documented_algorithm_keeps_the_contract():
     names = example("add-an-algorithm.md", "class Heavy:\n    average")
     kind = names["Heavy"]

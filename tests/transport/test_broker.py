@@ -103,6 +103,7 @@ def test_a_port_can_be_chosen_and_one_that_is_taken_is_an_error(kind):
         assert port_of(second) == port
 
 
+@pytest.mark.slow
 def test_a_free_port_that_somebody_else_takes_first_is_given_up_for_another(kind, monkeypatch):
     vacant = room_of_brokers._vacant
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -8,7 +8,7 @@ from p2pfl.simulation import simulate
 from swarms import SMALL, live
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=0)
 async def test_peers_learn_the_same_over_every_transport(transport, request):
     name = request.node.name.split("[")[1].strip("]").replace(" ", "-").replace(".", "-")
     experiment = read(SMALL, changes=[f"name=over-{name}", "privacy.mode=pairwise", "rounds=2"])

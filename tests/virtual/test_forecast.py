@@ -75,7 +75,7 @@ AGREED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("changes", AGREED.values(), ids=AGREED)
 def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tmp_path):
     experiment = read(SMALL, changes=changes)

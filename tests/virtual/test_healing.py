@@ -77,6 +77,7 @@ def test_a_ring_that_loses_two_of_its_peers_stays_one_and_without_healing_is_two
     conserved(made)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("kind", ["ring", "circulant", "random_regular", "exponential", "one_peer_exponential"])
 def test_half_of_the_peers_die_and_the_others_agree(kind):
     made, outcome = world(kind, deaths=killed(1, 2, 5, 6, event=300))

@@ -63,6 +63,7 @@ def recorded(experiment, folder, *, slow=0.0):
     return found
 
 
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(
     "changes",
     [

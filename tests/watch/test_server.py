@@ -104,6 +104,7 @@ async def test_the_page_can_only_be_read(scene):
         assert (await client.head("/")).status_code == 200
 
 
+@pytest.mark.slow
 async def test_every_answer_has_the_policy(scene):
     async with asking(scene) as client:
         answers = [await client.get(path) for path in PATHS if path != "/api/stream"]
@@ -169,6 +170,7 @@ async def events(response):
             yield json.loads(line.removeprefix("data: "))
 
 
+@pytest.mark.slow
 async def test_a_stream_begins_with_the_whole_state_and_goes_on_with_changes(scene):
     async with asyncio.timeout(DEADLINE), asking(scene) as client, client.stream("GET", "/api/stream") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
@@ -188,6 +190,7 @@ async def test_a_stream_begins_with_the_whole_state_and_goes_on_with_changes(sce
         assert (await anext(found))["peers"].keys() == {"peer0"}
 
 
+@pytest.mark.slow
 async def test_a_stream_that_comes_back_loses_and_repeats_nothing(scene):
     async with asyncio.timeout(DEADLINE), asking(scene) as client:
         for round in (4, 5, 6):
@@ -247,6 +250,7 @@ def test_a_token_of_ones_own(tmp_path):
         token_of(tmp_path / "none")
 
 
+@pytest.mark.slow
 async def test_a_sink_takes_events_although_nobody_looks(scene):
     seen = asyncio.Queue()
     loop = asyncio.get_running_loop()

@@ -1,4 +1,4 @@
-"""What an experiment will cost and how differently its peers' data are made, before anything runs."""
+"""Predict the cost of an experiment and the differences of its peers' data before anything runs."""
 
 from __future__ import annotations
 

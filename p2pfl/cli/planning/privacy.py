@@ -1,4 +1,4 @@
-"""What an experiment will give away and whether it can pay, before anything runs."""
+"""Predict what an experiment reveals, and whether its budget suffices, before anything runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a topology will cost, before anything runs."""
+"""Predict the cost of a topology before anything runs."""
 
 from __future__ import annotations
 

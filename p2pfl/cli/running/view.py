@@ -1,4 +1,4 @@
-"""What a run looks like while it runs; all of it goes to standard error."""
+"""View of a run while it goes on; all of it goes to standard error."""
 
 from __future__ import annotations
 

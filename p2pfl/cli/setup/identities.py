@@ -1,4 +1,4 @@
-"""Who may take part: a peer's key pair on this device, and its line in a roster."""
+"""Identities of members: a peer's key pair on this device, and its line in a roster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p2pfl.peer.storage.credentials import credentials
 
 @dataclass(frozen=True)
 class Done:
-    """What a command did.
+    """Result of a command.
 
     Attributes
     ----------

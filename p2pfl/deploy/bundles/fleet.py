@@ -227,7 +227,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Collected:
-    """Who is in the roster of a fleet.
+    """Result of collecting the requests of a fleet.
 
     Attributes
     ----------

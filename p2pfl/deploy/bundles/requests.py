@@ -34,7 +34,7 @@ _PREFIX = "ed25519:"
 
 @dataclass(frozen=True)
 class Request:
-    """What a device asks of the operator.
+    """Request of a device to the operator.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Request:
 
     @property
     def signed(self) -> bytes:
-        """What the device signs: its name, which has no zero byte, and the certificate request."""
+        """The bytes that the device signs: its name, which has no zero byte, and the certificate request."""
         return self.peer.encode() + b"\0" + self.certificate.encode()
 
     @classmethod

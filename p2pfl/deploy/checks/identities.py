@@ -1,4 +1,4 @@
-"""What is on this device for one peer: its key, the roster, its login and its certificate."""
+"""Files of one peer on this device: its key, the roster, its login and its certificate."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ REMEDY = "allow this peer what docs/brokers.md lists"
 
 @dataclass(frozen=True)
 class Probe:
-    """How to reach the broker as one peer, and what its topics are.
+    """A peer's address of the broker, and its topics.
 
     Parameters
     ----------

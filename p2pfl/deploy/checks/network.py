@@ -24,7 +24,7 @@ PATIENCE = 5.0
 
 @dataclass
 class Way:
-    """What was found on the way to one broker.
+    """Findings on the way to one broker.
 
     Attributes
     ----------

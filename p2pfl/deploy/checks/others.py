@@ -26,7 +26,7 @@ SECOND = 10**9
 
 @dataclass
 class Others:
-    """What the neighbours have announced.
+    """Announcements of the neighbours.
 
     Attributes
     ----------

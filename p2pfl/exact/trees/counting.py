@@ -1,4 +1,4 @@
-"""What a peer counts of its own samples: histograms of derivatives by node and bin."""
+"""Counts of a peer's own samples: histograms of derivatives by node and bin."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ follows it), whether missing values go left, value, gain, and number of samples.
 
 @dataclass(frozen=True)
 class Task:
-    """What peers do next: move samples to the children of split nodes, and count some nodes.
+    """Next work of the peers: move samples to the children of split nodes, and count some nodes.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Growth:
 
     @property
     def task(self) -> Task | None:
-        """What peers do next; ``None`` if the trees are complete."""
+        """Next work of the peers; ``None`` if the trees are complete."""
         return self._task
 
     def tell(self, histograms: Ints) -> None:

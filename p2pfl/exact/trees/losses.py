@@ -58,7 +58,7 @@ class Loss(Protocol):
 
     @property
     def curved(self) -> bool:
-        """Whether second derivatives differ from 1."""
+        """True if second derivatives differ from 1."""
         ...
 
     def begin(self, own: Owns) -> Asked[tuple[int, float, Floats]]:

@@ -25,7 +25,7 @@ BLOCK = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Which splits are allowed, and how much they gain.
+    """Limits of splits and of their gains.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ class Boosted(Protocol):
 
     @property
     def loss(self) -> Loss:
-        """What the trees minimise."""
+        """Loss that the trees minimise."""
         ...
 
     @property
@@ -103,7 +103,7 @@ class Work:
 
     @property
     def growing(self) -> bool:
-        """Whether there is another level."""
+        """True if there is another level."""
         return self.growth.task is not None
 
     def question(self) -> Question:

@@ -1,4 +1,4 @@
-"""Whether a peer has waited for long, from one look at it to the next."""
+"""Detection of a peer that has waited for long, from one look at it to the next."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from p2pfl.peer.updates import Progress
 
 
 class Stall:
-    """How long a peer has waited in the same gossip step.
+    """Time that a peer has waited in the same gossip step.
 
     Parameters
     ----------

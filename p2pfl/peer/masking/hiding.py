@@ -1,4 +1,4 @@
-"""What hides the rows of one live peer: masks with whoever is there, noise, and what that costs."""
+"""Protection of one live peer's models: masks with present partners, noise, and their cost."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Hiding:
 
     @property
     def notes(self) -> Journal:
-        """What the mask ledger must not forget."""
+        """Facts that the mask ledger must not forget."""
         return self.session.books.masks.journal()
 
     @property
@@ -113,12 +113,12 @@ class Hiding:
 
     @property
     def spent(self) -> Mapping[Cost, int]:
-        """What releases have cost so far."""
+        """Cost of the releases so far."""
         return self.meter.costs
 
     @property
     def sampled(self) -> Mapping[Sampling, int]:
-        """How this peer has trained so far, where that has a price for single samples."""
+        """Training so far, where it has a price for single samples."""
         return self.meter.samples.own[self.name].copy()
 
     def begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What stays open between peers at the end of a run: masks that did not cancel, and what moved one model only."""
+"""State that stays open at the end of a run: masks that did not cancel, and flows that moved one model only."""
 
 from __future__ import annotations
 

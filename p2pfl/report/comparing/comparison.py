@@ -23,7 +23,7 @@ LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run gave and cost.
+    """Results and costs of one run.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def significant(self) -> bool:
-        """Whether the difference is significant after the correction."""
+        """True if the difference is significant after the correction."""
         return self.adjusted is not None and self.adjusted < SIGNIFICANT
 
 
@@ -149,7 +149,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lower(self) -> bool:
-        """Whether smaller scores are better."""
+        """True if smaller scores are better."""
         return lower_is_better(self.metric)
 
 

@@ -1,4 +1,4 @@
-"""What runs gave and cost, read from their directories and from that of a sweep."""
+"""Results and costs of runs, read from their directories and from that of a sweep."""
 
 from __future__ import annotations
 

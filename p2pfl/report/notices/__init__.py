@@ -1,1 +1,1 @@
-"""What people should know of a run besides its records: kinds of notices, what raises them, and how they are worded."""
+"""Notices of a run besides its records: their kinds, what raises them, and how they are worded."""

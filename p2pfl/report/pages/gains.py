@@ -1,4 +1,4 @@
-"""What learning together gave, in a sentence and in tables."""
+"""Gain from learning together, in a sentence and in tables."""
 
 from __future__ import annotations
 

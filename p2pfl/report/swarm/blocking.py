@@ -1,4 +1,4 @@
-"""Who blocks whom: the ends of the graph of waits."""
+"""Peers that block others: the ends of the graph of waits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Blockage:
 
     @property
     def cycle(self) -> bool:
-        """Whether peers wait for each other."""
+        """True if peers wait for each other."""
         return len(self.blockers) > 1
 
 

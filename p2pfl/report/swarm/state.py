@@ -140,7 +140,7 @@ class PeerState:
 
     @property
     def activity(self) -> Activity:
-        """What it does: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
+        """Activity of the peer: as it reports itself, or ``present`` and ``gone`` as its neighbours report it.
 
         ``waiting`` and ``offline`` are waits for neighbours and for the broker, ``unseen`` is a peer of which there is
         no line at all.

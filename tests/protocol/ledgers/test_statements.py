@@ -47,6 +47,7 @@ def test_statements_that_name_more_and_more_slots_cost_no_more_masks_than_one_ma
     assert len(bob.carried()["ada"]) <= MOST + 1
 
 
+@pytest.mark.slow
 def test_a_partner_that_was_followed_through_many_rounds_may_name_them_all():
     ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
     for round in range(2 * MOST):

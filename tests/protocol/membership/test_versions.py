@@ -44,6 +44,7 @@ async def learned(versions):
     return sorted((each for each in notices if isinstance(each, VersionDiffers)), key=attrgetter("peer"))
 
 
+@pytest.mark.slow
 async def test_peers_of_different_releases_learn_together_and_both_report_the_other_once():
     assert await learned({"peer0": "0.1.0", "peer1": "0.2.0"}) == [
         VersionDiffers(peer="peer0", neighbour="peer1", theirs="0.2.0", ours="0.1.0"),
@@ -51,6 +52,7 @@ async def test_peers_of_different_releases_learn_together_and_both_report_the_ot
     ]
 
 
+@pytest.mark.slow
 async def test_peers_of_one_release_report_no_difference():
     assert await learned({"peer0": OURS, "peer1": OURS}) == []
 

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import msgspec
+import pytest
 
 from p2pfl.experiment import read
 from p2pfl.report.notices.kinds import PeerFailed, PhaseBegan
@@ -28,6 +29,7 @@ def test_a_simulation_ends_with_the_scores_of_its_summary(tmp_path):
     assert swarm.history.curves(swarm.metric).rounds == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_live_run_is_told_in_order(tmp_path):
     run = forecast(read(SMALL), network("wan"), folder=tmp_path / "run", baselines=False)
     loaded = Run.load(tmp_path / "run")
