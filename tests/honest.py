@@ -16,6 +16,8 @@ import torch
 from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.protocol.agreement.messages import Release, counted
+from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.ledgers.books import Books
@@ -48,6 +50,8 @@ from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
 from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.protocol.wire.verdicts import (
+    Contradiction,
+    Copy,
     Decision,
     Halves,
     Last,
@@ -58,6 +62,7 @@ from p2pfl.protocol.wire.verdicts import (
     Proposal,
     Vote,
     Votes,
+    Wanted,
 )
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
@@ -214,9 +219,12 @@ def totals(kind):
 # ---------------------------------------------------------------------- verdicts
 
 
-def vote(member, peer="ada", *, number=0, counted=True):
+KEY = bytes([9]) * 32
+
+
+def vote(member, peer="ada", *, number=0):
     """A signed vote on a release of the first round."""
-    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, counted, bytes(64), 1)
+    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, True, bytes(64), 1)
     return revoted(made)
 
 
@@ -247,6 +255,7 @@ def voting():
     made = totalling("bob", "bob")
     made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, voted=True)), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
+    made.verdicts.copies.fetch(Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",)))
     return made.verdicts
 
 
@@ -260,6 +269,9 @@ VOTED = (
     ),
     Decision((vote("ada"), vote("bob"))),
     Halves(0, {"bob": bytes(32)}, ("bob",), 1),
+    Contradiction(vote("cleo"), revoted(msgspec.structs.replace(vote("cleo"), digest=KEY))),
+    Wanted("cleo", 1, 0, KEY),
+    Copy("cleo", 1, 0, KEY, 0, 9, memoryview(b"copy")),
 )
 """What ada sends to bob while they decide which releases count."""
 
@@ -338,8 +350,8 @@ def genuine(message):
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
             return msgspec.structs.replace(message, signature=signature)
-        case Votes(votes):
-            return Votes(tuple(map(revoted, votes)))
+        case Votes() | Contradiction():
+            return _revoted(message)
         case Promise(promised, proof):
             return Promise(repromised(promised), tuple(map(revoted, proof)))
         case Proposal(own, promises, proof):
@@ -348,6 +360,12 @@ def genuine(message):
             return Decision(tuple(map(revoted, votes)))
         case _:
             return message
+
+
+def _revoted(message):
+    if isinstance(message, Votes):
+        return Votes(tuple(map(revoted, message.votes)))
+    return Contradiction(revoted(message.one), revoted(message.other))
 
 
 def sealed(message):
@@ -439,7 +457,7 @@ def heard(hearing):
 
 def kept(row, *, trailer=SIGNED):
     """Have bob read a row of ada's, and use it."""
-    head, numbers, said, _ = read_row(row, trailer=trailer, largest=LARGEST)
+    head, numbers, said, *_ = read_row(row, trailer=trailer, largest=LARGEST)
     mine = Mailbox()
     mine.know("ada")
     mine.open(NOW, ["ada"])

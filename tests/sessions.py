@@ -20,11 +20,11 @@ LENGTH = 8
 LIFE = 7
 
 
-def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False, **given):
-    """One end of a triangle, with books if it keeps any."""
-    me, others = Hello(name, life, "up"), [each for each in NAMES if each != name]
-    graph = complete(3).named(NAMES)
-    books = Books(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(3))
+def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False, names=NAMES, **given):
+    """One end of a triangle, or of another complete graph, with books if it keeps any."""
+    me, others = Hello(name, life, "up"), [each for each in names if each != name]
+    graph = complete(len(names)).named(names)
+    books = Books(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
     how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
     return Session(
         Codec("s", me),

@@ -26,7 +26,7 @@ ROOMS = {
     "learning": {"errors", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
-    "exact": {"errors", "traits", "rows", "encodings", "data", "identity", "learning"},
+    "exact": {"errors", "draws", "traits", "rows", "encodings", "data", "identity", "learning"},
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -63,7 +63,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "files", "data", "learning", "exact"}
+ROOMS["inference"] = {"errors", "files", "encodings", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}

@@ -53,7 +53,7 @@ def hospitals(folder):
         features, torch.as_tensor(whole[:, -1] == 1).long(), 2, description=Description(columns=(*fields,))
     )
     federation = Federation(dataset, own, {name: np.empty(0, int) for name in own}, own)
-    options = {"features": features.shape[1], "classes": 2, "columns": tuple(fields), "ranges": ranges}
+    options = {"features": features.shape[1], "classes": 2, "fields": tuple(fields), "ranges": ranges}
     return federation, options | {"df": 2.2, "site_df": 3.0, "knots": 10}
 
 

@@ -13,7 +13,7 @@ from exploring.liars import Liar
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
 from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.messages import Ballot
+from p2pfl.protocol.agreement.messages import COUNTED, Ballot, counted
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""
@@ -38,6 +38,8 @@ class Setting:
         Whether a member takes nothing else while it writes.
     liar
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
+    copies
+        Number of copies of the release that its owner signs, if it lies.
     """
 
     ballots: tuple[int, ...]
@@ -45,6 +47,7 @@ class Setting:
     masked: bool = False
     blocking: bool = True
     liar: str = ""
+    copies: int = 1
 
     def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
         """Return what explores it."""
@@ -62,7 +65,8 @@ class Setting:
         group = committee(len(self.ballots))
         begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
         ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.liar}))
-        return Liar(self.liar, group, SUBJECT, ballots)
+        copies = tuple(counted(bytes([number])) for number in range(self.copies))
+        return Liar(self.liar, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
 
     def row(self, *, most: int) -> str:
         """Explore it; return a line of a table."""
@@ -73,6 +77,7 @@ class Setting:
         disk = "blocks" if self.blocking else "does not block"
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
         lies = "nobody" if not self.liar else "the owner" if self.liar == NAMES[0] else "another"
+        lies += f", of {self.copies} copies" if self.copies > 1 else ""
         return (
             f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
             f"| {end}{found.states:,} | {found.transitions:,} | {seconds:.0f} |"
@@ -108,6 +113,7 @@ SETTINGS = (
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0], copies=2),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""

@@ -20,9 +20,10 @@ from p2pfl.protocol.agreement.messages import (
     Promise,
     Proposal,
     Subject,
+    Value,
     Vote,
 )
-from p2pfl.protocol.agreement.proofs import certified, exists, follows, reports
+from p2pfl.protocol.agreement.proofs import certified, exists, follows, reported, reports
 
 Letter = tuple[str, str, Message]
 """Sender, receiver, message."""
@@ -40,12 +41,20 @@ class Liar:
         Its name, and the agreement.
     ballots
         Ballots of its own, and of honest members, in which it lies.
+    copies
+        Verdicts that a release counts, one for each copy that its owner signs.
     """
 
     name: str
     committee: Committee
     subject: Subject
     ballots: tuple[Ballot, ...]
+    copies: tuple[Value, ...] = (COUNTED,)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All verdicts that it can state."""
+        return *self.copies, DROPPED
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -65,7 +74,7 @@ class Liar:
     def _votes(self) -> Iterator[Vote]:
         """Yield its own votes and acceptances: all values in all ballots."""
         for ballot in (self.committee.first, *self.ballots):
-            for value in (COUNTED, DROPPED):
+            for value in self.values:
                 if exists(self.subject, ballot, value, committee=self.committee):
                     yield Vote(self.subject, self.name, ballot, value)
                     if ballot.number:
@@ -75,13 +84,13 @@ class Liar:
         """Yield its own promises, with every last vote that it can prove, and with none."""
         for ballot in self.ballots:
             yield Promise(self.subject, self.name, ballot)
-            for last, value in itertools.product((self.committee.first, *self.ballots), (COUNTED, DROPPED)):
+            for last, value in itertools.product((self.committee.first, *self.ballots), self.values):
                 if last < ballot and certified(self.subject, last, value, votes, committee=self.committee):
                     yield Promise(self.subject, self.name, ballot, last, value, proof=_proof(votes, last, value))
 
     def _proposals(self, promises: Collection[Promise], votes: Collection[Vote]) -> Iterator[Proposal]:
         """Yield all proposals in its own ballots that follow from promises, and some that do not."""
-        for ballot, value in itertools.product(self.ballots, (COUNTED, DROPPED)):
+        for ballot, value in itertools.product(self.ballots, self.values):
             if ballot.proposer != self.name:
                 continue
             vote = Vote(self.subject, self.name, ballot, value, final=False)
@@ -89,15 +98,15 @@ class Liar:
             found = [each for each in promises if each.ballot == ballot and reports(each, committee=self.committee)]
             found = sorted({msgspec.structs.replace(each, proof=()) for each in found}, key=repr)
             for few in itertools.combinations(found, self.committee.majority):
-                voted = max((each.voted for each in few if each.voted is not None), default=None)
-                proof = () if voted is None else _proof(votes, voted, value)
+                highest, values = reported(few)
+                proof = tuple(vote for each in sorted(values) for vote in _proof(votes, highest, each))
                 proposal = Proposal(vote, few, proof)
                 if follows(proposal, committee=self.committee):
                     yield proposal
 
     def _decisions(self, votes: Collection[Vote]) -> Iterator[Decision]:
         """Yield all decisions that votes prove."""
-        for ballot, value in itertools.product((self.committee.first, *self.ballots), (COUNTED, DROPPED)):
+        for ballot, value in itertools.product((self.committee.first, *self.ballots), self.values):
             few = {
                 vote.member: vote for vote in votes if (vote.ballot, vote.value, vote.final) == (ballot, value, True)
             }
@@ -119,9 +128,13 @@ def _votes_in(message: Message) -> tuple[Vote, ...]:
     return ()
 
 
-def _proof(votes: Collection[Vote], ballot: Ballot, value: object) -> tuple[Vote, ...]:
+def _proof(votes: Collection[Vote], ballot: Ballot | None, value: object) -> tuple[Vote, ...]:
     """Return what proves a vote, in an order that does not depend on the order of messages."""
-    found = [vote for vote in votes if (vote.ballot, vote.value, vote.final) == (ballot, value, ballot.number == 0)]
+    found = [
+        vote
+        for vote in votes
+        if (vote.ballot, vote.value, vote.final) == (ballot, value, not ballot or not ballot.number)
+    ]
     return tuple(sorted(found, key=repr))
 
 

@@ -27,6 +27,12 @@ def test_one_liar_of_four_cannot_bring_the_others_to_two_verdicts_in_a_second_ba
 
 
 @pytest.mark.slow
+def test_an_owner_that_signs_two_copies_cannot_bring_the_others_to_two_verdicts():
+    """Nor keep them from one: an honest majority drops the release, or counts the copy that may be decided."""
+    assert explored(Setting(NONE, NONE, liar="ada", copies=2), most=10_000).states >= 10_000
+
+
+@pytest.mark.slow
 def test_members_that_believe_what_they_are_told_come_to_two_verdicts():
     with pytest.raises(ViolationError, match="two verdicts"):
         explored(Setting(NONE, NONE, liar="mia"), make=Gullible, most=400_000, progress=False)

@@ -105,36 +105,34 @@ def test_a_peer_with_too_few_partners_left_publishes_no_key():
     assert found.sent["Halves"] == 0
 
 
-def third_model():
-    """Lose the models of the victim on their way to peer0, from the third on."""
+def third_model(*, copies=False):
+    """Lose the models of the victim on their way to peer0, from the third on; and copies that others send."""
     lost = set()
 
     def lose(listener, message):
-        place = listener.startswith("test-peer0-") and f"/{VICTIM}/pub/" in message.topic and len(message.data) > 400
+        large = listener.startswith("test-peer0-") and len(message.data) > 400
+        place = large and f"/{VICTIM}/pub/" in message.topic
         if place:
             lost.add(bytes(message.data))
-        return place and len(lost) > 2
+        return len(lost) > 2 and (place or (copies and large and "/peer0/in/" in message.topic))
 
     return lose
 
 
 @pytest.mark.slow
-def test_a_peer_that_alone_lacks_a_model_that_counts_ends_and_the_others_go_on():
-    found = death(*GO_ON, "topology.peers=5", "transport.patience=5", lose=third_model(), at=12)
-    told = [each for each in found.notices if isinstance(each, LearningStopped)]
-    assert [(each.peer, each.reason) for each in told] == [("peer0", "undecided")]
-    assert {name: len(rows) for name, rows in found.records.items() if name != VICTIM} == {
-        "peer0": 2,
-        "peer1": 5,
-        "peer2": 5,
-        "peer4": 5,
-    }
+def test_a_peer_that_alone_lacks_a_model_that_counts_gets_a_copy_from_another_one():
+    found = death(*GO_ON, "transport.patience=5", lose=third_model(), at=12)
+    assert found.sent["Copy"] == 1
+    assert not [each for each in found.notices if isinstance(each, LearningStopped)]
+    assert {name: len(rows) for name, rows in found.records.items() if name != VICTIM} == dict.fromkeys(found.states, 5)
+    first = found.states["peer0"].rows
+    assert all(torch.allclose(first, state.rows, atol=1e-6) for state in found.states.values())
 
 
 @pytest.mark.slow
 def test_two_of_four_are_no_majority_and_end_instead_of_going_on_with_masks():
-    """One is dead, and one that alone lacks its model has ended."""
-    found = death(*GO_ON, "transport.patience=5", lose=third_model(), at=12)
+    """One is dead, and one that alone lacks its model, and all copies of it, has ended."""
+    found = death(*GO_ON, "transport.patience=5", lose=third_model(copies=True), at=12)
     told = [each.reason for each in found.notices if isinstance(each, LearningStopped)]
     assert told == ["undecided"] * 3
 

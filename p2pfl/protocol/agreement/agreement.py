@@ -36,7 +36,7 @@ M. Fischer, N. Lynch, M. Paterson, "Impossibility of distributed consensus with 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -72,7 +72,7 @@ from p2pfl.protocol.agreement.messages import (
     Vote,
     majority,
 )
-from p2pfl.protocol.agreement.proofs import contradict, exists, follows, reports
+from p2pfl.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
 
 LONGEST = 6
 """Maximum number of doublings of the pause between two ballots of one proposer."""
@@ -275,18 +275,33 @@ class Agreement:
             return
         if not reports(promise, committee=self.committee):
             return
+        self._witness(promise.proof)
         self._promises[sender] = promise
-        if len(self._promises) < self.committee.majority:
+        if len(self._promises) >= self.committee.majority:
+            self._propose_from(promise.ballot)
+
+    def _propose_from(self, ballot: Ballot) -> None:
+        """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
+        promises = [promise for _, promise in sorted(self._promises.items())]
+        value = proposed(promises, wanted=self.wanted, committee=self.committee)
+        if value is None:
             return
-        self._preparing = None
-        if promise.ballot < self.record.promised:
+        self._preparing, self._promises = None, {}
+        if ballot < self.record.promised:
             return  # this member has meanwhile promised a higher ballot
-        promises, self._promises = self._promises, {}
-        voted = [each for each in promises.values() if each.voted is not None]
-        last = max(voted, key=lambda each: each.voted or self.committee.first, default=None)
-        value = self.wanted if last is None or last.value is None else last.value
-        few = tuple(msgspec.structs.replace(each, proof=()) for _, each in sorted(promises.items()))
-        self._accept(promise.ballot, value, few, () if last is None else last.proof)
+        highest, _ = reported(promises)
+        proofs = {each.value: each.proof for each in promises if each.voted == highest and each.voted is not None}
+        few = tuple(msgspec.structs.replace(each, proof=()) for each in promises)
+        self._accept(ballot, value, few, tuple(vote for proof in proofs.values() for vote in proof))
+
+    def _witness(self, proof: Iterable[Vote]) -> None:
+        """Compare what is shown of the owner's vote in the first ballot with what this member knows of it."""
+        owner, first = self.committee.owner, self.committee.first
+        for vote in proof:
+            if (vote.member, vote.ballot, vote.final) == (owner, first, True):
+                known = [each[owner] for each in (self._votes, self._noted) if owner in each]
+                self._effects += [Contradicted(each, vote) for each in known if contradict(each, vote)][:1]
+                self._noted.setdefault(owner, vote)
 
     def _honest(self, promise: Promise) -> bool:
         """Return whether a promise hides no vote that this member knows of."""
@@ -313,6 +328,7 @@ class Agreement:
         if not follows(proposal, committee=self.committee):
             return
         self._highest = max(self._highest, vote.ballot.number)
+        self._witness(proposal.proof)
         if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
             return
         self._accepted(vote)
@@ -371,6 +387,7 @@ class Agreement:
             case Vote(ballot=ballot, value=value) if message.member == sender and self._exists(ballot, value):
                 (self._voted if message.final else self._accepted)(message)
             case Decision() if message.holds(self.committee):
+                self._witness(message.votes)
                 self._decide(message)
 
     def _answer(self, sender: str, message: Message, decision: Decision) -> None:

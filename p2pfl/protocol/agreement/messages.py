@@ -12,13 +12,34 @@ import msgspec
 from p2pfl.errors import DecodeError, InputError
 
 COUNTED = "counted"
-"""Verdict that a release enters its round with full weight."""
+"""Verdict that a release enters its round with full weight; it names the digest of the copy that counts."""
 
 DROPPED = "dropped"
 """Verdict that a release does not enter its round, and that its masks are removed."""
 
 Value = str | tuple[str, ...]
 """Agreed value: a verdict, or the sorted names of a participant set."""
+
+
+def counted(digest: bytes) -> str:
+    """Return the verdict that the copy of a release with this digest counts.
+
+    Examples
+    --------
+    >>> counted(bytes.fromhex("c0ffee"))
+    'counted c0ffee'
+    """
+    return f"{COUNTED} {digest.hex()}" if digest else COUNTED
+
+
+def counts(value: Value) -> bool:
+    """Return whether a verdict is that a release counts, whichever copy of it."""
+    return isinstance(value, str) and value.split(" ")[0] == COUNTED
+
+
+def digest_in(value: Value) -> bytes:
+    """Return the digest of the copy that counts; empty if the verdict names none."""
+    return bytes.fromhex(value.removeprefix(COUNTED)) if isinstance(value, str) and counts(value) else b""
 
 
 HIGHEST = 1 << 32
@@ -83,6 +104,8 @@ class Committee:
     --------
     >>> Committee(("ada", "bob", "eve"), owner="ada").majority
     2
+    >>> [Committee(tuple("abcdefgh"[:size]), owner="a").majority for size in (4, 5, 6, 7, 8)]
+    [3, 4, 4, 5, 5]
     """
 
     members: tuple[str, ...]
@@ -96,8 +119,12 @@ class Committee:
 
     @property
     def majority(self) -> int:
-        """Smallest number of members such that any two sets of that size share a member."""
-        return len(self.members) // 2 + 1
+        """Smallest number of members such that any two sets of that size share one, and from four members on two.
+
+        Two sets that share two members share one that does not lie, if at most one does.
+        """
+        count = len(self.members)
+        return count // 2 + 1 + (count % 2 if count > 3 else 0)
 
     @property
     def first(self) -> Ballot:

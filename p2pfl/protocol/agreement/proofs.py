@@ -2,7 +2,7 @@ r"""Checks of what members state: which ballots and values exist, and what prove
 
 Each ballot above the first takes three steps: promises, acceptances, votes. A member accepts a proposal only with the
 signed promises of a majority, and votes only for a value that a majority has accepted in the ballot. In the first
-ballot there is one value, so the owner's vote takes the place of the acceptances.
+ballot the owner's vote takes the place of the acceptances: an honest owner signs one value there.
 
 *One lie is not enough.* Let any two majorities of a committee share at least two members, and let one member lie. Two
 majorities then share an honest one, which accepts one value in a ballot, so at most one value is *certified* in it:
@@ -11,6 +11,12 @@ the least ballot in which another value is certified. An honest member accepted 
 majority for b'. One of them is of an honest member that voted for v in b. It voted before it promised, so it reported
 its vote in b or in a ballot between b and b'. The highest vote that the promises report is certified, and all values
 certified from b up to b' are v. The honest member accepted no value but v. This is a contradiction. ∎
+
+*An owner that signs two copies.* Then it is the one that lies, and all promises of others are true. If v was decided in
+the first ballot by q votes, at least q - 1 of them are of others. If promises report both v and another copy as their
+highest votes, those that voted for v and have not promised are among the m others that have not, so at least q - 1 - m
+of the promises report v, and the proposer counts v as possible. It may propose no value but the one that is possible,
+and none if two are: then it waits for more promises. If none is possible, none was decided, and the release is dropped.
 
 References
 ----------
@@ -22,7 +28,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from p2pfl.protocol.agreement.messages import (
-    COUNTED,
     DROPPED,
     Ballot,
     Committee,
@@ -32,6 +37,7 @@ from p2pfl.protocol.agreement.messages import (
     Subject,
     Value,
     Vote,
+    counts,
 )
 
 
@@ -41,7 +47,7 @@ def exists(subject: Subject, ballot: Ballot, value: Value, *, committee: Committ
     Examples
     --------
     >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
-    >>> exists(subject, committee.first, COUNTED, committee=committee)
+    >>> exists(subject, committee.first, "counted", committee=committee)
     True
     >>> exists(subject, committee.first, DROPPED, committee=committee)
     False
@@ -50,7 +56,7 @@ def exists(subject: Subject, ballot: Ballot, value: Value, *, committee: Committ
         return False
     if not isinstance(subject, Release):
         return True
-    return value == COUNTED or (value == DROPPED and ballot != committee.first)
+    return counts(value) or (value == DROPPED and ballot != committee.first)
 
 
 def certified(subject: Subject, ballot: Ballot, value: Value, proof: Collection[Vote], *, committee: Committee) -> bool:
@@ -98,15 +104,65 @@ def follows(proposal: Proposal, *, committee: Committee) -> bool:
         return False
     if any((each.subject, each.ballot) != (vote.subject, vote.ballot) for each in promises):
         return False
-    voted = {(each.voted, each.value) for each in promises if each.voted is not None}
+    if any((each.voted is None) != (each.value is None) for each in promises):
+        return False
+    highest, values = reported(promises)
+    if highest is None:
+        return True
+    if highest >= vote.ballot or proposed(promises, wanted=vote.value, committee=committee) != vote.value:
+        return False
+    return all(certified(vote.subject, highest, value, proposal.proof, committee=committee) for value in values)
+
+
+def reported(promises: Collection[Promise]) -> tuple[Ballot | None, frozenset[Value]]:
+    """Return the highest ballot in which promises report votes, and the values of these; ``None`` without any."""
+    voted = [(each.voted, each.value) for each in promises if each.voted is not None and each.value is not None]
     if not voted:
-        return all(each.value is None for each in promises)
+        return None, frozenset()
     highest = max(ballot for ballot, _ in voted)
-    return (
-        highest < vote.ballot
-        and (highest, vote.value) in voted
-        and certified(vote.subject, highest, vote.value, proposal.proof, committee=committee)
-    )
+    return highest, frozenset(value for ballot, value in voted if ballot == highest)
+
+
+def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committee) -> Value | None:
+    """Return the value that the promises of a majority allow; ``None`` as long as they do not tell.
+
+    Parameters
+    ----------
+    promises
+        One of each member that has promised, with proven votes.
+    wanted
+        Value if they report no vote.
+    committee
+        Committee of the subject.
+
+    Examples
+    --------
+    Two of three others have voted for one copy, and the third for another one, so the owner lies, and the first copy
+    may have been decided.
+
+    >>> group, ballot = Committee(("ada", "bob", "eve", "mia"), owner="ada"), Ballot(1, "bob")
+    >>> votes = {"bob": "counted 01", "eve": "counted 01", "mia": "counted 02"}
+    >>> release = Release("ada", 7, 0, 0)
+    >>> promises = [Promise(release, name, ballot, group.first, value) for name, value in votes.items()]
+    >>> proposed(promises, wanted=DROPPED, committee=group)
+    'counted 01'
+    """
+    highest, values = reported(promises)
+    if highest is None:
+        return wanted
+    if len(values) == 1:
+        return min(values)
+    if highest != committee.first:
+        return None  # more than one member lies
+    others = [each for each in promises if each.member != committee.owner]
+    silent = len(committee.members) - 1 - len(others)
+    least = committee.majority - 1 - silent
+    possible = [
+        value for value in values if sum((each.voted, each.value) == (highest, value) for each in others) >= least
+    ]
+    if len(possible) > 1:
+        return None
+    return possible[0] if possible else DROPPED
 
 
 def contradict(one: Vote, other: Vote | Promise) -> bool:
@@ -116,5 +172,8 @@ def contradict(one: Vote, other: Vote | Promise) -> bool:
     if isinstance(other, Vote):
         same = (one.ballot, one.final) == (other.ballot, other.final)
         return same and one.value != other.value
-    hidden = other.voted is None or other.voted < one.ballot
+    if other.voted is None or other.voted < one.ballot:
+        hidden = True
+    else:
+        hidden = other.voted == one.ballot and other.value != one.value
     return one.final and one.ballot < other.ballot and hidden

@@ -28,13 +28,13 @@ from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
     Committee,
-    Decision,
     Message,
     Prepare,
     Proposal,
     Release,
     Value,
     Vote,
+    counts,
 )
 
 Departures = Literal["go_on", "wait", "stop"]
@@ -51,10 +51,19 @@ class Write:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Instruction to request a copy of a release from a member that has voted for it."""
+    """Copy of a release that a peer lacks, and members that have it because they have voted for it.
+
+    Attributes
+    ----------
+    release, value
+        Release, and the verdict that names its copy.
+    holders
+        Names of the members.
+    """
 
     release: Release
-    holder: str
+    value: Value
+    holders: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ class Restore:
 
 
 Outcome = Continue | Repair | Restore
-Effect = Write | Fetch | Send | Contradicted | WakeAt | Outcome
+Effect = Write | Send | Contradicted | WakeAt | Outcome
 
 
 @dataclass
@@ -147,7 +156,7 @@ class Settlement:
     outcome: Outcome | None = None
     """Outcome of the round; ``None`` until it is settled."""
     _agreements: dict[Release, Agreement] = field(default_factory=dict)
-    _held: set[Release] = field(default_factory=set)
+    _held: dict[Release, set[Value]] = field(default_factory=dict)  # verdicts that name the copies of this peer
     _doubted: set[Release] = field(default_factory=set)
     _free: set[Release] = field(default_factory=set)  # of which this peer answers requests without a doubt of its own
     _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
@@ -173,10 +182,10 @@ class Settlement:
 
     # ------------------------------------------------------------------ events
 
-    def releases(self, release: Release, *, now: float) -> list[Effect]:
+    def releases(self, release: Release, *, value: Value = COUNTED, now: float) -> list[Effect]:
         """Vote for the peer's own release, which is sent with the vote once that is durable."""
-        self._held.add(release)
-        return self._do(release, Propose(COUNTED), now=now)
+        self._held[release] = {value}
+        return self._do(release, Propose(value), now=now)
 
     def leaves_with(self, release: Release) -> Vote | None:
         """Return the vote in the first ballot with which the peer's own release leaves; ``None`` if it must not leave.
@@ -185,17 +194,23 @@ class Settlement:
         """
         agreement = self._agreements[release]
         voted, decided = agreement.record.voted, agreement.record.decided
-        counts = decided is None or decided.value == COUNTED
-        return voted if voted is not None and voted.ballot == agreement.committee.first and counts else None
+        counted = decided is None or counts(decided.value)
+        return voted if voted is not None and voted.ballot == agreement.committee.first and counted else None
 
     def holds(self, vote: Vote, *, now: float) -> list[Effect]:
         """Handle the arrival of a release with its owner's vote, from the owner or as a copy."""
         release = vote.subject
-        if not isinstance(release, Release) or release not in self._agreements or release in self._held:
+        if not isinstance(release, Release) or release not in self._agreements:
             return []
-        self._held.add(release)
-        waiting = self._kept_back.pop(release, [])
-        return self._do(release, Propose(COUNTED), Received(vote.member, vote), *waiting, now=now)
+        held = self._held.setdefault(release, set())
+        if vote.value in held:
+            return []
+        held.add(vote.value)
+        kept = self._kept_back.pop(release, [])
+        waiting = [each for each in kept if _value(each.message) == vote.value]
+        if len(waiting) < len(kept):
+            self._kept_back[release] = [each for each in kept if each not in waiting]
+        return self._do(release, Propose(vote.value), Received(vote.member, vote), *waiting, now=now)
 
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
         """Handle a message; the shell has authenticated it and the votes in it."""
@@ -207,10 +222,10 @@ class Settlement:
             return self._repeat(release, received, now=now)
         if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
             return []
-        counts = isinstance(message, Vote | Proposal | Decision) and message.value == COUNTED
-        if counts and release in self.mixed and release not in self._held:
+        if isinstance(message, Vote | Proposal) and self._lacks(release, message.value):
             noted = [Noted(message)] if isinstance(message, Vote) and message.final and message.member == sender else []
-            return self._do(release, *noted, now=now) + self._keep_back(release, received)
+            self._keep_back(release, received)
+            return self._do(release, *noted, now=now)
         return self._do(release, received, now=now)
 
     def _repeat(self, release: Release, received: Received, *, now: float) -> list[Effect]:
@@ -280,7 +295,8 @@ class Settlement:
 
     def verdict(self, release: Release) -> Value | None:
         """Return the durable verdict on a release; ``None`` before, and while the peer lacks a release that counts."""
-        return None if self._lacks(release) and self._decided(release) == COUNTED else self._decided(release)
+        value = self._decided(release)
+        return None if value is None or self._lacks(release, value) else value
 
     def _decided(self, release: Release) -> Value | None:
         agreement = self._agreements.get(release)
@@ -292,30 +308,40 @@ class Settlement:
         return tuple(
             release
             for release, agreement in self._agreements.items()
-            if agreement.value is None or (agreement.value == COUNTED and self._lacks(release))
+            if agreement.value is None or self._lacks(release, agreement.value)
         )
 
     @property
     def missing(self) -> tuple[Fetch, ...]:
-        """Requests for releases that count but were lost in a crash."""
+        """Copies that this peer lacks, of releases that count, or of which others propose that they count."""
         found = []
         for release, agreement in self._agreements.items():
             decided = agreement.record.decided
-            if agreement.value == COUNTED and decided is not None and self._lacks(release):
-                found += [Fetch(release, vote.member) for vote in decided.votes if vote.member != self.me]
-        return tuple(found)
+            if decided is not None and self._lacks(release, decided.value):
+                found.append(self._fetch(release, decided.value, [vote.member for vote in decided.votes]))
+            elif decided is None:
+                kept = [each for each in self._kept_back.get(release, ()) if isinstance(each.message, Proposal)]
+                wanted = {value for each in kept if (value := _value(each.message)) is not None}
+                found += [
+                    self._fetch(release, value, [each.sender for each in kept if _value(each.message) == value])
+                    for value in sorted(wanted, key=repr)
+                ]
+        return tuple(each for each in found if each.holders)
+
+    def _fetch(self, release: Release, value: Value, holders: Collection[str]) -> Fetch:
+        return Fetch(release, value, tuple(sorted({*holders} - {self.me, release.peer})))
 
     def _of(self, peer: str) -> list[Release]:
         return [release for release in self._agreements if release.peer == peer]
 
-    def _lacks(self, release: Release) -> bool:
-        return release in self.mixed and release not in self._held
+    def _lacks(self, release: Release, value: Value) -> bool:
+        """Return whether this peer mixes the copy of a release that a verdict names, and does not have it."""
+        return counts(value) and release in self.mixed and value not in self._held.get(release, ())
 
-    def _keep_back(self, release: Release, received: Received) -> list[Effect]:
-        """Hold the members' last messages until the release arrives; request it unless its owner sent the message."""
+    def _keep_back(self, release: Release, received: Received) -> None:
+        """Hold the members' last messages until the copy of the release that they count arrives."""
         kept = self._kept_back.setdefault(release, [])
         kept[:] = [each for each in kept if _kind(each) != _kind(received)] + [received]
-        return [] if received.sender == release.peer else [Fetch(release, received.sender)]
 
     def _do(self, release: Release, *events: Event, now: float) -> list[Effect]:
         """Pass events to the agreement on a release, and check whether the round is settled."""
@@ -343,6 +369,11 @@ class Settlement:
         mine = any(release.peer == self.me for release in dropped)
         enough = len(living) >= min(self.least, len({*self.partners}))
         return Repair(dropped) if self.departures == "go_on" and enough and not mine else Restore(dropped)
+
+
+def _value(message: Message) -> Value | None:
+    """Return the value that a vote or a proposal is for."""
+    return message.value if isinstance(message, Vote | Proposal) else None
 
 
 def _kind(received: Received) -> tuple[str, type[Message], bool]:

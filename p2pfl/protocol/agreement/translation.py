@@ -7,7 +7,6 @@ import msgspec
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.effects import NEVER, Record
 from p2pfl.protocol.agreement.messages import (
-    COUNTED,
     DROPPED,
     Ballot,
     Decision,
@@ -16,7 +15,11 @@ from p2pfl.protocol.agreement.messages import (
     Promise,
     Proposal,
     Release,
+    Value,
     Vote,
+    counted,
+    counts,
+    digest_in,
 )
 from p2pfl.protocol.wire import verdicts as wire
 
@@ -76,22 +79,23 @@ class VerdictRecord(msgspec.Struct, frozen=True):
 def sent_vote(vote: Vote) -> wire.Vote:
     """Return a vote on a release in the wire format."""
     release = release_of(vote)
-    counted = vote.value == COUNTED
     place = release.peer, release.incarnation, release.round
-    signature = vote.signature or bytes(64)
-    return wire.Vote(*place, vote.member, *vote.ballot, counted, signature, vote.incarnation, vote.final)
+    value, signature = vote.value, vote.signature or bytes(64)
+    cast = wire.Vote(*place, vote.member, *vote.ballot, counts(value), signature, vote.incarnation, vote.final)
+    return msgspec.structs.replace(cast, digest=digest_in(value))
 
 
 def read_vote(vote: wire.Vote) -> Vote:
     """Return a vote that was received."""
     release = Release(vote.peer, vote.incarnation, vote.round, 0)
-    ballot, value = Ballot(vote.number, vote.proposer), _value(counted=vote.counted)
+    ballot, value = Ballot(vote.number, vote.proposer), _value(vote)
     return Vote(release, vote.member, ballot, value, vote.signature, vote.voter, vote.final)
 
 
 def _sent_promise(promise: Promise) -> wire.Promised:
     release = release_of(promise)
-    last = None if promise.voted is None else wire.Last(*promise.voted, promise.value == COUNTED)
+    value = DROPPED if promise.value is None else promise.value
+    last = None if promise.voted is None else wire.Last(*promise.voted, counts(value), digest_in(value))
     place = release.peer, release.incarnation, release.round, promise.member, *promise.ballot
     return wire.Promised(*place, promise.signature or bytes(64), promise.incarnation, last)
 
@@ -100,13 +104,13 @@ def read_promise(promise: wire.Promised, proof: tuple[wire.Vote, ...] = ()) -> P
     """Return a promise that was received."""
     release, last = Release(promise.peer, promise.incarnation, promise.round, 0), promise.last
     voted = None if last is None else Ballot(last.number, last.proposer)
-    value = None if last is None else _value(counted=last.counted)
+    value = None if last is None else _value(last)
     ballot, votes = Ballot(promise.number, promise.proposer), tuple(map(read_vote, proof))
     return Promise(release, promise.member, ballot, voted, value, promise.signature, promise.voter, votes)
 
 
-def _value(*, counted: bool) -> str:
-    return COUNTED if counted else DROPPED
+def _value(cast: wire.Vote | wire.Last) -> Value:
+    return counted(cast.digest) if cast.counted else DROPPED
 
 
 Wired = wire.Votes | wire.Prepare | wire.Promise | wire.Proposal | wire.Decision

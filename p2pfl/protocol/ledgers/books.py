@@ -250,6 +250,13 @@ class Books:
             self._owe(delivery.gossip_step, moved)
         return moved is not None
 
+    def replace(self, partner: str, delivery: Delivery) -> bool:
+        """Apply a model of the open gossip step in place of one that was applied; return whether it is applied."""
+        back = self.flows.retract(partner, delivery.gossip_step)
+        if back is not None:
+            self._arrived = back if self._arrived is None else self._arrived + back
+        return self.late(partner, delivery)
+
     def arrived(self) -> Row | None:
         """Return the flows of the open gossip step that came late and are not in its result yet."""
         arrived, self._arrived = self._arrived, None

@@ -314,9 +314,13 @@ class FlowLedger:
 
     def refuse(self, partner: str, gossip_step: GossipStep) -> Row | None:
         """Never apply the row of a partner in a gossip step; return what is taken back, ``[P]``, if it was applied."""
-        ends, back = self._end(partner), dict[GossipStep, Row]()
-        ends.refused.add(gossip_step)
-        if gossip_step in ends.applied:
+        self._end(partner).refused.add(gossip_step)
+        return self.retract(partner, gossip_step)
+
+    def retract(self, partner: str, gossip_step: GossipStep) -> Row | None:
+        """Return what is taken back of the row of a partner in a gossip step, ``[P]``, if it was applied."""
+        back = dict[GossipStep, Row]()
+        if gossip_step in self._end(partner).applied:
             self._retract(partner, gossip_step, back)
         return back.get(gossip_step)
 

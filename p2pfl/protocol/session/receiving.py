@@ -197,7 +197,7 @@ class Receiving:
             shared.refuse(sender, "not a row")
             return
         head, row, said = model.head, model.row, model.said
-        vote = self.verdicts.vote_of(sender, model)
+        vote = self.verdicts.delivered(sender, model)
         if vote is None and head.voted:
             shared.refuse(sender, "not a row")
             return
@@ -206,8 +206,6 @@ class Receiving:
         if vote is not None and late:
             self.verdicts.arrived(vote)
         if verdict == "kept":
-            if vote is not None:
-                self.verdicts.delivered(vote)
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
             shared.refuse(sender, verdict)

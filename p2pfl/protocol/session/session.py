@@ -28,7 +28,7 @@ from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD
-from p2pfl.protocol.wire.rows import Encoded
+from p2pfl.protocol.wire.rows import Encoded, digest_of
 from p2pfl.protocol.wire.sealing import Codec
 
 
@@ -233,7 +233,8 @@ class Session:
 
     def _offer(self, event: events.Offer) -> None:
         """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
-        vote = self.verdicts.release(self.mailbox.gossip_step[0]) if event.decided else None
+        round, _ = self.mailbox.gossip_step
+        vote = self.verdicts.release(round, digest_of(event.model)) if event.decided else None
         if vote is not None:
             event = replace(event, model=Encoded((*event.model, vote)))
         if vote is None and event.decided:

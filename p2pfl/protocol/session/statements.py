@@ -11,6 +11,9 @@ from p2pfl.protocol.agreement.proofs import exists, follows
 from p2pfl.protocol.agreement.translation import release_of
 from p2pfl.protocol.session.shared import Shared
 
+PLACE = "account"
+"""Topic of statements and keys for all neighbours."""
+
 KNOWN = 4096
 """Statements of which this peer remembers that it has verified their signatures."""
 
@@ -109,12 +112,13 @@ def _possible(message: Message, committee: Committee) -> bool:
         case Promise():
             return committee.owns(message.ballot) and _distinct(message.proof)
         case Proposal():
-            return _distinct(message.proof) and follows(message, committee=committee)
+            return _distinct(message.proof, copies=True) and follows(message, committee=committee)
         case Decision():
             return _distinct(message.votes) and message.holds(committee)
         case Prepare():
             return True
 
 
-def _distinct(votes: tuple[Vote, ...]) -> bool:
-    return len({vote.member for vote in votes}) == len(votes)
+def _distinct(votes: tuple[Vote, ...], *, copies: bool = False) -> bool:
+    """Return whether no vote is repeated: each is of another member, or of another value if ``copies`` is true."""
+    return len({(vote.member, vote.value if copies else "") for vote in votes}) == len(votes)

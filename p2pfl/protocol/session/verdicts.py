@@ -9,29 +9,31 @@ from dataclasses import dataclass, field
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
 from p2pfl.protocol.agreement.messages import (
-    COUNTED,
     DROPPED,
     Ballot,
     Committee,
     Prepare,
     Promise,
     Release,
+    Value,
     Vote,
+    counted,
+    counts,
 )
+from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
-from p2pfl.protocol.agreement.translation import VerdictRecord, read, release_of, sent, sent_vote
+from p2pfl.protocol.agreement.translation import VerdictRecord, Wired, read, read_vote, release_of, sent, sent_vote
 from p2pfl.protocol.incoming.equivocation import Proof
-from p2pfl.protocol.session.effects import Decided, Disclosed, Undecided
+from p2pfl.protocol.session.copies import Copies
+from p2pfl.protocol.session.effects import Decided, Undecided
 from p2pfl.protocol.session.events import Decide, Disclose
+from p2pfl.protocol.session.mask_keys import MaskKeys
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
-from p2pfl.protocol.session.statements import Statements
+from p2pfl.protocol.session.statements import PLACE, Statements
 from p2pfl.protocol.wire.rows import Parsed
 from p2pfl.protocol.wire.trailer import Said
-from p2pfl.protocol.wire.verdicts import BATCH, Halves, OfVerdicts, Votes
-
-PLACE = "account"
-"""Topic of votes and keys for all neighbours."""
+from p2pfl.protocol.wire.verdicts import BATCH, Contradiction, Copy, Halves, OfVerdicts, Votes, Wanted
 
 SLOW = 3 * PULSE
 """Seconds after which this peer begins a ballot on a release that it holds, because votes may be lost."""
@@ -65,17 +67,16 @@ class Verdicts:
     _decided: int = -1  # latest round that this peer has begun to decide
     _since: float = 0.0
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
-    _masked: dict[int, frozenset[str]] = field(default_factory=dict)  # by round, mask partners of the own release
-    _own: dict[int, dict[str, bytes]] = field(default_factory=dict)  # by round, the keys that this peer has published
-    _halves: dict[tuple[int, str, int], dict[str, bytes]] = field(default_factory=dict)  # by round and incarnation
-    _delivered: dict[tuple[int, str], Vote] = field(default_factory=dict)  # that came with releases
-    _disclosing: Disclose | None = None
-    _reported: float = 0.0
     _again: float = math.inf  # time to request votes that may be lost
+    _applied: dict[Release, Value] = field(default_factory=dict)  # copies that this peer has mixed
+    copies: Copies = field(init=False)
+    keys: MaskKeys = field(init=False)
     _statements: Statements = field(init=False)
 
     def __post_init__(self) -> None:
         self._statements = Statements(self.shared)
+        self.copies = Copies(self.shared, self._statements, piece=self.neighbours.streams.chunk)
+        self.keys = MaskKeys(self.shared, self.copies)
 
     # ------------------------------------------------------------------ records
 
@@ -108,14 +109,14 @@ class Verdicts:
 
     # ------------------------------------------------------------------ requests of the peer
 
-    def release(self, round: int) -> bytes | None:
+    def release(self, round: int, digest: bytes) -> bytes | None:
         """Vote for the release that this peer is about to send.
 
         Return the signature of the vote, which leaves with the release; ``None`` if the release may not be sent.
         """
         self._begin(round)
         own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
-        self._do(self._rounds[round].releases(own, now=self.shared.now))
+        self._do(self._rounds[round].releases(own, value=counted(digest), now=self.shared.now))
         self._write()
         vote = self._rounds[round].leaves_with(own)
         return None if vote is None else sent_vote(vote).signature
@@ -126,14 +127,15 @@ class Verdicts:
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._again = shared.now + PULSE
-        self._masked[asked.round] = frozenset(asked.masked)
-        held = {peer: self._life(peer, asked.round) for peer in asked.held}
+        self.keys.begin(asked.round, asked.masked)
+        held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
         settlement, doubted = self._rounds[asked.round], set[str]()
         for release in self._needed:
-            vote = self._delivered.get((asked.round, release.peer))
+            vote = self.copies.first(release.peer, asked.round)
             if vote is not None and vote.subject == release and release.peer in held:
+                self._applied[release] = vote.value
                 self._do(settlement.holds(vote, now=shared.now))
             elif release.peer != shared.me.peer:
                 doubted.add(release.peer)
@@ -145,46 +147,33 @@ class Verdicts:
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
-        self._disclosing, self._since, self._reported = asked, self.shared.now, self.shared.now
-        self._own[asked.round] = dict(asked.keys)
-        self.shared.publish(PLACE, self._keys(asked.round, asked.keys))
-
-    def vote_of(self, sender: str, model: Parsed) -> Vote | None:
-        """Return a neighbour's vote for its release, which came with it; ``None`` if there is none, or not its own."""
-        hello = self.shared.membership.up.get(sender)
-        if not model.vote or hello is None:
-            return None
-        release = Release(sender, hello.incarnation, model.head.round, 0)
-        vote = Vote(release, sender, Ballot(0, sender), COUNTED, model.vote, hello.incarnation)
-        return vote if self._statements.signed(vote) else None
+        self.keys.disclose(asked)
 
     def takes(self, vote: Vote | None) -> bool:
         """Return whether a release that arrived late may be applied: without its owner's vote, it never counts."""
         return vote is not None or self._asked is None
 
-    def delivered(self, vote: Vote) -> None:
-        """Note the owner's vote for a release that has arrived."""
-        release = release_of(vote)
-        if abs(release.round - self._now) <= REACH:
-            self._delivered.setdefault((release.round, release.peer), vote)
+    def delivered(self, sender: str, model: Parsed) -> Vote | None:
+        """Keep a release that has arrived, and return its owner's vote; ``None`` if there is none, or not its own."""
+        hello = self.shared.membership.up.get(sender)
+        if not model.vote or hello is None:
+            return None
+        vote = self.copies.vote_of(Release(sender, hello.incarnation, model.head.round, 0), model)
+        if vote is not None and abs(model.head.round - self._now) <= REACH:
+            first = self.copies.keep(vote, model)
+            if contradict(first, vote):
+                self._contradicted(first, vote)
+        return vote
 
     def arrived(self, vote: Vote) -> None:
-        """Note the owner's vote for a release that arrived late and was applied."""
-        self.delivered(vote)
+        """Note that a release arrived late and was applied."""
         asked, release = self._asked, release_of(vote)
         if asked is not None and asked.round == release.round:
             self._release(*release[:3])
             self._needed = tuple(sorted({*self._needed, release}))
+            self._applied[release] = vote.value
             self._do(self._rounds[release.round].holds(vote, now=self.shared.now))
             self._write()
-
-    def _life(self, peer: str, round: int) -> int:
-        """Return the incarnation of a neighbour that released in a round; its present one if nothing has arrived."""
-        vote = self._delivered.get((round, peer))
-        return self.shared.membership.up[peer].incarnation if vote is None else release_of(vote).incarnation
-
-    def _keys(self, round: int, keys: Mapping[str, bytes], wanting: tuple[str, ...] = ()) -> Halves:
-        return Halves(round, dict(keys), wanting, self.shared.me.incarnation)
 
     # ------------------------------------------------------------------ incoming messages
 
@@ -197,9 +186,22 @@ class Verdicts:
             The message contains a statement that its member has not signed, or concerns a peer that this one has no
             part in.
         """
-        if isinstance(message, Halves):
-            self._receive_halves(sender, message)
-            return
+        match message:
+            case Halves():
+                self.keys.receive(sender, message, near=abs(message.round - self._now) <= REACH)
+            case Contradiction(one, other):
+                self._accused(read_vote(one), read_vote(other))
+            case Wanted():
+                self.copies.serve(sender, message)
+            case Copy():
+                kept = self.copies.receive(sender, message)
+                if kept is not None and message.round in self._rounds:
+                    self._do(self._rounds[message.round].holds(kept.vote, now=self.shared.now))
+                    self._write()
+            case _:
+                self._receive_statements(sender, message)
+
+    def _receive_statements(self, sender: str, message: Wired) -> None:
         for each in read(message, sender=sender):
             release = release_of(each)
             if self._welcome(release):
@@ -217,26 +219,6 @@ class Verdicts:
         if first is None or release.round < first or release.round < self._decided:
             return True
         return release.round == self._decided and release not in self._needed
-
-    def _receive_halves(self, sender: str, message: Halves) -> None:
-        around = {*self.shared.edges.topology.union.neighbours(sender)}
-        if not {*message.keys} <= around or any(len(key) not in (0, 32) for key in message.keys.values()):
-            raise DecodeError(f'expected keys of masks of "{sender}", got others')
-        if abs(message.round - self._now) > REACH:
-            return
-        if message.incarnation not in (
-            self._life(sender, message.round),
-            self.shared.membership.up[sender].incarnation,
-        ):
-            raise DecodeError(f'expected keys of the incarnation of "{sender}" that released, got those of another one')
-        known = self._halves.setdefault((message.round, sender, message.incarnation), {})
-        known |= message.keys | known  # the first key counts
-        own, masked = self._own.get(message.round, {}), self._masked.get(message.round)
-        found = {peer: own[peer] for peer in message.wanting if peer in own}
-        if masked is not None:
-            found |= {peer: b"" for peer in message.wanting if peer not in masked and peer not in own}
-        if found:
-            self.shared.publish(f"in/{sender}", self._keys(message.round, found))
 
     def _welcome(self, release: Release) -> bool:
         """Return whether this peer votes on a release, and admit it."""
@@ -265,7 +247,11 @@ class Verdicts:
         """
         if peer == self.shared.me.peer:
             return frozenset({self.shared.me.incarnation})
-        known = {self.shared.membership.up[peer].incarnation, self._life(peer, round), self._regular.get(peer, -1)}
+        known = {
+            self.shared.membership.up[peer].incarnation,
+            self.copies.incarnation(peer, round),
+            self._regular.get(peer, -1),
+        }
         return frozenset(known)
 
     # ------------------------------------------------------------------ decisions
@@ -275,12 +261,12 @@ class Verdicts:
         """Peers whose releases, or keys, this peer waits for."""
         if self._asked is not None:
             return frozenset(release.peer for release in self._undecided())
-        return frozenset(sender for sender, _ in self._lacking())
+        return self.keys.waits
 
     @property
     def active(self) -> bool:
         """True if the peer waits for verdicts or keys."""
-        return self._asked is not None or self._disclosing is not None
+        return self._asked is not None or self.keys.active
 
     @property
     def wake(self) -> float:
@@ -288,16 +274,17 @@ class Verdicts:
         deadline = self._since + self.shared.patience
         if self._asked is not None:
             slow = self._since + SLOW
-            return min(self._wake, deadline, self._again, slow if self.shared.now < slow else deadline)
-        return min(self._reported + PULSE, deadline)
+            slow = slow if self.shared.now < slow else deadline
+            return min(self._wake, deadline, self._again, slow, self.copies.wake)
+        return self.keys.wake
 
     def decide(self) -> None:
         """Answer if all verdicts or keys are there, or the timeout has passed."""
         if self._asked is not None:
             self._tick()
             self._judge(self._asked)
-        elif self._disclosing is not None:
-            self._gather(self._disclosing)
+        elif self.keys.active:
+            self.keys.decide()
 
     def _tick(self) -> None:
         """Begin the ballots that are due."""
@@ -311,7 +298,17 @@ class Verdicts:
         if now >= self._since + SLOW:
             for release in self._undecided():
                 self._do(settlement.doubts(release.peer, now=now))
+        self._fetch(settlement)
         self._write()
+
+    def _fetch(self, settlement: Settlement) -> None:
+        """Take the copies that are missing from those that have arrived, and request the others."""
+        for wanted in settlement.missing:
+            kept = self.copies.get(wanted.release, wanted.value)
+            if kept is None:
+                self.copies.fetch(wanted)
+            else:
+                self._do(settlement.holds(kept.vote, now=self.shared.now))
 
     def _request(self, settlement: Settlement) -> None:
         """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
@@ -324,17 +321,32 @@ class Verdicts:
         undecided = self._undecided()
         if not undecided:
             self._asked = None
-            verdicts = {release: self._rounds[asked.round].verdict(release) for release in self._needed}
-            dropped = [release for release, verdict in verdicts.items() if verdict == DROPPED]
-            counted = [release for release, verdict in verdicts.items() if verdict != DROPPED]
-            me = self.shared.me.peer
-            self._regular = {release.peer: release.incarnation for release in counted if release.peer != me}
-            self._part(dropped)
-            now = {release.peer for release in counted}
-            self.shared.do(Decided(frozenset(release.peer for release in dropped) - now))
+            self._answer(asked.round)
         elif self.shared.now >= self._since + self.shared.patience:
             self._asked = None
             self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
+
+    def _answer(self, round: int) -> None:
+        """Answer with the verdicts of a round, after all releases that count are applied as they count."""
+        verdicts = {release: self._rounds[round].verdict(release) for release in self._needed}
+        others = {release: value for release, value in verdicts.items() if release.peer != self.shared.me.peer}
+        count = {release: value for release, value in others.items() if value is not None and counts(value)}
+        lacking = {release.peer for release, value in count.items() if not self._adopt(release, value)}
+        if lacking:
+            self.shared.do(Undecided(frozenset(lacking)))
+            return
+        self._regular = {release.peer: release.incarnation for release in count}
+        dropped = [release for release, verdict in verdicts.items() if verdict == DROPPED]
+        self._part(dropped)
+        now = {release.peer for release, verdict in verdicts.items() if verdict != DROPPED}
+        self.shared.do(Decided(frozenset(release.peer for release in dropped) - now))
+
+    def _adopt(self, release: Release, value: Value) -> bool:
+        """Apply the copy of a release that counts, in place of another one; return whether it is applied."""
+        if self._applied.get(release) == value:
+            return True
+        kept = self.copies.get(release, value)
+        return kept is not None and self.shared.books.replace(release.peer, kept.delivery)
 
     def _part(self, dropped: list[Release]) -> None:
         """Treat the owners of dropped releases as gone until they begin another incarnation."""
@@ -353,32 +365,6 @@ class Verdicts:
         settlement = self._rounds[self._asked.round]
         return [release for release in self._needed if settlement.verdict(release) is None]
 
-    def _lacking(self) -> list[tuple[str, str]]:
-        asked = self._disclosing
-        if asked is None:
-            return []
-        return sorted(pair for pair in asked.awaited if pair[1] not in self._received(asked.round, pair[0]))
-
-    def _received(self, round: int, sender: str) -> Mapping[str, bytes]:
-        """Return the keys of the masks in a neighbour's release of a round, as far as they have arrived."""
-        return self._halves.get((round, sender, self._life(sender, round)), {})
-
-    def _gather(self, asked: Disclose) -> None:
-        lacking, now = self._lacking(), self.shared.now
-        gone = {sender for sender, _ in lacking} - self.shared.membership.present
-        if not lacking:
-            self._disclosing = None
-            keys = {(sender, peer): self._received(asked.round, sender)[peer] for sender, peer in asked.awaited}
-            self.shared.do(Disclosed(keys))
-        elif gone or now >= self._since + self.shared.patience:
-            self._disclosing = None
-            self.shared.do(Undecided(frozenset(gone or {sender for sender, _ in lacking})))
-        elif now >= self._reported + PULSE:
-            self._reported = now
-            for sender in sorted({sender for sender, _ in lacking}):
-                wanting = tuple(peer for each, peer in lacking if each == sender)
-                self.shared.publish(f"in/{sender}", self._keys(asked.round, asked.keys, wanting))
-
     # ------------------------------------------------------------------ agreements
 
     def _begin(self, round: int) -> None:
@@ -388,10 +374,10 @@ class Verdicts:
         self._settlement(round)
         self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
         self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
-        self._halves = {place: keys for place, keys in self._halves.items() if place[0] >= oldest}
-        self._delivered = {place: vote for place, vote in self._delivered.items() if place[0] >= oldest}
-        self._own = {each: keys for each, keys in self._own.items() if each >= oldest}
-        self._masked = {each: peers for each, peers in self._masked.items() if each >= oldest}
+
+        self.copies.forget(oldest)
+        self.keys.forget(oldest)
+        self._applied = {release: value for release, value in self._applied.items() if release.round >= oldest}
 
     def _settlement(self, round: int) -> Settlement:
         if round not in self._rounds:
@@ -442,7 +428,17 @@ class Verdicts:
         first, second = (Said(self._statements.text(each.statement), each.signature) for each in (one, other))
         if self.shared.codec.identity is not None:
             self.proofs.setdefault(one.member, Proof(first, second, "vote"))
+        if isinstance(other, Vote) and one.member not in self.shared.membership.excluded:
+            self.shared.publish(PLACE, Contradiction(sent_vote(one), sent_vote(other)))
         self.neighbours.exclude(one.member)
+
+    def _accused(self, one: Vote, other: Vote) -> None:
+        """Exclude a member if the two votes that another one shows prove that it lied."""
+        if one.member not in self.shared.membership.up or not contradict(one, other):
+            raise DecodeError("expected two votes of a member that contradict each other, got others")
+        if one.incarnation != other.incarnation:
+            raise DecodeError(f'expected votes of one incarnation of "{one.member}", got those of two')
+        self._contradicted(one, other)
 
     def _publish(self, votes: Mapping[Release, Vote]) -> None:
         many = [sent_vote(vote) for _, vote in sorted(votes.items())]

@@ -15,7 +15,17 @@ from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.protocol.wire.totals import Abort, Again, Here, Participants, Subtotal, Total
-from p2pfl.protocol.wire.verdicts import OfVerdicts
+from p2pfl.protocol.wire.verdicts import (
+    Contradiction,
+    Copy,
+    Decision,
+    Halves,
+    Prepare,
+    Promise,
+    Proposal,
+    Votes,
+    Wanted,
+)
 
 VERSION = 11
 """The first byte of every payload that is not sealed.
@@ -62,6 +72,17 @@ class _TotalHead(msgspec.Struct, frozen=True, array_like=True, tag="total"):
     digest: bounds.Key = b""
 
 
+class _CopyHead(msgspec.Struct, frozen=True, array_like=True, tag="copy"):
+    """Part of a :class:`Copy` that is encoded as msgpack; its data follow unchanged."""
+
+    peer: bounds.Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    digest: bounds.Key
+    offset: bounds.Size
+    total: bounds.Size
+
+
 class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
     """Part of a :class:`Chunk` that is encoded as msgpack; its data follow unchanged."""
 
@@ -89,12 +110,21 @@ _decoder = msgspec.msgpack.Decoder(
     | Participants
     | Again
     | Abort
-    | OfVerdicts
+    | Votes
+    | Prepare
+    | Promise
+    | Proposal
+    | Decision
+    | Halves
+    | Contradiction
+    | Wanted
     | _ChunkHead
     | _TermHead
     | _SubtotalHead
     | _TotalHead
+    | _CopyHead
 )
+_WithData = _ChunkHead | _TermHead | _SubtotalHead | _TotalHead | _CopyHead
 _plain = msgspec.msgpack.Decoder(Plain)
 
 
@@ -106,7 +136,7 @@ def encode(message: Message) -> bytes:
     >>> decode(encode(Claim(7)))
     Claim(incarnation=7, key=b'')
     """
-    if isinstance(message, Chunk | Term | Subtotal | Total):
+    if isinstance(message, Chunk | Term | Subtotal | Total | Copy):
         head = _encoder.encode(_head_of(message))
         return b"".join((_prefix(head), head, message.data))
     head = _encoder.encode(message)
@@ -138,7 +168,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         head = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
         raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
-    if isinstance(head, _ChunkHead | _TermHead | _SubtotalHead | _TotalHead):
+    if isinstance(head, _WithData):
         return _with_data(head, view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
@@ -146,7 +176,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     return message
 
 
-def _head_of(message: Chunk | Term | Subtotal | Total) -> _ChunkHead | _TermHead | _SubtotalHead | _TotalHead:
+def _head_of(message: Chunk | Term | Subtotal | Total | Copy) -> _WithData:
     """Return what travels as msgpack of a message with data."""
     m = message
     match m:
@@ -158,9 +188,11 @@ def _head_of(message: Chunk | Term | Subtotal | Total) -> _ChunkHead | _TermHead
             return _SubtotalHead(m.round, m.attempt, m.number, m.offset, m.total)
         case Total():
             return _TotalHead(m.round, m.attempt, m.number, m.offset, m.total, m.digest)
+        case Copy():
+            return _CopyHead(m.peer, m.incarnation, m.round, m.digest, m.offset, m.total)
 
 
-def _with_data(head: _ChunkHead | _TermHead | _SubtotalHead | _TotalHead, data: memoryview) -> Message:
+def _with_data(head: _WithData, data: memoryview) -> Message:
     """Return the message of a head and the data that follow it."""
     h = head
     match h:
@@ -172,6 +204,8 @@ def _with_data(head: _ChunkHead | _TermHead | _SubtotalHead | _TotalHead, data: 
             return Subtotal(h.round, h.attempt, h.number, h.offset, h.total, data)
         case _TotalHead():
             return Total(h.round, h.attempt, h.number, h.offset, h.total, h.digest, data)
+        case _CopyHead():
+            return Copy(h.peer, h.incarnation, h.round, h.digest, h.offset, h.total, data)
 
 
 def _prefix(head: bytes) -> bytes:

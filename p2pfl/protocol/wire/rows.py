@@ -14,10 +14,11 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
+import blake3
 import msgspec
 import torch
 
@@ -92,12 +93,16 @@ class Parsed(NamedTuple):
         Statement that the sender signed.
     vote
         Signature of the sender's vote for the model; empty without one.
+    digest, message
+        If there is a vote, the digest of the model that it names, and the whole message.
     """
 
     head: Head
     row: Rows
     said: Said
     vote: bytes = b""
+    digest: bytes = b""
+    message: memoryview = memoryview(b"")
 
 
 @dataclass(frozen=True)
@@ -284,7 +289,17 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expanded(view[start:end], size=size)), 0
     numbers = _numbers(message, dtype, length=head.length, start=start)
-    return Parsed(head, numbers, said, bytes(view[end : -trailer.size]))
+    if not head.voted:
+        return Parsed(head, numbers, said)
+    return Parsed(head, numbers, said, bytes(view[end : -trailer.size]), digest_of([view[:end]]), view)
+
+
+def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Return the digest of an encoded model without vote and trailer, which the sender's vote names."""
+    hashed = blake3.blake3()
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
 
 
 def _expanded(data: memoryview, *, size: int) -> bytes:

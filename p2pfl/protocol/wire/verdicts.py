@@ -12,7 +12,7 @@ from p2pfl.protocol.wire.bounds import MANY, Name, Signature64
 BATCH = 200
 """Votes in one message; as many fit into its head."""
 
-PROVEN = 160
+PROVEN = 150
 """Promises and votes in one proposal, each; as many fit into its head."""
 
 
@@ -35,6 +35,8 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
         Incarnation of the voter.
     final
         False if the voter accepts a proposal; true if its vote decides.
+    digest
+        Digest of the copy of the release that counts; empty if it is dropped.
     """
 
     peer: Name
@@ -47,6 +49,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
     signature: Signature64
     voter: bounds.Incarnation = 0
     final: bool = True
+    digest: bounds.Key = b""
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
@@ -77,13 +80,14 @@ class Last(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes
     ----------
-    number, proposer, counted
+    number, proposer, counted, digest
         As of :class:`Vote`.
     """
 
     number: bounds.Ballot
     proposer: Name
     counted: bool
+    digest: bounds.Key = b""
 
 
 class Promised(msgspec.Struct, frozen=True, array_like=True):
@@ -160,5 +164,52 @@ class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
     incarnation: bounds.Incarnation = 0
 
 
-OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves
+class Contradiction(msgspec.Struct, frozen=True, array_like=True, tag="contradiction"):
+    """Two votes of one member that contradict each other, so that all exclude it; each peer checks both signatures."""
+
+    one: Vote
+    other: Vote
+
+
+class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
+    """Request for the copy of a release that counts, from a byte on.
+
+    Attributes
+    ----------
+    peer, incarnation, round, digest
+        Release and digest of its copy, as of :class:`Vote`.
+    offset
+        Number of bytes that the sender has.
+    """
+
+    peer: Name
+    incarnation: bounds.Incarnation
+    round: bounds.Round
+    digest: bounds.Key
+    offset: bounds.Size = 0
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """Piece of a copy of another peer's release, as its owner has signed it.
+
+    Attributes
+    ----------
+    peer, incarnation, round, digest, offset
+        As of :class:`Wanted`; the first byte of the piece.
+    total
+        Bytes of the copy.
+    data
+        Piece: a view into the copy when it is sent, into the payload when it has arrived.
+    """
+
+    peer: str
+    incarnation: int
+    round: int
+    digest: bytes
+    offset: int
+    total: int
+    data: memoryview
+
+
+OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves | Contradiction | Wanted | Copy
 """Messages about which releases of a round count."""

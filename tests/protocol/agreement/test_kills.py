@@ -7,7 +7,7 @@ import pytest
 
 from p2pfl.protocol.agreement.effects import Send
 from p2pfl.protocol.agreement.messages import COUNTED, Committee, Release, Vote
-from p2pfl.protocol.agreement.settlement import Continue, Fetch, Repair, Settlement, Write
+from p2pfl.protocol.agreement.settlement import Continue, Repair, Settlement, Write
 from p2pfl.topology import complete, ring
 
 VICTIM = "peer0"
@@ -84,8 +84,6 @@ class Swarm:
                     self.prompt += prompt
                     first = isinstance(message, Vote) and message.member == message.subject.peer == name
                     self.queue.append((to, "holds", message) if first else (to, "receives", name, message))
-                case Fetch(release, holder):
-                    self.queue.append((holder, "copy", release, name))
 
     def copy(self, holder, release, to):
         """Answer a request for a copy."""
@@ -101,6 +99,8 @@ class Swarm:
             self.run()
             self.now += 1.0
             self.queue.extend((name, "tick") for name in self.living)
+            wanted = [(name, each) for name in self.living for each in self.peers[name].missing]
+            self.queue.extend((to, "copy", each.release, name) for name, each in wanted for to in each.holders)
         return self
 
     @property

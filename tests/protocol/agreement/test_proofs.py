@@ -16,6 +16,7 @@ from p2pfl.protocol.agreement.messages import (
     Proposal,
     Release,
     Vote,
+    counted,
 )
 from p2pfl.protocol.agreement.proofs import follows
 
@@ -101,6 +102,57 @@ def test_a_member_accepts_no_proposal_that_does_not_follow(proposed):
     eve.handle(Received("mia", proposed), now=0.0)
     assert eve.record == BLANK
     assert not follows(proposed, committee=COMMITTEE)
+
+
+ONE, TWO = counted(b"one"), counted(b"two")
+COPIES = tuple(vote("ada", value=value) for value in (ONE, TWO))
+SPLIT = {"bob": ONE, "eve": ONE, "mia": TWO}
+EVEN = {"bob": ONE, "eve": None, "mia": TWO}
+
+
+def of_copies(votes, value, *, proof=COPIES):
+    """A proposal after its owner has signed two copies of a release, of which members hold one each."""
+    promises = [promise(name, voted=each and FIRST, value=each) for name, each in votes.items()]
+    return proposal(*promises, value=value, proof=proof)
+
+
+@pytest.mark.parametrize("proposed", [of_copies(SPLIT, ONE), of_copies(EVEN, DROPPED)])
+def test_of_two_copies_the_one_that_may_be_decided_is_accepted(proposed):
+    assert follows(proposed, committee=COMMITTEE)
+
+
+@pytest.mark.parametrize(
+    "proposed",
+    [
+        of_copies(SPLIT, TWO),
+        of_copies(SPLIT, DROPPED),
+        of_copies(SPLIT, ONE, proof=COPIES[:1]),
+        of_copies(EVEN, ONE),
+        of_copies(EVEN, TWO),
+        of_copies(EVEN, DROPPED, proof=COPIES[1:]),
+    ],
+)
+def test_of_two_copies_no_other_one_is_accepted_nor_any_without_proof(proposed):
+    assert not follows(proposed, committee=COMMITTEE)
+
+
+def test_a_proposer_that_cannot_tell_which_copy_was_decided_waits_for_more_promises():
+    """Of six members, two others hold one copy and two another one; the fifth tells which of them may be decided."""
+    group = Committee(("ada", "bob", "eve", "mia", "sam", "tom"), owner="ada")
+    bob = Agreement(
+        "bob", SUBJECT, group, wanted=DROPPED, record=Record(FIRST, vote("bob", value=ONE), proof=COPIES[:1])
+    )
+    for event in (Doubt(), Tick(), Stored()):
+        bob.handle(event, now=9.0)
+    ballot, effects = bob.record.promised, []
+    for name, value in {"eve": ONE, "mia": TWO, "sam": TWO}.items():
+        shown = promise(name, ballot, voted=FIRST, value=value, proof=(vote("ada", value=value),))
+        effects += bob.handle(Received(name, shown), now=9.0)
+    assert bob.record.accepted is None
+    assert Contradicted(*COPIES) in effects
+    last = promise("tom", ballot, voted=FIRST, value=TWO, proof=COPIES[1:])
+    bob.handle(Received("tom", last), now=9.0)
+    assert bob.record.accepted == vote("bob", ballot, TWO, final=False)
 
 
 def test_a_proposal_that_another_member_passes_on_is_not_accepted():

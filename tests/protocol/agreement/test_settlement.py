@@ -14,6 +14,7 @@ from p2pfl.protocol.agreement.messages import (
     Proposal,
     Release,
     Vote,
+    counted,
 )
 from p2pfl.protocol.agreement.settlement import Continue, Fetch, Repair, Restore, Settlement, Write
 
@@ -109,7 +110,8 @@ def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
         acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
     )
     for message in (proposed, vote("eve", "ada", ballot)):
-        assert bob.receives("eve", message, now=0.0) == [Fetch(RELEASES["ada"], "eve")]
+        assert bob.receives("eve", message, now=0.0) == []
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     sent = received(bob, "ada")
     assert Send("eve", acceptance("bob", "ada", ballot)) in sent
     assert Send("eve", vote("bob", "ada", ballot)) in sent
@@ -118,8 +120,9 @@ def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
 
 def test_a_verdict_to_count_a_release_waits_until_the_release_is_here():
     bob = settlement()
-    assert bob.receives("eve", decided("ada", COUNTED), now=0.0) == [Fetch(RELEASES["ada"], "eve")]
+    written(bob, bob.receives("eve", decided("ada", COUNTED), now=0.0))
     assert RELEASES["ada"] in bob.open
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     received(bob, "ada")
     assert RELEASES["ada"] not in bob.open
 
@@ -238,9 +241,27 @@ def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it(
     verdict = decided("ada", COUNTED)
     bob = settlement(records={RELEASES["ada"]: Record(decided=verdict)})
     assert RELEASES["ada"] in bob.open
-    assert bob.missing == (Fetch(RELEASES["ada"], "eve"),)
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     received(bob, "ada")
     assert bob.missing == ()
+
+
+def test_a_verdict_on_another_copy_waits_until_that_copy_is_here():
+    bob = settlement()
+    effects = bob.holds(vote("ada", "ada"), now=0.0)
+    written(bob, effects + bob.receives("eve", decided("ada", counted(b"other")), now=0.0))
+    assert bob.missing == (Fetch(RELEASES["ada"], counted(b"other"), ("eve",)),)
+    assert bob.holds(vote("ada", "ada", value=counted(b"other")), now=0.0) == []
+    assert RELEASES["ada"] not in bob.open
+    assert bob.verdict(RELEASES["ada"]) == counted(b"other")
+
+
+def test_two_copies_that_its_owner_has_signed_contradict_each_other():
+    bob = settlement()
+    bob.holds(vote("ada", "ada"), now=0.0)
+    other = vote("ada", "ada", value=counted(b"other"))
+    assert bob.holds(other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
+    assert bob.latest[RELEASES["ada"]].voted == vote("bob", "ada")
 
 
 def test_what_is_not_of_this_round_is_ignored():

@@ -2,7 +2,9 @@
 
 from collections import deque
 
+import numpy as np
 import pytest
+import torch
 from msgspec.structs import replace
 
 from honest import IDENTITIES, LARGEST, SIGNED, SWARM, promise, repromised, revoted, totalling, vote
@@ -13,8 +15,10 @@ from p2pfl.protocol.session import statements
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.messages import Chunk
+from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.verdicts import (
+    Copy,
     Decision,
     Halves,
     OfVerdicts,
@@ -25,7 +29,7 @@ from p2pfl.protocol.wire.verdicts import (
     Vote,
     Votes,
 )
-from sessions import NAMES, announced, arrived, arrives, heartbeat, met, model, published, session
+from sessions import LENGTH, NAMES, announced, arrived, arrives, heartbeat, met, model, published, session
 
 KEY = bytes([7]) * 32
 
@@ -33,11 +37,16 @@ KEY = bytes([7]) * 32
 class Triangle:
     """Three sessions that have begun, and the messages about verdicts between them."""
 
+    names = NAMES
+
     def __init__(self, *dead, given=None):
-        others = {name: [each for each in NAMES if each != name] for name in NAMES}
-        self.sessions = {name: met(name, others=others[name], keeps=True, **(given or {})) for name in NAMES}
-        self.dead, self.now, self.answers, self.sent = {*dead}, 0.0, {name: [] for name in NAMES}, []
-        self.queue, self.lost = deque(), None
+        given = {"keeps": True, "names": self.names} | (given or {})
+        self.sessions = {name: met(name, others=self.others(name), **given) for name in self.names}
+        self.dead, self.now, self.answers, self.sent = {*dead}, 0.0, {name: [] for name in self.names}, []
+        self.queue, self.lost, self.drop = deque(), None, lambda _: False
+
+    def others(self, name):
+        return [each for each in self.names if each != name]
 
     def ask(self, name, event):
         """Pass an event to a session; store what it stores, and keep its answers."""
@@ -47,13 +56,15 @@ class Triangle:
             match effect:
                 case Store():
                     self.queue.append((name, Stored()))
+                case Publish(_, message) if self.drop(message):
+                    pass
                 case Publish(place, message) if isinstance(message, OfVerdicts):
                     self.sent.append((name, message))
-                    to = [place[3:]] if place.startswith("in/") else [each for each in NAMES if each != name]
+                    to = [place[3:]] if place.startswith("in/") else self.others(name)
                     if not isinstance(message, Votes) or (message.votes[0].peer, message.votes[0].number) != self.lost:
                         self.queue.extend((each, arrived(name, message)) for each in to)
                 case Publish(_, Chunk() as message):
-                    self.queue.extend((each, arrived(name, message)) for each in NAMES if each != name)
+                    self.queue.extend((each, arrived(name, message)) for each in self.others(name))
                 case Decided() | Disclosed() | Undecided():
                     self.answers[name].append(effect)
 
@@ -63,21 +74,27 @@ class Triangle:
 
     def release(self, *names, round=0):
         for name in names:
-            senders = tuple(each for each in NAMES if each != name)
+            senders = tuple(self.others(name))
             self.ask(name, Open((round, 0), senders, since=round))
             self.ask(name, Offer(model(round, voted=True), phase=0, decided=True))
         self.flush()
 
-    def decide(self, name, *held, round=0, masked=NAMES):
-        masked = {each: 7 for each in masked if each != name}
+    def decide(self, name, *held, round=0, masked=None):
+        masked = {each: 7 for each in masked or self.names if each != name}
         self.ask(name, Decide(round, frozenset(held), masked))
         self.flush()
 
     def wait(self, seconds):
         self.now += seconds
-        for name in NAMES:
+        for name in self.names:
             self.ask(name, Tick())
         self.flush()
+
+
+class Square(Triangle):
+    """Four sessions, of which the first one lies: it sends what a test chooses."""
+
+    names = ("ada", "bob", "dan", "eve")
 
 
 def kinds(sent):
@@ -353,11 +370,11 @@ FORGED = replace(promise("cleo").promise, signature=bytes(64))
         (Promise(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
         (Promise(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
         (Promise(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
-        (Promise(promise("ada").promise, (vote("bob", "bob"),) * 160), "that its statements prove, got a Promise"),
+        (Promise(promise("ada").promise, (vote("bob", "bob"),) * 150), "that its statements prove, got a Promise"),
         (Promise(repromised(replace(promise("ada").promise, number=0))), "that its statements prove, got a Promise"),
         (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
         (Proposal(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
-        (Proposal(PROPOSED, (promise("ada").promise,) * 160), "that its statements prove, got a Proposal"),
+        (Proposal(PROPOSED, (promise("ada").promise,) * 150), "that its statements prove, got a Proposal"),
         (Decision((vote("ada"),)), "that its statements prove, got a Decision"),
         (Decision((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
         (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
@@ -468,8 +485,8 @@ def verified(monkeypatch):
 @pytest.mark.parametrize(
     "message",
     [
-        Proposal(PROPOSED, (promise("ada").promise,) * 160, (vote("bob", "bob"),) * 160),
-        Promise(promise("ada").promise, (vote("bob", "bob"),) * 160),
+        Proposal(PROPOSED, (promise("ada").promise,) * 150, (vote("bob", "bob"),) * 150),
+        Promise(promise("ada").promise, (vote("bob", "bob"),) * 150),
         Decision((vote("ada"),) * 200),
     ],
 )
@@ -571,3 +588,85 @@ def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold()
             three.flush()
     assert Decided(frozenset({"ada"})) not in three.answers["bob"]
     assert [each.counted for each in three.sessions["bob"].verdicts.records() if each.peer == "ada"] != [False]
+
+
+def mixing(square, name, *applied):
+    """Open the gossip step of a session, and mix the models of others, by the value of their numbers."""
+    books = square.sessions[name].books
+    books.open((0, 0), np.zeros(LENGTH, np.float32), weights=dict.fromkeys(square.others(name), 0.25), chain=0)
+    return sum(books.apply(peer, (0, 0), np.full(LENGTH, value, np.float32)) for peer, value in applied)
+
+
+@pytest.mark.parametrize("sent", [(2.0,), (1.0, 2.0), (2.0, 1.0), ()], ids=["other", "both", "both late", "none"])
+def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_that_counts(sent):
+    """The owner sends one copy to two of the others, and to the third another one, both, or none."""
+    square = Square("ada")
+    square.release("bob", "dan", "eve")
+    for name in ("bob", "dan"):
+        for event in arrives("ada", value=1.0, voted=True):
+            square.ask(name, event)
+    for sequence, value in enumerate(sent):
+        for event in arrives("ada", value=value, voted=True, sequence=sequence):
+            square.ask("eve", event)
+    mixed = mixing(square, "eve", ("bob", 1.0), ("dan", 1.0), *[("ada", value) for value in sent[:1]])
+    for name in square.others("ada"):
+        held = {each for each in square.others(name) if name != "eve" or each != "ada" or sent}
+        square.decide(name, *held)
+    for _ in range(4):
+        square.wait(1.0)
+    assert square.answers == {"ada": []} | {name: [Decided(frozenset())] for name in square.others("ada")}
+    arrived_late = square.sessions["eve"].books.arrived()
+    assert (mixed + (0 if arrived_late is None else arrived_late)).tolist() == [0.75] * LENGTH
+    accused = {name for name in square.others("ada") if "ada" in square.sessions[name].membership.excluded}
+    assert accused == ({*square.others("ada")} if 2.0 in sent else set())
+
+
+def test_an_owner_that_sends_each_of_the_others_another_copy_is_excluded_and_its_release_dropped():
+    square = Square("ada")
+    square.release("bob", "dan", "eve")
+    for value, name in enumerate(square.others("ada")):
+        for event in arrives("ada", value=float(value), voted=True):
+            square.ask(name, event)
+    for name in square.others("ada"):
+        square.decide(name, *square.others(name))
+    for _ in range(8):
+        square.wait(1.0)
+    assert square.answers == {"ada": []} | {name: [Decided(frozenset({"ada"}))] for name in square.others("ada")}
+    assert all("ada" in square.sessions[name].membership.excluded for name in square.others("ada"))
+
+
+def test_a_holder_that_sends_another_message_than_the_owner_has_signed_is_not_the_last_one_that_is_asked():
+    square = Square("ada")
+    square.release("bob", "dan", "eve")
+    for name in ("bob", "dan"):
+        for event in arrives("ada", value=1.0, voted=True):
+            square.ask(name, event)
+    square.sessions["bob"].verdicts.copies.serve = lambda _, wanted: square.ask(
+        "eve", arrived("bob", Copy("ada", 7, 0, wanted.digest, 0, 3, memoryview(b"lie")))
+    )
+    mixing(square, "eve", ("bob", 1.0), ("dan", 1.0))
+    for name in square.others("ada"):
+        square.decide(name, *({*square.others(name)} - ({"ada"} if name == "eve" else set())))
+    for _ in range(4):
+        square.wait(1.0)
+    assert square.sessions["eve"].shared.refused["bob: not a message"]
+    assert square.answers["eve"] == [Decided(frozenset())]
+
+
+def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
+    square = Square("ada", given={"length": 4000, "row_bytes": row_bytes(4000, torch.float32)})
+    square.release("bob", "dan", "eve")
+    for name in ("bob", "dan"):
+        for event in arrives("ada", value=1.0, voted=True, length=4000, size=400):
+            square.ask(name, event)
+    lost = dict.fromkeys((3584, 7168), True)
+    square.drop = lambda message: isinstance(message, Copy) and lost.pop(message.offset, False)
+    books = square.sessions["eve"].books
+    books.open((0, 0), np.zeros(4000, np.float32), weights=dict.fromkeys(square.others("eve"), 0.25), chain=0)
+    for name in square.others("ada"):
+        square.decide(name, *({*square.others(name)} - ({"ada"} if name == "eve" else set())))
+    for _ in range(9):
+        square.wait(1.0)
+    assert not lost
+    assert square.answers["eve"] == [Decided(frozenset())]
+    assert books.arrived().tolist() == [0.25] * 4000

@@ -16,7 +16,7 @@ def test_the_longest_honest_head_can_be_shown():
     row = torch.ones(3, dtype=torch.int64)
     parts = encode_row(row, round=2**32, step=2**32, grid=40, mass=1 / 3)
     trailer = Signature.of("swarm", "ada", 7, public=ADA.public, identity=ADA)
-    head, _, said, _ = read_row(b"".join(pieces(parts, size=1000, trailer=trailer)), trailer=trailer)
+    head, _, said, *_ = read_row(b"".join(pieces(parts, size=1000, trailer=trailer)), trailer=trailer)
     assert said_head(said) == head
 
 

@@ -77,7 +77,7 @@ def test_a_checksum_is_no_signature_nor_the_reverse():
 
 
 def test_what_was_said_is_verified_without_the_row():
-    head, _, said, _ = read_row(message(SIGNED, length=1000, mass=0.5), trailer=SIGNED)
+    head, _, said, *_ = read_row(message(SIGNED, length=1000, mass=0.5), trailer=SIGNED)
     assert said.by(ADA.public)
     assert not said.by(EVE.public)
     assert said.context == "swarm/ada/7/"
