@@ -128,7 +128,7 @@ def test_penalties_leave_the_degrees_of_freedom(df):
 def test_options_that_cannot_be_are_refused(options, said):
     columns = (Field("age"), Field("sex", ("f", "m")))
     with pytest.raises(ModelError, match=said):
-        Componentwise(**{"features": 3, "classes": 2, "rounds": 1, "columns": columns} | options)
+        Componentwise(**{"features": 3, "classes": 2, "rounds": 1, "fields": columns} | options)
 
 
 def test_one_class_alone_is_refused():
