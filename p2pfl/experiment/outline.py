@@ -122,6 +122,7 @@ def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
         clusters=settings.clusters,
         inside=settings.inside,
         every=settings.every,
+        levels=settings.levels,
         period=settings.period,
     )
 

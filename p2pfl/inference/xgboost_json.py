@@ -21,6 +21,9 @@ from p2pfl.inference.predictor import Predictor
 VERSION = (2, 1, 0)
 """Release of XGBoost whose format this is; later ones read it."""
 
+BOOSTING = ("boosting", "random_boosting")
+"""Models whose trees are added up, as those of XGBoost are."""
+
 ROOT = 2**31 - 1
 """Parent of a root."""
 
@@ -42,7 +45,7 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
     """
     module, saved = predictor.saved.module, predictor.saved.about
     path = predictor.saved.path
-    if not isinstance(module, Forest) or saved.model.name != "boosting" or module.seen is None:
+    if not isinstance(module, Forest) or saved.model.name not in BOOSTING or module.seen is None:
         raise ModelError(f"{path} is {saved.model.name}, and XGBoost's format takes boosting; choose another format")
     if np.any(np.asarray(saved.inputs.mean) != 0) or np.any(np.asarray(saved.inputs.deviation) != 1):
         raise ModelError(

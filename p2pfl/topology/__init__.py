@@ -41,6 +41,7 @@ from p2pfl.topology.schedules import (
     epidemic_local,
     epidemic_oracle,
     hierarchical,
+    nested,
     one_peer_exponential,
 )
 from p2pfl.topology.spanning import Tree, cut, spanning
@@ -84,6 +85,7 @@ __all__ = [
     "max_degree",
     "metropolis",
     "natural",
+    "nested",
     "one_peer_exponential",
     "path",
     "push",

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -24,7 +24,7 @@ BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
             builders.circulant,
         ),
         *(random_graphs.random_k_out, random_graphs.erdos_renyi, builders.exponential, schedules.one_peer_exponential),
-        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical),
+        *(base, schedules.epidemic_oracle, schedules.epidemic_local, schedules.hierarchical, schedules.nested),
         *(schedules.double_binary_tree,),
     )
 }
@@ -44,6 +44,7 @@ def build(
     clusters: int = 4,
     inside: str = "complete",
     every: int = 4,
+    levels: Sequence[int] = (),
     period: int = 64,
 ) -> Topology | Schedule:
     """Build a topology of any kind from a number of peers; each builder takes the options that it knows.
@@ -88,6 +89,7 @@ def build(
         return builders.hypercube(bits(peers))
     options: dict[str, Any] = {"seed": seed, "degree": degree, "rewire": rewire, "probability": probability}
     options |= {"branching": branching, "clusters": clusters, "inside": inside, "every": every, "period": period}
+    options["levels"] = levels
     known = inspect.signature(BUILDERS[kind]).parameters
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
 

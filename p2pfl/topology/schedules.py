@@ -3,7 +3,8 @@
 All peers compute the same schedule, by key where it is random, without communication.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 
 import networkx as nx
@@ -117,6 +118,57 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
         return Schedule((inner,))
     outer = numbered(n, ((groups[c - 1][-1], groups[c][0]) for c in range(clusters)))
     return Schedule((*[inner] * (every - 1), _bridged(inner, outer)))
+
+
+def nested(n: int, *, levels: Sequence[int] = ()) -> Schedule:
+    r"""Build groups of groups, such as hospitals in regions of a country, whose averages are exact.
+
+    With L levels of :math:`a_1, \dots, a_L` parts each, :math:`n = a_1 \cdots a_L`, a peer has one number for each
+    level. In the first gossip step peers that differ in the last number alone average, so each innermost group has its
+    mean; in the last one peers that differ in the first number alone. After L steps everybody has the mean of all
+    peers. A peer has :math:`\sum_l (a_l - 1)` neighbours in all, and :math:`a_1 - 1` of them in other parts of the
+    outermost level.
+
+    Parameters
+    ----------
+    n
+        Number of peers.
+    levels
+        Number of parts of each level, from the outermost; by default two levels that are as equal as possible.
+
+    Returns
+    -------
+    Schedule
+        One topology per level, from the innermost. Levels of one part have none.
+
+    Raises
+    ------
+    TopologyError
+        The levels do not have ``n`` peers.
+
+    Examples
+    --------
+    >>> inside, across = nested(6, levels=[2, 3]).topologies
+    >>> inside.neighbours("peer0"), across.neighbours("peer0")
+    (('peer1', 'peer2'), ('peer3',))
+
+    References
+    ----------
+    L. Liu, J. Zhang, S. H. Song, K. B. Letaief, "Client-edge-cloud hierarchical federated learning", ICC 2020: with as
+    many gossip steps a round as levels, FedAvg is theirs with an average over everybody in each round.
+    """
+    at_least_one(n)
+    side = max(side for side in range(1, math.isqrt(n) + 1) if n % side == 0)
+    sizes = tuple(levels) or (side, n // side)
+    if math.prod(sizes) != n or min(sizes) < 1:
+        raise TopologyError(
+            f"levels of {' x '.join(map(str, sizes))} parts have {math.prod(sizes)} peers, but there are {n}; change "
+            "one of the two numbers"
+        )
+    places = np.arange(n).reshape(sizes)
+    groups = [np.moveaxis(places, level, -1).reshape(-1, size) for level, size in enumerate(sizes) if size > 1]
+    steps = [numbered(n, (pair for group in each.tolist() for pair in combinations(group, 2))) for each in groups]
+    return Schedule(tuple(reversed(steps))) if steps else Schedule((numbered(n, ()),))
 
 
 def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> Schedule:

@@ -18,7 +18,7 @@ class Topology(Section, frozen=True):
         A builder: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
         ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``, or a
         schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``double_binary_tree``.
+        ``nested``, ``double_binary_tree``.
     peers
         Number of peers of ``kind``.
     file
@@ -42,6 +42,9 @@ class Topology(Section, frozen=True):
         Graph inside each cluster of the hierarchical schedule.
     every
         The hierarchical schedule uses the bridges between clusters in every such gossip step.
+    levels
+        Parts of each level of the nested schedule, from the outermost, such as ``[4, 5]`` for 4 regions of 5 hospitals;
+        their product is ``peers``.
     period
         Gossip steps after which the draws of an epidemic schedule repeat.
     heal
@@ -60,6 +63,7 @@ class Topology(Section, frozen=True):
     clusters: Number = 4
     inside: Literal["complete", "ring"] = "complete"
     every: Number = 4
+    levels: tuple[Number, ...] = ()
     period: Number = 64
     heal: bool = False
 
