@@ -7,6 +7,7 @@ made, by the keys of a neighbour, and see what comes of it (``tests/honest.py``)
 """
 
 import contextlib
+import itertools
 import sys
 import tempfile
 from pathlib import Path
@@ -31,12 +32,38 @@ with atheris.instrument_imports(include=["p2pfl"]):
         taken,
     )
     from p2pfl.errors import AuthenticityError, DecodeError, InputError, PeerError
-    from p2pfl.identity import Roster
+    from p2pfl.identity import Identity, Roster, SeededSource
+    from p2pfl.protocol.telemetry.audience import Audience
+    from p2pfl.protocol.telemetry.messages import Grant, Request
+    from p2pfl.protocol.telemetry.messages import decode as decode_telemetry
+    from p2pfl.protocol.telemetry.messages import encode as encode_telemetry
     from p2pfl.protocol.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.protocol.wire.envelope import SEALED
-    from p2pfl.protocol.wire.messages import Chunk, ForOne, Key, Plain
+    from p2pfl.protocol.wire.messages import Chunk, ForOne, Hello, Key, Plain
     from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
     from p2pfl.protocol.wire.trailer import CHECKSUM
+    from p2pfl.report.notices.kinds import PhaseBegan
+    from p2pfl.report.swarm.state import Setting, swarm_of
+    from p2pfl.report.telemetry import decoded as telemetry_entry
+    from p2pfl.report.telemetry import encoded as telemetry_bytes
+
+SOURCE = SeededSource(7)
+OPS = Identity.generate(SOURCE, peer="ops")
+AUDIENCE = Audience(
+    "run",
+    me=Hello("ada", 1, "up"),
+    identity=Identity.generate(SOURCE, peer="ada"),
+    source=SOURCE,
+    observers={"ops": OPS.public},
+    past=list,
+)
+SECONDS = itertools.count(0.0, 10.0)
+
+
+def looked_at(kind, data):
+    said = decode_telemetry(data, kind)
+    assert decode_telemetry(encode_telemetry(said), kind) == said
+
 
 FILE = Path(tempfile.mkdtemp()) / "roster.toml"
 EDGES = [0, 1, 2, 255, 2**16, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, -1, -(2**63)]
@@ -186,6 +213,19 @@ def _leaf(given):
             return {}
 
 
+def watched(data):
+    """Any bytes, to a peer that somebody looks at and to the one who looks."""
+    for kind in (Request, Grant):
+        with contextlib.suppress(DecodeError):
+            looked_at(kind, data)
+    AUDIENCE.receive("ops", data, now=next(SECONDS))
+
+
+def shared(data):
+    """Any bytes as an entry of a peer that lies to its observers."""
+    swarm_of(Setting(peers=("ada", "bob")), [(1.0, telemetry_entry(data, peer="ada", names=("ada", "bob")))])
+
+
 READERS = (
     message,
     forged,
@@ -198,6 +238,8 @@ READERS = (
     other_row,
     other_message,
     said_by_another,
+    watched,
+    shared,
 )
 
 
@@ -215,6 +257,10 @@ def seeds(folder: Path) -> None:
     ROSTER.write(FILE)
     inputs = [(forged, ADA.seal(HONEST["Chunk"])[1:]), (handed_over, ADA.handover("bob").wrapped), (unsigned, ended)]
     inputs += [(roster, FILE.read_bytes()), (row, b"".join(squeezable)), (other_row, bytes(200))]
+    request = Request("ops", OPS.public, bytes(range(32)), "ada", 1, b"", 1).signed(OPS, swarm="run")
+    grant = Grant.to(request, key=bytes(range(32)), challenge=bytes(16))
+    inputs += [(watched, encode_telemetry(request)), (watched, encode_telemetry(grant))]
+    inputs += [(shared, telemetry_bytes(PhaseBegan(peer="ada", phase="learning", round=1), level="scores"))]
     for number, said in enumerate(HONEST[kind] for kind in sorted(HONEST)):
         inputs += [
             (said_by_another, encode(said)),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from p2pfl.errors import DecodeError
+from p2pfl.errors import DecodeError, foremost
 from p2pfl.protocol.telemetry.looking import Link, Looking
 from p2pfl.protocol.telemetry.messages import announcements, inbox, outlet
 from p2pfl.protocol.wire.messages import Hello
@@ -149,11 +149,14 @@ class Observer:
         AccessError, BrokerError, RefusedError, TransportError
             The broker cannot be reached, or does not let the observer read.
         """
-        async with transport.join(client) as channel, asyncio.TaskGroup() as tasks:
-            await channel.subscribe(announcements(self._swarm), outlet(self._swarm, observer=self._name))
-            tasks.create_task(self._ask(channel))
-            async for message in channel:
-                await self._take(channel, message)
+        try:
+            async with transport.join(client) as channel, asyncio.TaskGroup() as tasks:
+                await channel.subscribe(announcements(self._swarm), outlet(self._swarm, observer=self._name))
+                tasks.create_task(self._ask(channel))
+                async for message in channel:
+                    await self._take(channel, message)
+        except BaseExceptionGroup as group:
+            raise foremost(group) from None
 
     async def _ask(self, channel: Channel) -> None:
         """Send the requests that are due, and notice which peers are silent."""

@@ -52,7 +52,7 @@ def test_once_prints_the_state_for_programs(p2pfl, folder):
         (["run", "--replay", "--speed", "0"], "0 is not a speed above 0 and up to 1000; give one, for example 10"),
         (["run", "--token", "nowhere"], "nowhere cannot be read"),
         (["run", "--broker", "mqtt://hub"], "--set and --broker are for a live swarm; add --name with the name of"),
-        (["digits", "--name", "ops", "--replay"], "--replay is for a run directory; the slider of a live swarm goes"),
+        (["digits", "--name", "ops", "--replay"], "--replay is for a run directory; look at a live swarm without it"),
         (["digits", "--name", "ops"], 'transport.broker = "embedded" does not work for an observer, because its run'),
         (
             ["digits", "--name", "ops", "--broker", "mqtt://hub"],

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from p2pfl.errors import TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, Roster, SecretSource, SeededSource
 from p2pfl.peer.launch.worker import live
@@ -256,6 +257,20 @@ def test_a_file_of_observers_that_cannot_be_read_lets_nobody_look_and_ends_no_ru
     stopped = [event for event in here.events if isinstance(event, TelemetryStopped)]
     assert len(stopped) == 3
     assert "is not TOML" in stopped[0].message
+
+
+def test_a_broker_that_ends_ends_the_observer_with_one_error(world):
+    here = world()
+
+    async def body():
+        looking = asyncio.ensure_future(here.look(here.feed()))
+        await asyncio.sleep(1.0)
+        here.transport.stop()
+        with pytest.raises(TransportError):
+            await looking
+
+    with asyncio.Runner(loop_factory=lambda: here.loop) as runner:
+        runner.run(body())
 
 
 def test_a_peer_without_a_sign_of_life_is_named(world):

@@ -48,7 +48,7 @@ def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None)
     from p2pfl.cli.results.observing import observing  # noqa: PLC0415 (it needs the broker's client)
 
     if options.replay:
-        raise InputError("--replay is for a run directory; the slider of a live swarm goes back without it")
+        raise InputError("--replay is for a run directory; look at a live swarm without it")
     feed, look = observing(options, sink=sink)
     if not options.once:
         return _serve(feed, options, beside=look)

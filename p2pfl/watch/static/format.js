@@ -63,7 +63,7 @@ export function mark(activity, radius = 5) {
   const open = ["unseen", "present", "joining", "gathering"].includes(activity);
   const shapes = {
     waiting: `M0 ${-r * 1.25} L${r * 1.25} 0 L0 ${r * 1.25} L${-r * 1.25} 0 Z`,
-    silent: `M${-r} ${-r * 0.9} H${r} V${-r * 0.1} H${-r} Z M${-r} ${r * 0.3} H${r} V${r} H${-r} Z`,
+    silent: `M${-r} ${-r} H${-r * 0.6} V${r} H${-r} Z M${r * 0.6} ${-r} H${r} V${r} H${r * 0.6} Z`,
     offline: `M0 ${-r * 1.2} L${r * 1.15} ${r} L${-r * 1.15} ${r} Z`,
     failed: `M${-r} ${-r} L${r} ${r} M${r} ${-r} L${-r} ${r}`,
     gone: `M${-r} ${-r} L${r} ${r} M${r} ${-r} L${-r} ${r}`,
