@@ -27,6 +27,7 @@ from p2pfl.identity import Source
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.models import MODELS
+from p2pfl.learning.modules.dividing import Divided
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.mask_size import residual
@@ -40,6 +41,7 @@ SAME = (
     "learning.device",
     "learning.precision",
     "data.options",
+    "model.options",
     "model.pretrained",
     "gossip.weights",
     "topology.file",
@@ -270,15 +272,15 @@ class Plan:
         return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
-    def frozen(self) -> TorchLearner | None:
-        """The learner, if files of its models leave frozen tensors out; ``None`` if they are whole.
+    def frozen(self) -> Divided | None:
+        """The model, if files of its models leave frozen tensors out; ``None`` if they are whole.
 
         p2pfl builds its own models from their file alone, so those are whole.
         """
         learner = self.learner.bare
-        if not isinstance(learner, TorchLearner) or self.experiment.model.name in MODELS or not learner.constants:
+        if not isinstance(learner, TorchLearner) or self.experiment.model.name in MODELS:
             return None
-        return learner
+        return learner.divided if learner.divided.constants else None
 
     def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that its file contains."""
@@ -298,6 +300,8 @@ class Plan:
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
         settings |= {} if self.healing is None else {"topology.heal": "True"}
+        model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
+        settings |= {"model.options": str(model)} if model else {}
         start = self.saved(self.learner.start(self.topology.peers[:1])[0])
         base = "" if self.frozen is None else self.frozen.base  # of what is left out
         return settings | {

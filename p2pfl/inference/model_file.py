@@ -74,10 +74,11 @@ class Outputs(msgspec.Struct, frozen=True):
 
 
 class Constants(msgspec.Struct, frozen=True):
-    """Frozen tensors of the model, which are not in the file."""
+    """Frozen tensors of the model, which are not in the file, and the seed with which a class of your own made them."""
 
     digest: str
     tensors: tuple[str, ...]
+    seed: int = 0
 
 
 class About(msgspec.Struct, frozen=True):
@@ -237,10 +238,13 @@ def _module(
         module = _predicting(path, about, fields)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
+        how: dict[str, Any] = {
+            "shape": about.inputs.shape,
+            "classes": about.outputs.classes,
+            "options": dict(about.model.options),
+        }
         with torch.device("meta" if name in MODELS else "cpu"):
-            module = build(
-                name, shape=about.inputs.shape, classes=about.outputs.classes, seed=0, options=dict(about.model.options)
-            )
+            module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
     else:
         raise ModelError(
             f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"

@@ -2,15 +2,15 @@
 
 import contextlib
 import copy
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import nn
 
-from p2pfl.data import Dataset, Federation, gather
+from p2pfl.data import Federation, gather
 from p2pfl.errors import ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks
@@ -18,11 +18,13 @@ from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import PerSample, binary_cross_entropy, cross_entropy, named, squared_error
-from p2pfl.learning.modules.dividing import digest, divided
+from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.scores.whole import Whole, scores_of, usual
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.batching import Footprint, Held
+from p2pfl.learning.steps.batching import Held
+from p2pfl.learning.steps.choosing import engines
+from p2pfl.learning.steps.inputs import accepted, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.plain import Plain
@@ -32,14 +34,6 @@ from p2pfl.learning.steps.trial import Trial
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Rows, placed
 from p2pfl.traits import LearnerTraits
-
-BLOCK = {"cpu": 12 * 2**20}
-"""Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
-
-Peer-steps of 2,000 MLPs (64-32-10, batches of 16) on two cores with 1 MiB of L2 each and 32 MiB of L3 took 17, 12, 11,
-9.6, 9.7 and 10.9 microseconds by kernels and -, 28, 20, 16, 14 and 15 by vmap in blocks of 1, 2, 4, 8, 16 and 32 MiB:
-calls of Python dominate below, memory above.
-"""
 
 FEW = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""
@@ -149,8 +143,7 @@ class TorchLearner:
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
         dataset = self.federation.dataset
-        self.whole_numbers = not dataset.features.is_floating_point()  # as the model takes them
-        self.features, self.targets = self._placed(dataset)
+        self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         self.loss = named(loss) if loss else (squared_error if dataset.classes is None else cross_entropy)
         chosen = usual(dataset, loss=self.loss) if metrics is None else metrics
         self.metrics: Mapping[str, PerSample]
@@ -161,23 +154,9 @@ class TorchLearner:
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
         how: dict[str, Any] = {"pretrained": pretrained, "frozen": frozen, "norm": norm}
         made = divided(model, **how, device=self.device, dtype=dtype)
-        self.model, self.dropouts, self.initial, self._saved = made.model, made.dropouts, made.initial, made.saved
-        self.layout, self.trained, self.constants = made.layout, made.trained, made.constants
+        self.divided, self.model, self.dropouts, self.initial = made, made.model, made.dropouts, made.initial
+        self.layout, self.trained = made.layout, made.trained
         self._choose_engines(precision, scored=loss is None or metrics is None)
-
-    def _placed(self, dataset: Dataset) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return features and targets on the device, floats in the number type of the parameters."""
-        if dataset.description.lacking and bool(dataset.features.isnan().any()):
-            raise ModelError(
-                "the features have missing values, which a torch model does not take; let the rule `missing` of each "
-                'column replace them, or set model.name to "boosting"'
-            )
-        features, targets = dataset.features, dataset.targets
-        whole = self.whole_numbers and not features.is_floating_point()
-        return (
-            features.to(self.device, features.dtype if whole else self.dtype),
-            targets.to(self.device, self.dtype if targets.is_floating_point() else targets.dtype),
-        )
 
     def _held(self, federation: Federation) -> dict[str, Held]:
         """Return the samples of all peers in each part."""
@@ -187,7 +166,7 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        numbers, first = self._tried()
+        numbers, first, self.features = accepted(self.model, self.federation.dataset, self.features, few=FEW)
         few, targets = self.features[:FEW], self.targets[:FEW]
         if scored:
             checks.check_outputs(self.federation.dataset, first, loss=self.loss)
@@ -199,26 +178,9 @@ class TorchLearner:
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
         start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
-        self.plain = trial.plain()
-        size = self.initial.itemsize
-        self.footprint = Footprint(size * self.layout.size, size * numbers, BLOCK.get(self.device.type, 2**30))
-        self.engine: Plain | Kernels | Stacked = self.plain
-        if self.layout == self.trained:  # padding of a stack would count in running statistics
-            kernels = None if mixed else trial.kernels(self.footprint)
-            self.engine = kernels or trial.stacked(self.footprint) or self.plain
-
-    def _tried(self) -> tuple[int, torch.Tensor]:
-        """Return the result of :func:`checks.check_fit`; whole numbers become fractions if the model refuses them."""
-        errors = list[ModelError]()
-        for whole in (True, False) if self.whole_numbers else (False,):
-            if whole != self.whole_numbers:
-                self.whole_numbers = whole
-                self.features, _ = self._placed(self.federation.dataset)
-            try:
-                return checks.check_fit(self.model, self.features[:FEW])
-            except ModelError as error:
-                errors.append(error)
-        raise errors[0]  # that of the features as they are
+        # padding of a stack would count in running statistics
+        found = engines(trial, numbers=numbers, mixed=mixed, stacks=self.layout == self.trained)
+        self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for some rows; plain autograd is the fastest for a single row and works for any module."""
@@ -233,7 +195,8 @@ class TorchLearner:
         """Return the same learner on other data of the same shape."""
         other = copy.copy(self)
         other.federation = federation
-        other.features, other.targets = self._placed(federation.dataset)
+        whole = not self.features.is_floating_point()  # as the model takes them
+        other.features, other.targets = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
         other.parts = self._held(federation)
         return other
 
@@ -426,21 +389,7 @@ class TorchLearner:
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""
-        return self._named(row, self._saved)
-
-    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
-        trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
-        saved = {name: self._saved[name] for name in names}
-        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
-
-    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return one row ``[P]`` under the names of the model, without its frozen tensors."""
-        return self._named(row, [name for name in self._saved if name not in self.constants])
-
-    @cached_property
-    def base(self) -> str:
-        """Digest of the frozen tensors; empty if there are none."""
-        return digest(self.constants)
+        return self.divided.state_dict(row)
 
 
 def home(learner: Learner) -> torch.device:

@@ -52,9 +52,7 @@ def described(plan: Plan) -> dict[str, Any]:
     return {
         "version": VERSION,
         "model": _model(experiment),
-        "constants": None
-        if plan.frozen is None
-        else {"digest": plan.frozen.base, "tensors": sorted(plan.frozen.constants)},
+        "constants": _constants(plan),
         "task": "regression" if dataset.classes is None else "classification",
         "loss": experiment.learning.loss or usual,
         "data": experiment.data.name,
@@ -75,6 +73,13 @@ def described(plan: Plan) -> dict[str, Any]:
         },
         "formula": FORMULA,
     }
+
+
+def _constants(plan: Plan) -> dict[str, Any] | None:
+    """Return the frozen tensors that files of models leave out; ``None`` if the files are whole."""
+    if plan.frozen is None:
+        return None
+    return {"digest": plan.frozen.base, "tensors": sorted(plan.frozen.constants), "seed": plan.experiment.seed}
 
 
 def _column(column: Any) -> dict[str, Any]:

@@ -285,6 +285,23 @@ def test_a_model_of_your_own_is_loaded_if_you_name_it(tmp_path, monkeypatch):
     assert evaluate(predictor, tmp_path / "peer0.csv", draws=2).whole.scores["accuracy"].value > 0.6
 
 
+def test_a_file_without_the_frozen_tensors_fits_the_model_that_has_them(tmp_path, monkeypatch):
+    (tmp_path / "ownnet.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    wards.write(tmp_path)
+    model = {"name": "ownnet:Model", "options": {"width": 3}, "frozen": ["0"]}
+    run = simulate(read(wards.experiment(tmp_path, model=model)), folder=tmp_path / "run", baselines=False)
+    path = tmp_path / "run" / "peers" / "peer0.safetensors"
+    assert sorted(run.models["peer0"]) == ["2.bias", "2.weight"]
+    found = Predictor.load(path, model="ownnet:Model")
+    assert evaluate(found, tmp_path / "peer0.csv", draws=2).whole.scores["accuracy"].value > 0.6
+    other = torch.nn.Sequential(torch.nn.Linear(8, 3), torch.nn.Tanh(), torch.nn.Linear(3, 2))
+    with pytest.raises(
+        ModelError, match="the frozen tensors of the model are others than in the training; pass a module"
+    ):
+        Predictor.load(path, model=other)
+
+
 def test_in_python_a_module_is_loaded_with_the_values_of_the_file(tmp_path):
     pandas = pytest.importorskip("pandas")
     wards.write(tmp_path)

@@ -170,6 +170,15 @@ def test_a_layer_in_two_places_stays_one_layer():
     assert {"0.running_mean", "2.running_mean"} <= state.keys()
 
 
+def test_unkeyed_random_numbers_are_refused_beside_local_layers():
+    class Careless(Normed):
+        def forward(self, x):
+            return F.dropout(super().forward(x), 0.5, training=self.training)
+
+    with pytest.raises(ModelError, match=r"torch's global generator; use torch\.nn\.Dropout"):
+        learner_of(Careless(6), norm="local")
+
+
 @pytest.mark.parametrize(
     ("made", "options", "sentence"),
     [

@@ -147,7 +147,7 @@ def test_a_frozen_backbone_neither_travels_nor_is_it_saved(library, tmp_path):
     whole = resolved.learner.state_dict(resolved.learner.start(["peer0"])[0])
     assert torch.equal(whole["conv1.weight"], library.trained["conv1.weight"])
     written = (tmp_path / "run" / "model.json").read_text("utf-8")
-    assert resolved.learner.base in written
+    assert resolved.learner.divided.base in written
 
 
 @pytest.mark.usefixtures("library")
@@ -157,7 +157,7 @@ def test_peers_with_other_frozen_weights_refuse_each_other(library):
     moved = {name: value + 1 for name, value in library.trained.items() if not name.startswith("fc")}
     learner = plan(read(TABLE)).learner
     other = TorchLearner(Small(), learner.federation, seed=0, pretrained=moved, frozen=["conv1", "bn1"], device="cpu")
-    assert other.base != learner.base
+    assert other.divided.base != learner.divided.base
 
 
 def test_a_network_of_torchvision_learns():

@@ -56,6 +56,7 @@ def played(resolved, state, rounds):
 def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
     changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "rounds=4"]
     changes += ["compression.name=quantise"] if name == "choco" else []
+    changes += ["model.name=norming:Normed"] if name == "fedbn" else []
     table = {**SMALL, "gossip": {} if name == "gossip_learning" else {"steps": 1}}
     resolved = plan(read(table, changes=changes))
     begun = start(resolved.learner, resolved.topology.peers)

@@ -40,7 +40,7 @@ def words(command):
 def test_every_command_is_understood(command, place):
     assert place.is_dir()
     options = parser().parse_args(words(command))
-    assert options.command in {"run", "watch"}
+    assert options.command in {"run", "watch", "peer", "identity"}
 
 
 def test_the_commands_that_end_print_the_state(place, capsys):

@@ -30,7 +30,7 @@ def penalty_for(gram: Floats, penalty: Floats, *, df: float) -> float:
 
     Examples
     --------
-    >>> penalty_for(np.diag([4.0, 4.0]), np.eye(2), df=1.5)
+    >>> round(penalty_for(np.diag([4.0, 4.0]), np.eye(2), df=1.5), 9)
     4.0
     """
     scale = 1 / np.sqrt(np.where(np.diag(gram) > 0, np.diag(gram), 1.0))

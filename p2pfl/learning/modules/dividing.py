@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -45,12 +46,30 @@ class Divided:
     initial: torch.Tensor
     saved: Mapping[str, tuple[str, torch.Tensor]]
 
-    @property
+    @cached_property
     def constants(self) -> dict[str, torch.Tensor]:
         """Tensors that no peer trains, by their names in the state dict; empty unless there are frozen parameters."""
         found = {name: value for name, (own, value) in self.saved.items() if not own}
         frozen = any(isinstance(value, nn.Parameter) for value in found.values())
         return {name: value.detach() for name, value in found.items()} if frozen else {}
+
+    @cached_property
+    def base(self) -> str:
+        """Digest of the constants; empty if there are none."""
+        return digest(self.constants)
+
+    def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the model, including frozen tensors."""
+        return self._named(row, self.saved)
+
+    def learned(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` under the names of the model, without the constants."""
+        return self._named(row, [name for name in self.saved if name not in self.constants])
+
+    def _named(self, row: torch.Tensor, names: Iterable[str]) -> dict[str, torch.Tensor]:
+        trained = {name: part[0] for name, part in self.layout.split(row.detach().unsqueeze(0)).items()}
+        saved = {name: self.saved[name] for name in names}
+        return {name: trained.get(own, value).detach().cpu().clone() for name, (own, value) in saved.items()}
 
 
 def divided(

@@ -17,6 +17,12 @@ from p2pfl.learning.steps.plain import Autocast, Plain
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.rows import Layout, Rows
 
+UNKEYED = (
+    "the model draws from torch's global generator; use torch.nn.Dropout modules, which are replaced by keyed ones, or "
+    "set dropout to 0"
+)
+"""Why a model with random numbers of its own is refused."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -47,14 +53,18 @@ class Trial:
         Raises
         ------
         ModelError
-            A step on a few samples fails, for instance in code of the user.
+            A step on a few samples fails, for instance in code of the user, or draws random numbers without a key.
         """
         engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
-        try:
-            with checks.blamed(self.model, doing="in a first step of training"):
-                self._step(engine, count=len(self.features))
-        except LearningError as error:
-            raise ModelError(str(error)) from error
+        with torch.random.fork_rng(devices=[]):
+            before = torch.random.get_rng_state()
+            try:
+                with checks.blamed(self.model, doing="in a first step of training"):
+                    self._step(engine, count=len(self.features))
+            except LearningError as error:
+                raise ModelError(str(error)) from error
+            if not torch.equal(before, torch.random.get_rng_state()):
+                raise ModelError(UNKEYED)
         return engine
 
     def kernels(self, footprint: Footprint) -> Kernels | None:
@@ -88,10 +98,7 @@ class Trial:
                     stacked.outputs(parts, self.features[None, :1], shared=False)
         except Exception as error:
             if "random" in str(error):
-                raise ModelError(
-                    "the model draws from torch's global generator; use torch.nn.Dropout modules, which are "
-                    "replaced by keyed ones, or set dropout to 0"
-                ) from error
+                raise ModelError(UNKEYED) from error
             return None
         return stacked
 
