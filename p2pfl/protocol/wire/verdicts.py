@@ -12,7 +12,7 @@ from p2pfl.protocol.wire.bounds import MANY, Name, Signature64
 BATCH = 200
 """Votes in one message; as many fit into its head."""
 
-PROVEN = 150
+PROVEN = 140
 """Promises and votes in one proposal, each; as many fit into its head."""
 
 
