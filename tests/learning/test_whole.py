@@ -65,6 +65,7 @@ def test_what_neither_occurs_nor_is_predicted_does_not_count():
 
 
 def test_a_class_for_each_pixel_trains_by_the_mean_loss_of_its_pixels():
+    torch.manual_seed(1)
     learner = TorchLearner(Pixels(), own(pictures), seed=7, batch=4, rate=0.5, dtype=torch.float64, device="cpu")
     rows = learner.start(PEERS)
     start = learner.evaluate(rows, peers=PEERS)
