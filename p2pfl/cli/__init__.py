@@ -18,7 +18,7 @@ from p2pfl.texts import printable
 
 GROUPS = {
     **dict.fromkeys(["run", "simulate", "peer"], "running"),
-    **dict.fromkeys(["topology", "explain", "privacy", "audit"], "planning"),
+    **dict.fromkeys(["topology", "explain", "privacy", "audit", "value"], "planning"),
     **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
     **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),
     **dict.fromkeys(["describe", "survival", "components"], "results"),

@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
 
     _audit(commands)
 
-    for add in (_describe, _using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
+    for add in (_value, _describe, _using, _sweep, _report, _watch, deploying.arguments, doctors.arguments):
         add(commands)
     return top
 
@@ -130,6 +130,26 @@ def _describe(commands: argparse._SubParsersAction[_Parser]) -> None:
     components.add_argument(
         "--standardise", action="store_true", help="divide features by their deviations first, as units differ"
     )
+
+
+def _value(commands: argparse._SubParsersAction[_Parser]) -> None:
+    value = commands.add_parser("value", help="what the data of each peer are worth: Shapley, Banzhaf, leave one out")
+    _experiment(value)
+    value.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
+    value.add_argument(
+        "--method", choices=["shapley", "banzhaf", "loo"], default="shapley", help="default: %(default)s"
+    )
+    value.add_argument(
+        "--draws",
+        type=_count,
+        default=200,
+        metavar="N",
+        help="permutations or coalitions that are drawn with more than ten peers (default: %(default)s)",
+    )
+    value.add_argument("--metric", metavar="NAME", help="score (default: that of the summary)")
+    value.add_argument("--html", metavar="FILE", help="write a page with a chart that needs no other file")
+    value.add_argument("--csv", metavar="FILE", help="write the values")
+    value.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
 
 def _statistics(command: argparse.ArgumentParser) -> None:

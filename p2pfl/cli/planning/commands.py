@@ -103,3 +103,10 @@ def audit(options: argparse.Namespace) -> int:
     else:
         audits.show(found, folder)
     return 1 if found.broken else 0
+
+
+def value(options: argparse.Namespace) -> int:
+    """``p2pfl value``."""
+    from p2pfl.cli.planning import values  # noqa: PLC0415
+
+    return values.run(options)

@@ -27,7 +27,7 @@ FRACTION = 44
 """Fraction bits of the sums of a step; with fewer than 40, choices differ after some thousand steps."""
 
 TIE = 1e-9
-"""Errors that differ by less are equal; the first shared learner is then chosen."""
+"""Errors of a shared learner and of own effects that differ by less are equal; the shared one is then chosen."""
 
 CANDIDATES, REFINEMENTS = 64, 12
 """Penalties of sites that are compared by one total, and such totals."""
@@ -251,9 +251,11 @@ class Componentwise:
         errors = inner[:, 0].copy()
         for column in range(1, widest):
             errors = errors + inner[:, column]
-        errors = np.concatenate([errors + squares, values[place + 2 :]])
-        choice = int((errors <= errors.min() + TIE).argmax())
-        return choice, thetas[choice] if choice < many else None
+        errors = errors + squares
+        own, shared = values[place + 2 :], int(errors.argmin())
+        if len(own) and own.min() < errors[shared] - TIE:
+            return many + int(own.argmin()), None
+        return shared, thetas[shared]
 
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""

@@ -1,0 +1,51 @@
+"""``p2pfl value``: what the data of each peer are worth."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+import p2pfl
+from p2pfl.cli import terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.tables import grid
+from p2pfl.report.pages.valuation_page import NAMES, sentences, valuation_page
+from p2pfl.simulation.valuation import valuation
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the values of an experiment."""
+    experiment = experiment_of(options)
+    found = valuation(p2pfl.plan(experiment), method=options.method, draws=options.draws, metric=options.metric)
+    results = asdict(found)
+    if options.csv:
+        with terminal.output(options.csv) as file:
+            writer = csv.DictWriter(file, ("peer", "samples", "value", "low", "high"))
+            writer.writeheader()
+            writer.writerows(results["values"])
+    if options.html:
+        with terminal.output(options.html) as file:
+            file.write(valuation_page(experiment.name, results))
+    if options.json:
+        print(json.dumps(results, allow_nan=False))
+    else:
+        _show(results)
+    return 0
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = terminal.console()
+    table = grid("peer", "samples", NAMES[found["method"]], "95 % interval")
+    for each in sorted(found["values"], key=lambda each: -each["value"]):
+        interval = "-" if each["low"] is None else f"{each['low']:+.4f} to {each['high']:+.4f}"
+        style = "" if each["value"] >= 0 else "red"
+        table.add_row(Text(each["peer"]), str(each["samples"]), Text(f"{each['value']:+.4f}", style=style), interval)
+    console.print(table)
+    console.print()
+    for line in sentences(found):
+        console.print(Text(line), soft_wrap=not console.is_terminal)
