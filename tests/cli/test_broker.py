@@ -128,6 +128,27 @@ def test_a_configuration_is_written_for_the_peers_of_an_experiment(p2pfl, place)
     assert "listener 8883 127.0.0.1" in (place / "broker" / "mosquitto.conf").read_text()
 
 
+def test_an_observer_gets_a_password_of_its_own(p2pfl, place):
+    said = p2pfl("broker", "small.toml", "--config", "watched", "--observer", "ops")
+    assert said.status == 0, said.err
+    assert (place / "watched" / "credentials" / "ops.toml").is_file()
+    assert "pattern write p2pfl/v1/small/watch/%u/to/+" in (place / "watched" / "acl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["small.toml", "--observer", "../ops"], "'../ops' cannot be an observer; use 1 to 22 letters"),
+        (["small.toml", "--observer", "peer1"], "'peer1' cannot be an observer"),
+        (["--observer", "ops"], "--observer makes passwords, which go with those of peers; name the EXPERIMENT"),
+    ],
+)
+def test_what_cannot_be_an_observer_is_refused(p2pfl, options, why):
+    said = p2pfl("broker", "--config", "refused", *options)
+    assert said.status == 2
+    assert why in said.err
+
+
 def test_a_configuration_needs_neither_the_model_nor_the_data_of_the_peers(p2pfl, place):
     text = (place / "small.toml").read_text()
     (place / "clinic.toml").write_text(

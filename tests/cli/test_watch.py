@@ -54,6 +54,7 @@ def test_once_prints_the_state_for_programs(p2pfl, folder):
         (["run", "--broker", "mqtt://hub"], "--set and --broker are for a live swarm; add --name with the name of"),
         (["digits", "--name", "ops", "--replay"], "--replay is for a run directory; look at a live swarm without it"),
         (["digits", "--name", "ops"], 'transport.broker = "embedded" does not work for an observer, because its run'),
+        (["digits", "--name", "a/b", "--broker", "mqtt://hub"], "'a/b' is no name of an observer; use 1 to 22 letters"),
         (
             ["digits", "--name", "ops", "--broker", "mqtt://hub"],
             "the observer ops has no identity; name the folder of its key with --set trust.keys=DIR",

@@ -106,3 +106,16 @@ def test_a_replay_reads_each_line_once(growing, monkeypatch):
             feed.replay().swarm(at)
         assert len(added) == len(PEERS)
         assert feed.replay().span == 8.0
+
+
+@pytest.mark.usefixtures("small")
+def test_a_long_replay_forgets_its_older_half_and_keeps_what_followed_from_it():
+    every, line = events(), Timeline(SETTING)
+    for start in range(0, len(every), 20):
+        line.extend(every[start : start + 20])
+        line.keep(100)
+        line.swarm(line.span - 3.0)
+    assert 50 <= len(line) <= 100 < len(every)
+    for at in (line.span, line.span - 20.0):
+        expected = swarm_of(SETTING, [event for event in every if event[0] <= at])
+        assert seen(line.swarm(at), at) == seen(expected, at)

@@ -22,6 +22,7 @@ from p2pfl.report.notices.wording import sentence
 from p2pfl.report.swarm.state import Entry
 from p2pfl.report.swarm.timeline import setting_of
 from p2pfl.topology.drawing import positions
+from p2pfl.topology.graph import NAME
 from p2pfl.watch.live import LiveFeed, Observer
 from p2pfl.watch.source import DRAWN
 
@@ -71,6 +72,8 @@ def observing(
 
 def _identity(experiment: Experiment, name: str) -> tuple[Identity, Trust]:
     """Return the identity of an observer, and what decides which key belongs to which peer."""
+    if NAME.fullmatch(name) is None:
+        raise InputError(f"{name!a:.40} is no name of an observer; use 1 to 22 letters, digits, _ and -")
     keys, roster = experiment.trust.keys, experiment.trust.roster
     if keys is None:
         raise InputError(f"the observer {name} has no identity; name the folder of its key with --set trust.keys=DIR")

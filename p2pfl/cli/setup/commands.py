@@ -73,6 +73,7 @@ def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
     from p2pfl.protocol.wire.sealing import rights  # noqa: PLC0415
+    from p2pfl.topology.graph import NAME  # noqa: PLC0415
     from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
@@ -82,6 +83,11 @@ def _configure(options: argparse.Namespace) -> int:
         swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
     elif options.observer:
         raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")
+    for name in options.observer:
+        if NAME.fullmatch(name) is None or name in peers:
+            raise InputError(
+                f"{name!a:.40} cannot be an observer; use 1 to 22 letters, digits, _ and -, and no name of a peer"
+            )
     folder, names = Path(options.config), [*peers, *options.observer]
     named = configure(folder, rights=rights(swarm), peers=names, host=options.host, public=options.public, port=port)
     print(f"mosquitto -c {folder / 'mosquitto.conf'}")
