@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 
 from p2pfl.data.description import Field
-from p2pfl.draws import draw
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
@@ -22,7 +21,7 @@ from p2pfl.exact.trees.forest import leaves as leaves_of
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
 from p2pfl.exact.trees.losses import Loss, Several, Two
 from p2pfl.learning.additive import Question
-from p2pfl.rows import Layout
+from p2pfl.rows import Layout, draw
 
 FRACTION = 20
 """Fraction bits of derivatives; private noise is far coarser."""

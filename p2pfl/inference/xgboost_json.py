@@ -11,12 +11,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.trees.forest import Forest
 from p2pfl.exact.trees.growing import BITS
 from p2pfl.inference.predictor import Predictor
+
+Floats = npt.NDArray[np.float64]
 
 VERSION = (2, 1, 0)
 """Release of XGBoost whose format this is; later ones read it."""

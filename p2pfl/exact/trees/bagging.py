@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.draws import draw
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.model import Part
+from p2pfl.rows import draw
 
 _Words = npt.NDArray[np.uint64]
 

@@ -46,7 +46,9 @@ def guarantee(peers: tuple[str, ...], *, noise: float, colluders: int, adjacency
     change = 2.0 if adjacency == "replace" else 1.0
     floor = change / noise if noise else math.inf
     return Guarantee(
-        observer="the broker" if not colluders else f"the broker and {colluders} peers",
+        observer=("the broker", "the broker and one peer")[colluders]
+        if colluders < 2
+        else f"the broker and {colluders} peers",
         colluders=peers[:colluders],
         adjacency=adjacency,
         mu=floor / math.sqrt(max(1, len(peers) - colluders)),
