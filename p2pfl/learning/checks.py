@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from traceback import walk_tb
 
@@ -117,8 +118,33 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
     return trained
 
 
-def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> int:
-    """Run the model on a few samples and on one; return the number of outputs of all its layers for one sample.
+@dataclass
+class Size:
+    """What a model computes for one sample.
+
+    Attributes
+    ----------
+    numbers
+        Number of inputs, and of outputs of all layers.
+    products
+        Number of products of a weight and a number: each weight once for each place where a layer uses it.
+    """
+
+    numbers: int
+    products: int = 0
+
+    def count(self, module: nn.Module, _inputs: object, outputs: object) -> None:
+        """Count a layer; a hook of its forward pass."""
+        each = outputs if isinstance(outputs, tuple) else (outputs,)
+        sizes = [tensor.numel() for tensor in each if torch.is_tensor(tensor)]
+        self.numbers += sum(sizes)
+        for weight in module.parameters(recurse=False):
+            if weight.dim() > 1:  # [units, inputs, ...]: one product for each weight and place of a unit's outputs
+                self.products += weight.numel() * max(1, max(sizes, default=0) // len(weight))
+
+
+def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, scored: bool) -> Size:
+    """Run the model on a few samples and on one; return what it computes for one sample.
 
     Parameters
     ----------
@@ -134,21 +160,16 @@ def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, sco
     ModelError
         The model does not accept the features, or its outputs do not fit the targets.
     """
-    numbers = [features[:1].numel()]
-
-    def count(_module: nn.Module, _inputs: object, outputs: object) -> None:
-        each = outputs if isinstance(outputs, tuple) else (outputs,)
-        numbers.extend(tensor.numel() for tensor in each if torch.is_tensor(tensor))
-
+    size = Size(features[:1].numel())
     _outputs(model, features)
-    hooks = [module.register_forward_hook(count) for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(size.count) for module in model.modules() if not list(module.children())]
     try:
         outputs = _outputs(model, features[:1])
     finally:
         for hook in hooks:
             hook.remove()
     if not scored:
-        return sum(numbers)
+        return size
     shape = tuple(outputs.shape[1:])
     if dataset.classes is not None and (len(shape) != 1 or shape[0] < dataset.classes):
         raise ModelError(
@@ -161,7 +182,7 @@ def check_fit(model: nn.Module, dataset: Dataset, features: torch.Tensor, *, sco
             f"the model returns {shape} outputs per sample, not the {math.prod(wanted)} number of a regression; "
             "match its last layer to the data, or set both learning.loss and learning.metrics"
         )
-    return sum(numbers)
+    return size
 
 
 def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:

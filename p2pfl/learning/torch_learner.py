@@ -193,7 +193,8 @@ class TorchLearner:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
         few, targets = self.features[:FEW], self.targets[:FEW]
-        numbers = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
+        counted = checks.check_fit(self.model, self.federation.dataset, few, scored=scored)
+        self.products = counted.products
         with torch.no_grad():
             outputs = self.model(few).to(self.dtype)  # [n, *outputs]
         checks.check_loss(self.loss, outputs, targets)
@@ -204,7 +205,7 @@ class TorchLearner:
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
         self.plain = trial.plain()
         size = self.initial.itemsize
-        self.footprint = Footprint(size * self.layout.size, size * numbers, BLOCK.get(self.device.type, 2**30))
+        self.footprint = Footprint(size * self.layout.size, size * counted.numbers, BLOCK.get(self.device.type, 2**30))
         kernels = None if mixed else trial.kernels(self.footprint)
         self.engine: Plain | Kernels | Stacked = kernels or trial.stacked(self.footprint) or self.plain
 
@@ -252,6 +253,13 @@ class TorchLearner:
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""
         return self.federation.samples(peers)
+
+    def trained(self, peers: Sequence[str]) -> int:
+        """Return the number of samples in all batches of a round, if every peer takes part."""
+        held = self.parts["train"].of(tuple(peers)).counts  # [R]
+        if self.steps is None:
+            return int(self.epochs * held.sum())
+        return int(self.steps * (held if self.batch is None else np.minimum(held, self.batch)).sum())
 
     def fit(
         self,

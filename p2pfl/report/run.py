@@ -123,6 +123,14 @@ class Run:
         self.metrics.extend(records)
         self._append("metrics.jsonl", records)
 
+    def rescore(self, scores: Mapping[str, dict[str, float]]) -> None:
+        """Replace the scores of the last record of each peer, by name of the peer."""
+        last = {record.peer: number for number, record in enumerate(self.metrics)}
+        for peer, number in last.items():
+            self.metrics[number] = msgspec.structs.replace(self.metrics[number], scores=scores[peer])
+        if self.folder is not None:
+            replace(self.folder / "metrics.jsonl", _lines(self.metrics))
+
     def log(self, notices: Sequence[Notice]) -> None:
         """Add notices; they are on disk when this returns, all of them or none."""
         self.events.extend(notices)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,11 +27,12 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
+from p2pfl.report.evaluating import Evaluator
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
-from p2pfl.report.summary import Durations, assess, scores, summarise
+from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
@@ -137,16 +138,17 @@ def simulate(
             resolved, found = _open(resolved, sent=sent)
             agreed["statistics"], scale = told(found), found.tensors()
         run.describe(described(resolved))
-        state, work, meter = _recorded(resolved, run, source, observe, sent=sent)
+        evaluator = Evaluator(resolved)
+        state, work, meter, final = _recorded(resolved, run, source, observe, evaluator, sent=sent)
         if wanted.learning.consensus:
             state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
+            final = evaluator.full(state.rows)
     last = time.perf_counter()
-    final = on_host(resolved.learner.evaluate(state.rows, peers=names))
     state = moved(state, HOST)
     for index, name in enumerate(names):
         tensors = scale | {key: value[index] for key, value in state.tensors().items()}
         run.checkpoint(name, resolved.learner.state_dict(state.rows[index]), tensors, round=run.metrics[-1].round)
-    together = {name: scores(final, index) for index, name in enumerate(names)}
+    together = {name: evaluator.tested(found) for name, found in zip(names, final, strict=True)}
     seconds = Durations(
         start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds
     )
@@ -162,6 +164,7 @@ def simulate(
         baselines=baselines,
         accounted=accounted,
         gradients=work.steps,
+        evaluation=None if evaluator.scope.full else evaluator.stated,
     )
     run.finish(summary)
     return run
@@ -334,16 +337,27 @@ def _recorded(
     run: Run,
     source: Source,
     observe: Callable[[list[Record]], None] | None,
+    evaluator: Evaluator,
     *,
     sent: torch.Tensor,
-) -> tuple[State, Inline, Meter]:
-    """Play all rounds that the budget allows and record them; return the last state, the learner, and the meter."""
+) -> tuple[State, Inline, Meter, list[dict[str, float]]]:
+    """Play all rounds that the budget allows and record them.
+
+    Returns
+    -------
+    tuple
+        The last state, the learner, the meter, and the scores of all peers after the last round.
+    """
     names = resolved.topology.peers
+    final: list[dict[str, float]] | None = None
     meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
 
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
+        nonlocal final
         sent.add_(net.bytes_out)
-        evaluated = on_host(assess(resolved, state.rows, names))
+        whole = evaluator.scope.full or (round == rounds.stop - 1 and learner.turns is None)
+        evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
+        final = evaluated if whole else None
         own = [round] * len(names) if learner.turns is None else learner.turns(round).tolist()
         records = _records(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
@@ -355,7 +369,10 @@ def _recorded(
     rounds, charge = meter.rounds, meter.charge
     how: dict[str, Any] = {"charge": charge, "observe": record, "count": meter.samples.count}
     state, work = play(resolved, source=source, rounds=rounds, faults=faults, **how)
-    return state, work, meter
+    if final is None:  # it stopped early, or slow peers end their rounds later
+        final = evaluator.full(state.rows)
+        run.rescore(dict(zip(names, final, strict=True)))
+    return state, work, meter, final
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:
@@ -370,7 +387,7 @@ def _records(
     net: StackedNeighbourhood,
     learner: Inline,
     *,
-    evaluated: Mapping[str, torch.Tensor],
+    evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,
 ) -> list[Record]:
@@ -391,7 +408,7 @@ def _records(
         Record(
             peer=name,
             round=rounds[index],
-            scores=scores(evaluated, index),
+            scores=evaluated[index],
             training_loss=losses[index],
             distance=told["moved"][index],
             bytes_out=int(sent[index]),
