@@ -10,6 +10,7 @@ from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.steps.batching import Footprint, Part
+from p2pfl.process import cores, spread
 from p2pfl.rows import Layout, Rows, placed
 
 SAMPLES = 256
@@ -18,6 +19,10 @@ SAMPLES = 256
 
 class Outputs(Protocol):
     """Engine that runs a block of rows."""
+
+    def copies(self, count: int) -> "Sequence[Outputs]":
+        """Return so many engines of which each may run in a thread of its own; none if that is not possible."""
+        ...
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
         """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
@@ -49,10 +54,21 @@ def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> d
     if learner.r2:
         functions["r2"] = squared_error
     sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
-    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=part.shared):
-        for name, function in functions.items():
-            each = each_sample(function, outputs, targets)  # [K, B]
-            sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+    blocks = _divided(learner, part)
+
+    def add(engine: Outputs, chosen: IntArray) -> None:
+        found = _outputs(learner, rows, part, chosen, engine=engine, shared=part.shared)
+        for where, outputs, targets, real in found:
+            for name, function in functions.items():
+                each = each_sample(function, outputs, targets)  # [K, B]
+                sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+
+    engines = engine.copies(cores()) if rows.device.type == "cpu" else []
+    if engines:
+        spread(lambda number, chosen: add(engines[number], chosen), blocks, workers=len(engines))
+    else:
+        for chosen in blocks:
+            add(engine, chosen)
     counts = placed(torch.from_numpy(part.counts), rows.device)  # [R]
     scores = {name: total / counts for name, total in sums.items()}
     if learner.r2:
@@ -63,29 +79,32 @@ def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> d
 def tallied(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, classes: int) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
-    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=False):
-        for number, row in enumerate(where.cpu().tolist()):
-            found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
+    for chosen in _divided(learner, part):
+        for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
+            for number, row in enumerate(where.cpu().tolist()):
+                found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return found
 
 
-def _blocks(
-    learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, shared: bool
+def _divided(learner: Scorable, part: Part) -> list[IntArray]:
+    """Return the rows of each block, those with the most samples first."""
+    order = np.argsort(-part.counts, kind="stable")
+    block = learner.footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
+    return [order[low : low + block] for low in range(0, len(order), block)]
+
+
+def _outputs(
+    learner: Scorable, rows: Rows, part: Part, chosen: IntArray, *, engine: Outputs, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
-    order = np.argsort(-part.counts, kind="stable")
-    longest = int(part.counts.max())
-    block = learner.footprint.rows(min(SAMPLES, max(1, longest)))
-    for low in range(0, len(rows), block):
-        chosen = order[low : low + block]
-        where = placed(torch.from_numpy(chosen), rows.device)  # [K]
-        tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
-        for index, real in _chunks(part, chosen[:1] if shared else chosen):
-            features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
-            targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
-            with torch.no_grad():
-                outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
-            yield where, outputs, targets, real
+    where = placed(torch.from_numpy(chosen), rows.device)  # [K]
+    tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
+    for index, real in _chunks(part, chosen[:1] if shared else chosen):
+        features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
+        targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
+        with torch.no_grad():
+            outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
+        yield where, outputs, targets, real
 
 
 def _chunks(part: Part, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

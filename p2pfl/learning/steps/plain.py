@@ -49,6 +49,11 @@ class Plain:
         self.parameters = [parameters[name] for name in names]
         self.bound: Sequence[torch.Tensor] = ()
 
+    def copies(self, count: int) -> "list[Plain]":
+        """Return none, as all rows pass through one model."""
+        del count
+        return []
+
     def block(self, width: int) -> int:
         """Return one: a block is one row, however wide the batch."""
         del width
