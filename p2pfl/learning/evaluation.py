@@ -11,7 +11,7 @@ from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.steps.batching import Footprint, Part
 from p2pfl.process import cores, spread
-from p2pfl.rows import Layout, Rows, placed
+from p2pfl.rows import Layout, Rows, alike, placed
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
@@ -47,7 +47,7 @@ def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> d
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.
     """
-    if part.shared and len(rows) > 1 and bool((rows == rows[0]).all()):
+    if part.shared and len(rows) > 1 and alike(rows):
         once = evaluate(learner, rows[:1], part.first(), engine=engine)
         return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}

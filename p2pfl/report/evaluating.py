@@ -15,7 +15,7 @@ from p2pfl.experiment.schema import Evaluation
 from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.report.results import Evaluated
-from p2pfl.rows import Rows, draw, placed
+from p2pfl.rows import Rows, alike, draw, placed
 
 SHARE = 0.2
 """Largest share of the operations of training that evaluation takes by default."""
@@ -168,7 +168,7 @@ class Evaluator:
         Where all models are equal and all peers have the same test samples, one evaluation serves all peers, so by
         default it is in full.
         """
-        if self.scope.full or (not self.asked and self.shared and bool((rows == rows[0]).all())):
+        if self.scope.full or (not self.asked and self.shared and alike(rows)):
             return self.full(rows)
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -55,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
 
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
     from p2pfl.cli.running import view  # noqa: PLC0415
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
