@@ -8,6 +8,8 @@ peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to continue, in safetensors; live peers keep the previous one as well
 keys/                      identities of the peers of a live run, for resuming it
 run.lock, peer.lock        locks of the processes of live peers
+simulation.state           the state of all peers of a simulation that has not ended, for resuming it
+simulation.lock            lock of a resumed simulation
 model.json                 columns, scaling and class names, for using a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
 """

@@ -126,7 +126,7 @@ def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
     records = (folder / "metrics.jsonl").read_text()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
-    assert f"{folder} holds a simulation; start it again with p2pfl simulate {folder}/experiment.toml" in said.err
+    assert f"{folder} holds a simulation; resume it with p2pfl simulate --resume {folder}" in said.err
     (folder / "peer.lock").touch()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
