@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
 import torch
 
 from p2pfl.algorithms import State
@@ -30,7 +29,8 @@ SOONEST = 10.0
 """Seconds from one checkpoint to the next, at least."""
 
 
-class Facts(msgspec.Struct, frozen=True):
+@dataclass(frozen=True)
+class Facts:
     """Numbers of a checkpoint beside its tensors.
 
     Attributes
@@ -52,7 +52,7 @@ class Facts(msgspec.Struct, frozen=True):
     steps: int
     seconds: float
     costs: tuple[tuple[float, float, int], ...] = ()
-    same: dict[str, str] = {}
+    same: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -86,6 +86,7 @@ class Checkpoint:
         StorageError
             The disk is full or not writable.
         """
+        from safetensors import SafetensorError  # noqa: PLC0415
         from safetensors.torch import save_file  # noqa: PLC0415 (only runs with a directory need it)
 
         kept: dict[str, torch.Tensor] = {}
@@ -96,14 +97,13 @@ class Checkpoint:
                 kept[name] = value
             else:
                 same[name] = twin
-        facts = msgspec.structs.replace(self.facts, same=same)
-        about = {"facts": msgspec.json.encode(facts).decode()}
+        about = {"facts": json.dumps(asdict(replace(self.facts, same=same)))}
         fresh = path.with_suffix(".new")
         try:
             save_file(_apart(kept), fresh, about)
             DRIVE.rename(fresh, path)
             DRIVE.sync(path.parent)
-        except (OSError, RuntimeError) as error:  # safetensors raises its own error, a RuntimeError or an Exception
+        except (OSError, SafetensorError) as error:
             fresh.unlink(missing_ok=True)
             raise StorageError(f"{path} cannot be written ({error}); free some space") from None
 
@@ -131,7 +131,7 @@ class Checkpoint:
             )
         try:
             with safe_open(path, framework="pt") as file:
-                facts = msgspec.convert(json.loads(file.metadata()["facts"]), Facts)
+                facts = Facts(**json.loads(file.metadata()["facts"]))
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
             found |= {name: found[twin] for name, twin in facts.same.items()}
             rows, sent = found.pop("rows"), found.pop("sent")
@@ -223,7 +223,7 @@ class Keeper:
     def end(self) -> None:
         """Note that the last round has ended."""
         if self._newest is not None:
-            facts = msgspec.structs.replace(self._newest.facts, ended=True)
+            facts = replace(self._newest.facts, ended=True)
             self._newest, self._written = Checkpoint(facts, self._newest.state, self._newest.sent), False
 
     def write(self) -> None:

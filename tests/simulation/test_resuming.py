@@ -26,6 +26,7 @@ CASES = {
     "private": {"privacy": {"mode": "pairwise", "epsilon": 50.0}},
     "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
 }
+SLOW = {"adam", "private", "compressed", "faults"}
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began"}
 
 
@@ -42,7 +43,10 @@ def interrupted(table, folder, *, after, error=KeyboardInterrupt):
         simulate(table, folder=folder, observe=observe, baselines=False)
 
 
-@pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(each, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, each in CASES.items()],
+)
 def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, changes):
     table = TABLE | changes
     whole = simulate(table, folder=tmp_path / "whole", baselines=False)

@@ -76,7 +76,7 @@ def simulate(options: argparse.Namespace) -> int:
     accounts.check(options, resolved)
     folder = last or folders.new(options.runs, experiment.name)
     with ExitStack() as stack:
-        stack.enter_context(_kept(folder, again=f"p2pfl simulate --resume {folder}"))
+        stack.enter_context(_kept(folder, again=f"p2pfl simulate --resume {folder}", needs="simulation.state"))
         if again:
             stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
         rounds = stack.enter_context(view.Rounds(resolved, quiet=options.json))
@@ -206,8 +206,8 @@ def _resumed(options: argparse.Namespace, *, check: Callable[[Path], None] = fol
 
 
 @contextmanager
-def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
-    """Say where what was written lies, if something goes wrong, and how to go on after an interrupt."""
+def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
+    """State where the files are, if something goes wrong, and how to resume after an interrupt where a file exists."""
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
@@ -215,7 +215,7 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
             folder.rmdir()
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
-            if again and isinstance(error, KeyboardInterrupt):
+            if again and isinstance(error, KeyboardInterrupt) and (folder / needs).exists():
                 error.add_note(f"go on with {again}")
         raise
 
