@@ -11,7 +11,7 @@ import torch
 from p2pfl.compression import Coded
 from p2pfl.encodings import Ints
 from p2pfl.errors import PrivacyError, RunError
-from p2pfl.rows import Rows, distances, narrowed, placed
+from p2pfl.rows import Rows, blockwise, distances, narrowed, placed
 
 Contribution = Callable[[str], Ints]
 """Function that returns the private integers ``[K]`` which a peer adds to a total; it may run in a thread."""
@@ -184,21 +184,26 @@ class Released:
         masses = placed(self.masses, values.device)  # [R, 1]
         positive = masses > 0  # [R, 1]
         share = torch.where(positive, masses, 1.0)
-        return torch.where(positive, (values / share).to(values.dtype), own)  # [R, P]
+        return blockwise(_divided, values, share, positive, own)  # [R, P]
 
     def combine(self, a: float, b: float, other: Released) -> Released:
         """Return ``a * self + b * other``; public rows may be combined freely."""
         masses = None
         if self.masses is not None and other.masses is not None:
             masses = a * self.masses + b * other.masses
-        return Released(a * self.values + b * other.values, masses, chain=self.chain)
+        return Released(blockwise(lambda x, y: a * x + b * y, self.values, other.values), masses, chain=self.chain)
+
+
+def _divided(values: Rows, share: torch.Tensor, positive: torch.Tensor, own: Rows) -> Rows:
+    """Return rows divided by their weights where these are positive, ``[R, P]``."""
+    return torch.where(positive, (values / share).to(values.dtype), own)
 
 
 def bare(rows: Rows, masses: torch.Tensor | None) -> Released:
     """Return weighted but unprotected rows, as a neighbourhood without wrappers releases them."""
     if masses is None:
         return Released(rows)
-    return Released((rows * placed(masses, rows.device)).to(rows.dtype), masses)
+    return Released(blockwise(lambda x, mass: (x * mass).to(x.dtype), rows, placed(masses, rows.device)), masses)
 
 
 def moved(before: Released, after: Released) -> torch.Tensor:

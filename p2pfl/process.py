@@ -2,11 +2,22 @@
 
 import contextlib
 import ctypes
+import functools
+import math
+import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+
+T = TypeVar("T")
+
+GROUPS = Path("/sys/fs/cgroup")
+"""Where Linux mounts control groups."""
 
 ARENAS = -8
 """``M_ARENA_MAX`` of glibc's ``malloc.h``."""
@@ -52,6 +63,109 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def cores(groups: Path = GROUPS) -> int:
+    """Return the number of cores that this process may keep busy.
+
+    It is the number of cores of its affinity, at most the quota of its control group, and at most ``OMP_NUM_THREADS``.
+
+    Parameters
+    ----------
+    groups
+        Where control groups are mounted.
+    """
+    affinity = getattr(os, "sched_getaffinity", None)
+    there = (os.cpu_count() or 1) if affinity is None else len(affinity(0))
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    bounds = [float(there), _quota(groups), float(wanted) if wanted.isdecimal() and int(wanted) else math.inf]
+    return max(1, math.floor(min(bounds)))
+
+
+def _quota(groups: Path) -> float:
+    """Return the cores that the control group grants: infinity without a limit, or where there are no groups."""
+    try:
+        own = Path("/proc/self/cgroup").read_text("ascii").splitlines()
+    except OSError:
+        return math.inf
+    found = [math.inf]
+    for number, controllers, path in (line.split(":", 2) for line in own):
+        if number == "0":  # version 2: all groups above limit this one as well
+            place = groups / path.lstrip("/")
+            above = [place, *place.parents]
+            found += [_ratio(each / "cpu.max") for each in above[: above.index(groups) + 1]]
+        elif "cpu" in controllers.split(","):
+            each = groups / "cpu" / path.lstrip("/")
+            found.append(_ratio(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us"))
+    return min(found)
+
+
+def _ratio(*files: Path) -> float:
+    """Return the first number of some files over the second one; infinity where they name no limit."""
+    try:
+        quota, period = " ".join(file.read_text("ascii") for file in files).split()
+        return int(quota) / int(period) if int(quota) > 0 else math.inf
+    except (OSError, ValueError):  # there is no file, or it says "max"
+        return math.inf
+
+
+def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) -> None:
+    """Do some work on each item in several threads, each with one intra-op thread.
+
+    Items are taken from the front of a queue, so the longest should come first. No thread waits for another. One item
+    is done by the calling thread with as many intra-op threads as it has.
+
+    Parameters
+    ----------
+    work
+        Function ``work(number, item)``; calls at the same time have different numbers below ``workers``.
+    items
+        Items, independent of each other.
+    workers
+        Number of threads, of which the calling one is the first; usually :func:`cores`.
+
+    Examples
+    --------
+    >>> found = [0] * 4
+    >>> spread(lambda _number, item: found.__setitem__(item, item**2), range(4), workers=2)
+    >>> found
+    [0, 1, 4, 9]
+    """
+    if len(items) < 2:
+        for item in items:
+            work(0, item)
+        return
+    left = deque(items)
+
+    def some(number: int) -> None:
+        try:
+            while True:
+                try:
+                    item = left.popleft()
+                except IndexError:
+                    return
+                work(number, item)
+        except BaseException:
+            left.clear()  # the other threads end after their item
+            raise
+
+    helpers = min(workers, len(items)) - 1
+    with one_thread():
+        futures = [_pool(os.getpid(), helpers).submit(some, number + 1) for number in range(helpers)]
+        try:
+            some(0)
+        finally:
+            left.clear()
+            wait(futures)
+    for future in futures:
+        future.result()
+
+
+@functools.cache
+def _pool(process: int, count: int) -> ThreadPoolExecutor:
+    """Return the threads of a process; a forked process has none of them and makes its own."""
+    del process
+    return ThreadPoolExecutor(count, thread_name_prefix="p2pfl")
 
 
 def one_heap() -> None:

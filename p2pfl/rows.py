@@ -5,7 +5,7 @@ Every function of this module acts on the last axis of ``[R, P]`` and neither as
 """
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from p2pfl.draws import draw, draws
 __all__ = [
     "Layout",
     "Rows",
+    "alike",
+    "blockwise",
     "clip",
     "distances",
     "draw",
@@ -29,6 +31,9 @@ __all__ = [
 
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""
+
+BLOCK = 2**20
+"""Numbers of a block of rows that are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +126,55 @@ def norms(rows: Rows) -> torch.Tensor:
     >>> norms(torch.tensor([[3.0, 4.0]]))
     tensor([[5.]], dtype=torch.float64)
     """
+    if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
+        return _norms(rows)
+    return torch.cat([_norms(part) for part in torch.split(rows, _height(rows))])  # [R, 1]
+
+
+def _norms(rows: Rows) -> torch.Tensor:
+    """Return the norms of a block; on the CPU this holds it in double precision."""
     lengths: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)  # [R, 1]
     return lengths
+
+
+def _height(rows: Rows) -> int:
+    """Return the number of rows in a block."""
+    return max(1, BLOCK // max(1, rows.shape[-1]))
+
+
+def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor) -> Rows:
+    """Return ``function(*stacks)``, ``[R, P]``, for a function that treats each number by itself.
+
+    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache.
+
+    Parameters
+    ----------
+    function
+        Function of blocks of the stacks; its result has the shape and the number type of the first one.
+    stacks
+        ``[R, P]`` or ``[R, 1]`` each.
+
+    Examples
+    --------
+    >>> blockwise(lambda rows, factor: (rows * factor).to(rows.dtype), torch.ones(2, 3), torch.tensor([[1.0], [2.0]]))
+    tensor([[1., 1., 1.],
+            [2., 2., 2.]])
+    """
+    first = stacks[0]
+    height = _height(first)
+    if len(first) <= height or first.device.type != "cpu":
+        return function(*stacks)
+    found = torch.empty_like(first)  # [R, P]
+    for low in range(0, len(first), height):
+        found[low : low + height] = function(*(stack[low : low + height] for stack in stacks))
+    return found
+
+
+def alike(rows: Rows) -> bool:
+    """Return whether all rows are the same; this waits for the device."""
+    if rows.device.type != "cpu":
+        return bool((rows == rows[0]).all())
+    return all(bool((part == rows[0]).all()) for part in torch.split(rows, _height(rows)))
 
 
 def narrowed(row: torch.Tensor) -> torch.Tensor:
@@ -152,11 +204,16 @@ def scaled(rows: Rows, factor: float) -> Rows:
     return torch.mul(rows, factor, out=out)
 
 
-def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = 2**20) -> torch.Tensor:
+def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = BLOCK) -> torch.Tensor:
     r"""Return the distances of two stacks, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 by default.
 
-    They are computed in blocks of columns, so that no third stack is held.
+    They are computed in blocks of columns, and on the CPU of rows, so that no third stack is held.
     """
+    height = max(1, block // max(1, a.shape[-1]))
+    if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
+        factors = [None] * len(a) if factor is None else torch.split(factor, height)
+        parts = zip(torch.split(a, height), torch.split(b, height), factors, strict=False)
+        return torch.cat([distances(own, other, factor=each, block=block) for own, other, each in parts])  # [R, 1]
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-1], block):
         other = b[..., start : start + block]

@@ -4,6 +4,8 @@ import ctypes
 import platform
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -72,3 +74,103 @@ def test_memory_that_is_freed_and_needed_again_is_not_returned_to_the_system_in_
         return int(done.stdout)
 
     assert 4 * faults("keep_freed_memory()") < faults("")
+
+
+def test_spread_does_each_item_once_in_order_of_the_queue():
+    done, lock = [], threading.Lock()
+
+    def work(_number, item):
+        with lock:
+            done.append(item)
+
+    process.spread(work, range(50), workers=1)
+    assert done == list(range(50))
+    process.spread(work, range(50), workers=4)
+    assert sorted(done) == sorted([*range(50), *range(50)])
+
+
+def test_workers_at_the_same_time_have_different_numbers_and_one_intra_op_thread():
+    meet = threading.Barrier(3)
+    found = []
+
+    def work(number, _item):
+        meet.wait(10)
+        found.append((number, torch.get_num_threads()))
+
+    process.spread(work, range(3), workers=3)
+    assert sorted(found) == [(0, 1), (1, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("culprit", [0, 1], ids=["the calling thread", "another thread"])
+def test_an_error_in_a_thread_ends_the_others_and_is_raised(culprit):
+    meet = threading.Barrier(2)
+    done = []
+
+    def work(number, item):
+        if item < 2:
+            meet.wait(10)  # one item each
+            if number == culprit:
+                raise KeyError(number)
+        done.append(item)
+
+    with pytest.raises(KeyError):
+        process.spread(work, range(10_000), workers=2)
+    assert len(done) < 10_000
+    process.spread(lambda _number, item: done.append(-item), range(1, 5), workers=2)
+    assert {-1, -2, -3, -4} < set(done)
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_one_item_keeps_the_intra_op_threads_of_the_caller():
+    found = []
+    process.spread(lambda number, _item: found.append((number, torch.get_num_threads())), range(1), workers=8)
+    assert found == [(0, 2)]
+
+
+def test_a_forked_process_has_threads_of_its_own():
+    assert process._pool(1, 2) is process._pool(1, 2)
+    assert process._pool(1, 2) is not process._pool(2, 2)
+
+
+@pytest.fixture
+def groups(tmp_path, monkeypatch):
+    """Return a folder of control groups without limits, for a process with eight cores."""
+    monkeypatch.setattr(process.os, "sched_getaffinity", lambda _pid: set(range(8)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    return tmp_path
+
+
+def test_cores_are_those_of_the_affinity_without_a_limit(groups):
+    assert process.cores(groups) == 8
+
+
+@pytest.mark.parametrize(("wanted", "found"), [("2", 2), ("1", 1), ("0", 8), ("many", 8), ("", 8), ("64", 8)])
+def test_the_environment_bounds_the_cores(groups, monkeypatch, wanted, found):
+    monkeypatch.setenv("OMP_NUM_THREADS", wanted)
+    assert process.cores(groups) == found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="control groups are Linux's")
+@pytest.mark.parametrize(
+    ("own", "files", "found"),
+    [
+        ("0::/a/b\n", {"a/b/cpu.max": "max 100000", "a/cpu.max": "250000 100000"}, 2),
+        ("0::/a/b\n", {"a/b/cpu.max": "50000 100000"}, 1),
+        ("0::/\n", {"cpu.max": "max 100000"}, 8),
+        (
+            "3:cpuset:/\n2:cpu,cpuacct:/a\n",
+            {"cpu/a/cpu.cfs_quota_us": "300000", "cpu/a/cpu.cfs_period_us": "100000"},
+            3,
+        ),
+        ("2:cpu:/a\n", {"cpu/a/cpu.cfs_quota_us": "-1", "cpu/a/cpu.cfs_period_us": "100000"}, 8),
+    ],
+)
+def test_the_quota_of_a_control_group_bounds_the_cores(groups, monkeypatch, own, files, found):
+    for name, text in files.items():
+        (groups / name).parent.mkdir(parents=True, exist_ok=True)
+        (groups / name).write_text(text)
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda path, *how: own if path == Path("/proc/self/cgroup") else read(path, *how)
+    )
+    assert process.cores(groups) == found

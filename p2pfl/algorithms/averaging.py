@@ -72,8 +72,7 @@ class Averaging:
 
         The result depends only on released models and on ``since``, so it is public.
         """
-        released = await net.release(rows, since=since, masses=masses)
-        return (await self.gossip(net, released)).average(own=since)
+        return (await self.gossip(net, await net.release(rows, since=since, masses=masses))).average(own=since)
 
     def participants(self, peers: tuple[str, ...], *, round: int) -> torch.Tensor:
         """Return which of ``peers`` take part in a round, ``[R]`` bool; each peer can compute this for all."""

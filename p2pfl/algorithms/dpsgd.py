@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.rows import Rows, blockwise
 from p2pfl.traits import Traits
 
 
@@ -50,5 +51,10 @@ class DPSGD:
         first = self.order == "adapt_then_combine"
         released = await net.release(fitted.rows if first else state.rows, since=state.public)
         mixed = (await self.gossip(net, released)).public
-        rows = mixed.rows if first else mixed.rows + (fitted.rows - state.rows)
+        rows = mixed.rows if first else blockwise(_stepped, mixed.rows, fitted.rows, state.rows)
         return State(rows, mixed, fitted.memory, report=fitted.report)
+
+
+def _stepped(mixed: Rows, after: Rows, before: Rows) -> Rows:
+    """Return mixed models after the step that moved ``before`` to ``after``."""
+    return mixed + (after - before)

@@ -55,6 +55,10 @@ class Gossip:
 
     async def __call__(self, net: Neighbourhood, released: Released) -> Released:
         """Return ``released`` after all gossip steps over the neighbourhood."""
+        if self.rho is None:  # earlier models are not needed, nor kept
+            for _ in range(self.steps):
+                released = await net.mix(released)
+            return released
         previous = released
         for omega in self.omegas:
             mixed = await net.mix(released)

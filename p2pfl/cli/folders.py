@@ -102,10 +102,29 @@ def check_played(folder: Path) -> None:
     """
     if (folder / RUN).exists():
         return
-    what = f"holds a simulation; start it again with p2pfl simulate {folder / 'experiment.toml'}"
+    what = f"holds a simulation; resume it with p2pfl simulate --resume {folder}"
     if (folder / PEER).exists():
         what = "belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume"
     raise InputError(f"{folder} {what}")
+
+
+def check_simulated(folder: Path) -> None:
+    """Refuse to resume as a simulation what is none, or has no checkpoint.
+
+    Raises
+    ------
+    InputError
+        It is a directory of live peers, or the simulation was interrupted in its first round.
+    """
+    if (folder / RUN).exists():
+        raise InputError(f"{folder} belongs to a live run; resume it with p2pfl run --resume {folder}")
+    if (folder / PEER).exists():
+        raise InputError(f"{folder} belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume")
+    if not (folder / "simulation.state").exists():
+        raise InputError(
+            f"{folder} has no checkpoint of a simulation; start it again with p2pfl simulate "
+            f"{folder / 'experiment.toml'}"
+        )
 
 
 def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:

@@ -17,8 +17,8 @@ from p2pfl.report.comparing import wording as comparing
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.formats import number, size
 from p2pfl.report.notices import wording
-from p2pfl.report.reading import alarms_of, stop_of
-from p2pfl.report.records import by_round
+from p2pfl.report.reading import alarms_of, evaluation_of, stop_of
+from p2pfl.report.records import by_round, mean_scores
 from p2pfl.report.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
@@ -64,16 +64,16 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
 def history(run: Run) -> None:
     """Print the rounds of a run and its summary; scores and distances are means over the peers that do not attack."""
     attackers = run.attackers
-    metrics = list(run.metrics[0].scores) if run.metrics else []
+    metrics = list(dict.fromkeys(name for record in run.metrics for name in record.scores))
     table = grid("round", *metrics, "distance", "training", "waiting", "sent", "missed")
     sent: dict[str, int] = {}
     for round, peers in by_round(run.metrics).items():
         honest = [record for record in peers if record.peer not in attackers] or peers
-        means = [_mean([record.scores[name] for record in honest]) for name in metrics]
+        found = mean_scores(honest)
         sent |= {record.peer: record.bytes_out for record in peers}  # those of peers that are gone stay
         table.add_row(
             str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
-            *map(number, means),
+            *(number(found[name]) if name in found else "" for name in metrics),
             f"{_mean([record.distance for record in honest]):.2g}",
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
             f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
@@ -199,6 +199,8 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     if result["peer_memory"] is not None:
         said.append(f"{size(result['peer_memory'])} of private memory a peer")
     lines: list[RenderableType] = [Text(", ".join(said)), *_stopped(result)]
+    if sentence := evaluation_of(result):
+        lines.append(Text(sentence))
     if result["missed"]:
         lines.append(Text(f"{result['missed']} models did not arrive in time", style="yellow"))
     if lost := (result.get("masses") or {}).get("statement"):

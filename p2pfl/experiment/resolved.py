@@ -153,7 +153,7 @@ class Plan:
         lied = attacked(hidden, self.attack, round=round, told=told)
         return robust(lied, self.rule, told=told, elsewhere=elsewhere)
 
-    @property
+    @cached_property
     def honest(self) -> tuple[str, ...]:
         """Names of all peers that do not attack."""
         liars = frozenset[str]() if self.attack is None else self.attack.liars
@@ -293,7 +293,9 @@ class Plan:
         settings = {
             key: str(value)
             for key, value in flat(self.experiment).items()
-            if not key.startswith(("transport.", "trust.", "telemetry.", "simulation.", "topology.", "attack."))
+            if not key.startswith(
+                ("transport.", "trust.", "telemetry.", "simulation.", "topology.", "attack.", "evaluation.")
+            )
             and key not in SAME
             and usual.get(key) != value
         }

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from traceback import walk_tb
 
@@ -127,8 +128,33 @@ def check_trained(parameters: Collection[str]) -> None:
         raise ModelError("every parameter of the model is frozen; free some in model.frozen")
 
 
-def check_fit(model: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """Run the model on a few samples and on one; return the number of outputs of all its layers, and its outputs.
+@dataclass
+class Size:
+    """What a model computes for one sample.
+
+    Attributes
+    ----------
+    numbers
+        Number of inputs, and of outputs of all layers.
+    products
+        Number of products of a weight and a number: each weight once for each place where a layer uses it.
+    """
+
+    numbers: int
+    products: int = 0
+
+    def count(self, module: nn.Module, _inputs: object, outputs: object) -> None:
+        """Count a layer; a hook of its forward pass."""
+        each = outputs if isinstance(outputs, tuple) else (outputs,)
+        sizes = [tensor.numel() for tensor in each if torch.is_tensor(tensor)]
+        self.numbers += sum(sizes)
+        for weight in module.parameters(recurse=False):
+            if weight.dim() > 1:  # [units, inputs, ...]: one product for each weight and place of a unit's outputs
+                self.products += weight.numel() * max(1, max(sizes, default=0) // len(weight))
+
+
+def check_fit(model: nn.Module, features: torch.Tensor) -> tuple[Size, torch.Tensor]:
+    """Run the model on a few samples and on one; return what it computes for one sample, and its outputs.
 
     Parameters
     ----------
@@ -147,20 +173,15 @@ def check_fit(model: nn.Module, features: torch.Tensor) -> tuple[int, torch.Tens
     ModelError
         The model does not accept the features, or its outputs cannot be trained.
     """
-    numbers = [features[:1].numel()]
-
-    def count(_module: nn.Module, _inputs: object, outputs: object) -> None:
-        each = outputs if isinstance(outputs, tuple) else (outputs,)
-        numbers.extend(tensor.numel() for tensor in each if torch.is_tensor(tensor))
-
+    size = Size(features[:1].numel())
     _outputs(model, features)
-    hooks = [module.register_forward_hook(count) for module in model.modules() if not list(module.children())]
+    hooks = [module.register_forward_hook(size.count) for module in model.modules() if not list(module.children())]
     try:
         outputs = _outputs(model, features[:1])
     finally:
         for hook in hooks:
             hook.remove()
-    return sum(numbers), outputs
+    return size, outputs
 
 
 def check_outputs(dataset: Dataset, outputs: torch.Tensor, *, loss: PerSample) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -12,7 +13,8 @@ from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.scores.whole import Kept, Whole
 from p2pfl.learning.steps.batching import Footprint, Part
-from p2pfl.rows import Layout, Rows, placed
+from p2pfl.process import cores, spread
+from p2pfl.rows import Layout, Rows, alike, placed
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""
@@ -20,6 +22,10 @@ SAMPLES = 256
 
 class Outputs(Protocol):
     """Engine that runs a block of rows."""
+
+    def copies(self, count: int) -> "Sequence[Outputs]":
+        """Return so many engines of which each may run in a thread of its own; none if that is not possible."""
+        ...
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
         """Return ``[K, B, *outputs]`` for features ``[K, B, *shape]``, or ``[B, *shape]`` if all rows share them."""
@@ -48,60 +54,97 @@ def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> d
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.
     """
-    if part.shared and len(rows) > 1 and bool((rows == rows[0]).all()):
+    if part.shared and len(rows) > 1 and alike(rows):
         once = evaluate(learner, rows[:1], part.first(), engine=engine)
         return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
     functions = {"loss": learner.loss, **learner.metrics}
     if learner.r2:
         functions["r2"] = squared_error
-    kept: dict[str, list[list[Kept]]] = {name: [[] for _ in rows] for name in learner.whole}
-    sums = {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions}  # [R]
-    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=part.shared):
-        for name, function in functions.items():
-            each = each_sample(function, outputs, targets)  # [K, B]
-            sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
-        for number, row in enumerate(where.tolist() if learner.whole else ()):
-            mine = real[number % len(real)]  # [B]
-            for name, metric in learner.whole.items():
-                kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
+    found = _Found(
+        {name: torch.zeros(len(rows), dtype=torch.float64, device=rows.device) for name in functions},
+        {name: [[] for _ in rows] for name in learner.whole},
+    )
+
+    def add(engine: Outputs, chosen: IntArray) -> None:
+        for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=part.shared):
+            found.add(functions, learner.whole, where=where, outputs=outputs, targets=targets, real=real)
+
+    engines = engine.copies(cores()) if rows.device.type == "cpu" else []
+    if engines:
+        spread(lambda number, chosen: add(engines[number], chosen), _divided(learner, part), workers=len(engines))
+    else:
+        for chosen in _divided(learner, part):
+            add(engine, chosen)
     counts = placed(torch.from_numpy(part.counts), rows.device)  # [R]
-    scores = {name: total / counts for name, total in sums.items()}
+    scores = {name: total / counts for name, total in found.sums.items()}
     if learner.r2:
         scores["r2"] = _determination(scores["r2"], part.spread(learner.targets))
+    sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
-        found = [
-            metric.score(own) if size else math.nan for own, size in zip(kept[name], part.counts.tolist(), strict=True)
-        ]
-        scores[name] = torch.tensor(found, dtype=torch.float64, device=rows.device)  # [R]
+        each = [metric.score(own) if size else math.nan for own, size in zip(found.kept[name], sizes, strict=True)]
+        scores[name] = torch.tensor(each, dtype=torch.float64, device=rows.device)  # [R]
     return scores
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Sums of losses and metrics ``[R]`` by name, and what scores of whole sets keep of each row.
+
+    Threads may add at the same time, because no two blocks contain the same row.
+    """
+
+    sums: Mapping[str, torch.Tensor]
+    kept: Mapping[str, list[list[Kept]]]
+
+    def add(
+        self,
+        functions: Mapping[str, PerSample],
+        whole: Mapping[str, Whole],
+        *,
+        where: torch.Tensor,
+        outputs: torch.Tensor,
+        targets: torch.Tensor,
+        real: torch.Tensor,
+    ) -> None:
+        """Add a chunk of a block of rows, see :func:`_outputs`."""
+        for name, function in functions.items():
+            each = each_sample(function, outputs, targets)  # [K, B]
+            self.sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
+        for number, row in enumerate(where.tolist() if whole else ()):
+            mine = real[number % len(real)]  # [B]
+            for name, metric in whole.items():
+                self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
 
 
 def tallied(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, classes: int) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
-    for where, outputs, targets, real in _blocks(learner, rows, part, engine=engine, shared=False):
-        for number, row in enumerate(where.cpu().tolist()):
-            found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
+    for chosen in _divided(learner, part):
+        for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
+            for number, row in enumerate(where.cpu().tolist()):
+                found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return found
 
 
-def _blocks(
-    learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, shared: bool
+def _divided(learner: Scorable, part: Part) -> list[IntArray]:
+    """Return the rows of each block, those with the most samples first."""
+    order = np.argsort(-part.counts, kind="stable")
+    block = learner.footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
+    return [order[low : low + block] for low in range(0, len(order), block)]
+
+
+def _outputs(
+    learner: Scorable, rows: Rows, part: Part, chosen: IntArray, *, engine: Outputs, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
-    order = np.argsort(-part.counts, kind="stable")
-    longest = int(part.counts.max())
-    block = learner.footprint.rows(min(SAMPLES, max(1, longest)))
-    for low in range(0, len(rows), block):
-        chosen = order[low : low + block]
-        where = placed(torch.from_numpy(chosen), rows.device)  # [K]
-        tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
-        for index, real in _chunks(part, chosen[:1] if shared else chosen):
-            features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
-            targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
-            with torch.no_grad():
-                outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
-            yield where, outputs, targets, real
+    where = placed(torch.from_numpy(chosen), rows.device)  # [K]
+    tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
+    for index, real in _chunks(part, chosen[:1] if shared else chosen):
+        features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
+        targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
+        with torch.no_grad():
+            outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
+        yield where, outputs, targets, real
 
 
 def _chunks(part: Part, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

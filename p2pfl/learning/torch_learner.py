@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -166,8 +167,9 @@ class TorchLearner:
     def _choose_engines(self, precision: str, *, scored: bool) -> None:
         """Choose one engine for a single row, and one for a stack."""
         self.model.eval()
-        numbers, first, self.features = accepted(self.model, self.federation.dataset, self.features, few=FEW)
+        counted, first, self.features = accepted(self.model, self.federation.dataset, self.features, few=FEW)
         few, targets = self.features[:FEW], self.targets[:FEW]
+        self.products = counted.products
         if scored:
             checks.check_outputs(self.federation.dataset, first, loss=self.loss)
         with torch.no_grad():
@@ -179,7 +181,7 @@ class TorchLearner:
         start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
         # padding of a stack would count in running statistics
-        found = engines(trial, numbers=numbers, mixed=mixed, stacks=self.layout == self.trained)
+        found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
         self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
@@ -227,6 +229,13 @@ class TorchLearner:
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each peer, ``[R]`` int64."""
         return self.federation.samples(peers)
+
+    def samples_a_round(self, peers: Sequence[str]) -> int:
+        """Return the number of samples in all batches of a round, if every peer takes part."""
+        held = self.parts["train"].of(tuple(peers)).counts  # [R]
+        if self.steps is None:
+            return int(self.epochs * held.sum())
+        return int(self.steps * (held if self.batch is None else np.minimum(held, self.batch)).sum())
 
     def fit(
         self,

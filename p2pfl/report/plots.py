@@ -53,11 +53,12 @@ def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str |
     picture = blank(width=8, height=6)
     if not records:
         raise InputError("the run has no records to plot; let it run longer")
-    metric = summary.get("metric") or next((name for name in records[0].scores if name != "loss"), "loss")
+    known = dict.fromkeys(name for record in records for name in record.scores)
+    metric = summary.get("metric") or next((name for name in known if name != "loss"), "loss")
     upper, lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-    if metric not in records[0].scores:
+    if metric not in known:
         raise InputError(f"the run has no {metric} to plot; give the learner a function evaluate")
-    scores = _rounds(records, lambda record: record.scores[metric])
+    scores = _rounds([record for record in records if metric in record.scores], lambda record: record.scores[metric])
     for axes, rounds in ((upper, scores), (lower, _rounds(records, lambda record: record.distance))):
         values = list(rounds.values())
         axes.fill_between(list(rounds), [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.2)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import BudgetStop
+from p2pfl.report.results import BudgetStop, Evaluated
 
 SCORES = {"scores", "before", "now"}
 """Fields of records and notices that hold scores by name, in which NaN is written as null."""
@@ -34,6 +34,35 @@ def restored(table: Mapping[str, Any]) -> dict[str, Any]:
 def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
     """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
     return msgspec.convert(summary.get("stopped"), BudgetStop | None)
+
+
+def evaluation_of(summary: Mapping[str, Any]) -> str:
+    """Return in a sentence how much a simulation evaluated, as read from ``summary.json``; empty if that was all.
+
+    Examples
+    --------
+    >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77, "samples": None}})
+    'scores of every 5th round are those of 77 of 4000 peers; the last round is evaluated in full'
+    """
+    found = msgspec.convert(summary.get("evaluation"), Evaluated | None)
+    if found is None:
+        return ""
+    every = "each round" if found.every == 1 else f"every {ordinal(found.every)} round"
+    of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
+    on = "" if found.samples is None else f" on up to {found.samples} samples each"
+    return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
+
+
+def ordinal(count: int) -> str:
+    """Return a number as a place in an order.
+
+    Examples
+    --------
+    >>> [ordinal(count) for count in (1, 2, 3, 11, 12, 22, 104)]
+    ['1st', '2nd', '3rd', '11th', '12th', '22nd', '104th']
+    """
+    teens = count % 100 // 10 == 1
+    return f"{count}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"
 
 
 def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:

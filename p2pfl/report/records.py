@@ -25,7 +25,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     round
         Round, counted from 0.
     scores
-        Scores on the test part: the score named in ``summary.json`` and ``loss``.
+        Scores on the test part: the score named in ``summary.json`` and ``loss``; empty where a simulation did not
+        evaluate the peer in this round.
     training_loss
         Mean loss of the last local epoch; ``None`` if the peer was absent.
     distance
@@ -78,6 +79,23 @@ def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
     for record in records:
         rounds.setdefault(record.round, []).append(record)
     return dict(sorted(rounds.items()))
+
+
+def mean_scores(records: Sequence[Record]) -> dict[str, float]:
+    """Return the mean of each score over the records that have it; a simulation may not evaluate every peer.
+
+    Examples
+    --------
+    >>> some = {"training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "heard": 0}
+    >>> some |= {"round": 0, "seconds_training": 0.0, "seconds_waiting": 0.0}
+    >>> mean_scores([Record(peer="ada", scores={"loss": 0.5}, **some), Record(peer="bob", scores={}, **some)])
+    {'loss': 0.5}
+    """
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.scores.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
 
 
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:

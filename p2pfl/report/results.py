@@ -142,6 +142,24 @@ class Weights(msgspec.Struct, frozen=True):
     statement: str
 
 
+class Evaluated(msgspec.Struct, frozen=True):
+    """How much a simulation evaluated after each round; it evaluated the last round in full.
+
+    Attributes
+    ----------
+    every
+        Rounds from one evaluation to the next.
+    peers
+        Number of evaluated peers.
+    samples
+        Largest number of samples of a peer; null for all.
+    """
+
+    every: int
+    peers: int
+    samples: int | None
+
+
 class FeatureStatistics(msgspec.Struct, frozen=True):
     """Statistics of the features of all peers, by which they are scaled.
 
@@ -321,6 +339,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Protection of the models, and its guarantee.
     gradients
         Number of gradients that all peers computed, of a batch or of all data; null where it is not counted.
+    evaluation
+        How much a simulation evaluated after each round; null where every round was evaluated in full.
     predicted
         Whether the durations are predicted by ``simulate --network``; absent otherwise.
     seed
@@ -363,6 +383,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     statistics: FeatureStatistics | None
     privacy: Guarantee
     gradients: int | None = None
+    evaluation: Evaluated | None = None
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET

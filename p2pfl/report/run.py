@@ -8,6 +8,8 @@ peers/<name>.safetensors   the model under its own names
 peers/<name>.state         what a peer needs to continue, in safetensors; live peers keep the previous one as well
 keys/                      identities of the peers of a live run, for resuming it
 run.lock, peer.lock        locks of the processes of live peers
+simulation.state           the state of all peers of a simulation that has not ended, for resuming it
+simulation.lock            lock of a resumed simulation
 model.json                 columns, scaling and class names, for using a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
 """
@@ -122,6 +124,14 @@ class Run:
         """Add the records of a round; they are on disk when this returns, all of them or none."""
         self.metrics.extend(records)
         self._append("metrics.jsonl", records)
+
+    def rescore(self, scores: Mapping[str, dict[str, float]]) -> None:
+        """Replace the scores of the last record of each peer, by name of the peer."""
+        last = {record.peer: number for number, record in enumerate(self.metrics)}
+        for peer, number in last.items():
+            self.metrics[number] = msgspec.structs.replace(self.metrics[number], scores=scores[peer])
+        if self.folder is not None:
+            replace(self.folder / "metrics.jsonl", _lines(self.metrics))
 
     def log(self, notices: Sequence[Notice]) -> None:
         """Add notices; they are on disk when this returns, all of them or none."""

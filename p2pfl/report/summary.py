@@ -21,6 +21,7 @@ from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
     BudgetStop,
+    Evaluated,
     FeatureStatistics,
     Guarantee,
     PeerResult,
@@ -72,6 +73,7 @@ def summarise(
     baselines: bool = True,
     accounted: bool = True,
     gradients: int | None = None,
+    evaluation: Evaluated | None = None,
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
@@ -110,6 +112,8 @@ def summarise(
         Whether no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
     gradients
         Number of gradients that all peers computed, if it was counted.
+    evaluation
+        How much was evaluated after each round, if that was not all.
 
     Returns
     -------
@@ -121,7 +125,8 @@ def summarise(
     scored = metric in together[peers[0]]  # a user-defined learner may have no scores
     rounds = 1 + max((record.round for record in records), default=-1)
     score = {peer: together[peer].get(metric) for peer in peers}
-    honest = [peer for peer in peers if peer in plan.honest]
+    among = frozenset(plan.honest)
+    honest = [peer for peer in peers if peer in among]
     single, pooled = None, None
     if baselines and scored:
         with one_thread():
@@ -147,7 +152,7 @@ def summarise(
         pooled=pooled,
         common=(agreed or {}).get("common"),
         per_peer={
-            peer: PeerResult(None if single is None else single[peer], score[peer], attacker=peer not in plan.honest)
+            peer: PeerResult(None if single is None else single[peer], score[peer], attacker=peer not in among)
             for peer in peers
         },
         start_s=seconds.start,
@@ -165,6 +170,7 @@ def summarise(
         statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
         privacy=msgspec.convert(guarantee, Guarantee),
         gradients=gradients,
+        evaluation=evaluation,
     )
 
 

@@ -27,17 +27,20 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
+from p2pfl.report.evaluating import Evaluator
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
-from p2pfl.report.summary import Durations, assess, scores, summarise
+from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
-from p2pfl.rows import distances
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
+from p2pfl.simulation.checkpoint import FILE, Checkpoint, Keeper, check_resumable, remaining
+from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.placing import HOST, moved, on_host
+from p2pfl.simulation.placing import HOST, moved
+from p2pfl.simulation.recording import records_of
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 
@@ -57,6 +60,7 @@ def simulate(
     settings: Mapping[str, Any] | None = None,
     peers: int | None = None,
     folder: Path | None = None,
+    resume: bool = False,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
     baselines: bool = True,
@@ -78,6 +82,8 @@ def simulate(
         Number of peers in place of ``topology.peers``.
     folder
         Path of the run directory; in memory by default.
+    resume
+        Whether to go on with the run that was interrupted in ``folder``, after its last checkpoint.
     source
         Source of keys and private noise; derived from the seed of the experiment by default.
     observe
@@ -126,45 +132,63 @@ def simulate(
     source = source or SeededSource(wanted.seed)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     resolved = resolved.drawing(source)
-    run = Run(wanted, folder=folder, began=began)
+    run, left = _resumed(resolved, folder) if resume else (Run(wanted, folder=folder, began=began), None)
     first = time.perf_counter()
     names = resolved.topology.peers
     sent = torch.zeros(len(names), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     scale: dict[str, torch.Tensor] = {}
-    with run:
-        if wanted.data.scale:
-            resolved, found = _open(resolved, sent=sent)
-            agreed["statistics"], scale = told(found), found.tensors()
-        run.describe(described(resolved))
-        state, work, meter = _recorded(resolved, run, source, observe, sent=sent)
-        if wanted.learning.consensus:
-            state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
-    last = time.perf_counter()
-    final = on_host(resolved.learner.evaluate(state.rows, peers=names))
-    state = moved(state, HOST)
-    for index, name in enumerate(names):
-        tensors = scale | {key: value[index] for key, value in state.tensors().items()}
-        run.checkpoint(name, resolved.saved(state.rows[index]), tensors, round=run.metrics[-1].round)
-    together = {name: scores(final, index) for index, name in enumerate(names)}
-    seconds = Durations(
-        start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds
-    )
-    summary = summarise(
-        resolved,
-        together=together,
-        records=run.metrics,
-        seconds=seconds,
-        agreed=agreed,
-        stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
-        played=meter.samples.played,
-        given=given(resolved, state, peers=names),
-        baselines=baselines,
-        accounted=accounted,
-        gradients=work.steps,
-    )
-    run.finish(summary)
+    with Keeper(folder, clock=time.perf_counter) as keeper:
+        with run:
+            if wanted.data.scale:
+                resolved, found = _open(resolved, sent=sent)
+                agreed["statistics"], scale = told(found), found.tensors()
+            run.describe(described(resolved))
+            evaluator = Evaluator(resolved)
+            state, work, meter, final = _recorded(
+                resolved, run, source, observe, evaluator, sent=sent, keeper=keeper, left=left
+            )
+            if wanted.learning.consensus:
+                state, agreed["common"] = _close(resolved, state, round=run.metrics[-1].round + 1)
+                final = evaluator.full(state.rows)
+        last = time.perf_counter()
+        state = moved(state, HOST)
+        for index, name in enumerate(names):
+            tensors = scale | {key: value[index] for key, value in state.tensors().items()}
+            run.checkpoint(name, resolved.saved(state.rows[index]), tensors, round=run.metrics[-1].round)
+        together = {name: evaluator.tested(found) for name, found in zip(names, final, strict=True)}
+        seconds = Durations(
+            start=first - begun, rounds=last - first, total=time.perf_counter() - begun, training=work.seconds
+        )
+        summary = summarise(
+            resolved,
+            together=together,
+            records=run.metrics,
+            seconds=seconds,
+            agreed=agreed,
+            stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
+            played=meter.samples.played,
+            given=given(resolved, state, peers=names),
+            baselines=baselines,
+            accounted=accounted,
+            gradients=work.steps,
+            evaluation=None if evaluator.scope.full else evaluator.stated,
+        )
+        run.finish(summary)
     return run
+
+
+def _resumed(resolved: Plan, folder: Path | None) -> tuple[Run, Checkpoint]:
+    """Return the run in a folder and its checkpoint, with which it goes on."""
+    check_resumable(resolved)
+    if folder is None:
+        raise InputError("a run that was kept in memory cannot be resumed; pass its folder")
+    names = resolved.topology.peers
+    left = Checkpoint.load(folder / FILE, peers=len(names), size=resolved.learner.layout.size)
+    run = Run.resume(folder, first=dict.fromkeys(names, left.facts.round + 1))
+    if run.experiment != resolved.experiment:
+        raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
+    return run, left
 
 
 def _both(
@@ -207,6 +231,7 @@ def play(
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
     count: Callable[[int, list[bool]], None] | None = None,
+    left: Checkpoint | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
@@ -222,6 +247,8 @@ def play(
         Function called after each round.
     count
         Function as in :class:`Inline`.
+    left
+        Checkpoint with which to begin; the common start of all peers by default.
 
     Raises
     ------
@@ -248,6 +275,7 @@ def play(
 
     own = turns if faults.slow else None
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count)
+    first = _begun(resolved, learner, left)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
         here = {name for name, there in zip(names, present(round).tolist(), strict=True) if there}
@@ -262,7 +290,7 @@ def play(
         )
         return resolved.contested(hides, round=round, told=net)
 
-    last: State | None = None
+    last = None if left is None else first
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         nonlocal last
@@ -274,7 +302,7 @@ def play(
     coroutine = learn(
         Attending(resolved.played, present=present),
         learner,
-        moved(start(resolved.learner, names), home(resolved.learner)),
+        first,
         rounds=range(rounds.start, end),
         neighbourhood=neighbourhood,
         private=hidden,
@@ -288,6 +316,14 @@ def play(
             raise
         state = last
     return state, learner
+
+
+def _begun(resolved: Plan, learner: Inline, left: Checkpoint | None) -> State:
+    """Return the state with which the first round begins; a checkpoint's work is counted in."""
+    state = start(resolved.learner, resolved.topology.peers) if left is None else left.state
+    if left is not None:
+        learner.steps, learner.seconds = left.facts.steps, left.facts.seconds
+    return moved(state, home(resolved.learner))
 
 
 def _neighbourhoods(resolved: Plan, *, faults: Faults) -> Callable[[int], StackedNeighbourhood]:
@@ -334,76 +370,52 @@ def _recorded(
     run: Run,
     source: Source,
     observe: Callable[[list[Record]], None] | None,
+    evaluator: Evaluator,
     *,
     sent: torch.Tensor,
-) -> tuple[State, Inline, Meter]:
-    """Play all rounds that the budget allows and record them; return the last state, the learner, and the meter."""
+    keeper: Keeper,
+    left: Checkpoint | None,
+) -> tuple[State, Inline, Meter, list[dict[str, float]]]:
+    """Play all rounds that the budget allows, after those of a checkpoint, and record them.
+
+    Returns
+    -------
+    tuple
+        The last state, the learner, the meter, and the scores of all peers after the last round.
+    """
     names = resolved.topology.peers
-    meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated")
+    final: list[dict[str, float]] | None = None
+    earlier = None if left is None else left.costs
+    meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", earlier=earlier)
+    if left is not None:
+        sent.copy_(left.sent)
 
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
+        nonlocal final
         sent.add_(net.bytes_out)
-        evaluated = on_host(assess(resolved, state.rows, names))
+        whole = evaluator.scope.full or (round == rounds.stop - 1 and learner.turns is None)
+        evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
+        final = evaluated if whole else None
         own = [round] * len(names) if learner.turns is None else learner.turns(round).tolist()
-        records = _records(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
+        records = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=meter.spent)
         run.record(records)
+        keeper.keep(checkpointed(round, state, sent, work=learner, costs=meter.costs))
         if observe is not None and records:
             observe(records)
 
     wrong = resolved.experiment.simulation
     faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
-    rounds, charge = meter.rounds, meter.charge
+    rounds, charge = remaining(meter, left), meter.charge
     how: dict[str, Any] = {"charge": charge, "observe": record, "count": meter.samples.count}
-    state, work = play(resolved, source=source, rounds=rounds, faults=faults, **how)
-    return state, work, meter
+    state, work = play(resolved, source=source, rounds=rounds, faults=faults, left=left, **how)
+    keeper.end()
+    if final is None:  # it stopped early, or slow peers end their rounds later
+        final = evaluator.full(state.rows)
+        run.rescore(dict(zip(names, final, strict=True)))
+    return state, work, meter, final
 
 
 def _masks(resolved: Plan, source: Source) -> Masks:
     graph, settings = resolved.protection.graph, resolved.protection.settings
     secrets = swarm_secrets(graph, source=source, run=resolved.experiment.name)
     return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)
-
-
-def _records(
-    rounds: list[int],
-    state: State,
-    net: StackedNeighbourhood,
-    learner: Inline,
-    *,
-    evaluated: Mapping[str, torch.Tensor],
-    sent: torch.Tensor,
-    spent: float | None,
-) -> list[Record]:
-    """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
-    report = state.report
-    received = net.heard.tolist()
-    public = state.public.rows  # [N, P]
-    found = {"apart": distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1)}  # [N] each
-    found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
-    found |= {} if report is None else {"loss": report.loss}
-    told = {name: values.tolist() for name, values in on_host(found).items()}
-    losses = [None] * len(net.peers)
-    if report is not None:
-        losses = [loss if steps else None for loss, steps in zip(told["loss"], report.steps.tolist(), strict=True)]
-    updates = told.get("update", [None] * len(net.peers))
-    diversity = learner.diversity
-    return [
-        Record(
-            peer=name,
-            round=rounds[index],
-            scores=scores(evaluated, index),
-            training_loss=losses[index],
-            distance=told["moved"][index],
-            bytes_out=int(sent[index]),
-            bytes_in=0,
-            seconds_training=0.0,
-            seconds_waiting=0.0,
-            heard=received[index],
-            privacy_spent=spent,
-            update=updates[index],
-            disagreement=told["apart"][index],
-            diversity=diversity,
-        )
-        for index, name in enumerate(net.peers)
-        if rounds[index] >= 0
-    ]

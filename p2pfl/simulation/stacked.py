@@ -179,6 +179,7 @@ class StackedNeighbourhood:
 
     async def mix(self, released: Released) -> Released:
         """Replace every row by the weighted average of the rows that its peer receives."""
+        self.last = None  # frees the rows before the step before
         matrix = self._exchange(released)
         values = released.values
         mixed = self.mixer(matrix, values)  # [N, P]

@@ -55,6 +55,7 @@ def work(jobs: Connection, life: Connection) -> None:
     from torch import set_num_threads  # noqa: PLC0415 (the fork server has imported it)
 
     set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # each cell has a core of its own
     while True:
         try:
             job: Job = jobs.recv()

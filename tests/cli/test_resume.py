@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 from safetensors.torch import load_file
 
+from p2pfl.cli.running import view
 from p2pfl.experiment import read, write
 from p2pfl.peer.launch import swarm
 from p2pfl.peer.storage.lock import owned
@@ -126,7 +127,7 @@ def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
     records = (folder / "metrics.jsonl").read_text()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
-    assert f"{folder} holds a simulation; start it again with p2pfl simulate {folder}/experiment.toml" in said.err
+    assert f"{folder} holds a simulation; resume it with p2pfl simulate --resume {folder}" in said.err
     (folder / "peer.lock").touch()
     said = p2pfl("run", "--resume", folder)
     assert said.status == 2
@@ -160,3 +161,37 @@ def test_a_peer_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
         command.ctrl_c()
         assert command.end().status == 130
     assert folder.exists()
+
+
+def test_a_simulation_is_resumed_by_its_directory(p2pfl, place, monkeypatch):
+    class Stopped(view.Rounds):
+        def observe(self, records):
+            super().observe(records)
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(view, "Rounds", Stopped)
+        said = p2pfl("simulate", "small.toml", "--no-baselines")
+    [folder] = (place / "runs").iterdir()
+    assert said.status == 130
+    assert f"go on with p2pfl simulate --resume runs/{folder.name}" in said.err
+    said = p2pfl("simulate", "--resume", folder, "--no-baselines")
+    assert said.status == 0
+    assert (folder / "summary.json").exists()
+    assert not (folder / "simulation.state").exists()
+    said = p2pfl("simulate", "--resume", folder)
+    assert said.status == 0
+    assert "has ended and there is nothing to resume" in said.err
+
+
+def test_what_is_no_interrupted_simulation_is_not_resumed_as_one(p2pfl, place):
+    assert p2pfl("simulate", "small.toml", "--no-baselines").status == 0
+    [folder] = (place / "runs").iterdir()
+    (folder / "summary.json").unlink()
+    assert f"{folder} has no checkpoint of a simulation" in p2pfl("simulate", "--resume", folder).err
+    (folder / "run.lock").touch()
+    assert f"resume it with p2pfl run --resume {folder}" in p2pfl("simulate", "--resume", folder).err
+    assert "the EXPERIMENT is missing" in p2pfl("simulate").err
+    said = p2pfl("simulate", "--resume", folder, "--network", "wan")
+    assert said.status == 2
+    assert "--network does not work with --resume" in said.err

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial
@@ -55,18 +56,32 @@ def run(options: argparse.Namespace) -> int:
 
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
     from p2pfl.cli.running import view  # noqa: PLC0415
+    from p2pfl.peer.storage.lock import SIMULATION, WITHIN, owned  # noqa: PLC0415
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
 
+    again = options.resume is not None
+    if again and options.network is not None:
+        raise InputError("--network does not work with --resume, because a forecast has no checkpoint; leave one out")
+    if again and folders.ended(Path(options.resume)):
+        return _over(Path(options.resume), options)
+    last = _resumed(options, check=folders.check_simulated) if again else None
+    if options.experiment is None:
+        raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options)
     if options.network is not None:
         return _forecast(options, experiment)
     resolved = p2pfl.plan(experiment)
     accounts.check(options, resolved)
-    folder = folders.new(options.runs, experiment.name)
-    with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
+    folder = last or folders.new(options.runs, experiment.name)
+    with ExitStack() as stack:
+        stack.enter_context(_kept(folder, again=f"p2pfl simulate --resume {folder}", needs="simulation.state"))
+        if again:
+            stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
+        rounds = stack.enter_context(view.Rounds(resolved, quiet=options.json))
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
-        result = simulated(resolved, folder=folder, observe=rounds.observe, **given)
+        result = simulated(resolved, folder=folder, resume=again, observe=rounds.observe, **given)
     return _finish(result.summary, folder, options)
 
 
@@ -175,7 +190,7 @@ def _check_recording(options: argparse.Namespace) -> None:
         )
 
 
-def _resumed(options: argparse.Namespace) -> Path:
+def _resumed(options: argparse.Namespace, *, check: Callable[[Path], None] = folders.check_played) -> Path:
     """Return the run directory to resume; its experiment is used if none is named."""
     folder = Path(options.resume)
     kept = folders.held(folder)
@@ -186,14 +201,14 @@ def _resumed(options: argparse.Namespace) -> Path:
             f"--set and --peers do not work with --resume, which runs the experiment in {folder} as it is; leave them "
             "out"
         )
-    folders.check_played(folder)
+    check(folder)
     options.experiment, options.changes, options.peers = str(folder / "experiment.toml"), [], None
     return folder
 
 
 @contextmanager
-def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
-    """Say where what was written lies, if something goes wrong, and how to go on after an interrupt."""
+def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
+    """State where the files are, if something goes wrong, and how to resume after an interrupt where a file exists."""
     try:
         yield
     except (InputError, RunError, KeyboardInterrupt) as error:
@@ -201,7 +216,7 @@ def _kept(folder: Path, *, again: str = "") -> Iterator[None]:
             folder.rmdir()
         if folder.exists():
             error.add_note(f"what was written is in {folder}")
-            if again and isinstance(error, KeyboardInterrupt):
+            if again and isinstance(error, KeyboardInterrupt) and (folder / needs).exists():
                 error.add_note(f"go on with {again}")
         raise
 

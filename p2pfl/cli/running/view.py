@@ -22,6 +22,7 @@ from p2pfl.report import Record
 from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Severity
 from p2pfl.report.notices.wording import sentence
+from p2pfl.report.records import mean_scores
 from p2pfl.report.summary import describe
 
 PERIOD = 4
@@ -306,12 +307,11 @@ def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
     """Return the line of a round: means over the peers that do not attack, and whose models were missed."""
     honest = frozenset(plan.honest)
     kept = [record for record in records if record.peer in honest] or records
-    scores: Mapping[str, float] = {
-        name: sum(record.scores[name] for record in kept) / len(kept) for name in kept[0].scores
-    }
-    said = ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
+    said = "".join(f"{name} {value:.3f}, " for name, value in mean_scores(kept).items())
+    evaluated = sum(bool(record.scores) for record in kept)
     distance = sum(record.distance for record in kept) / len(kept)
     which = "honest peers" if len(kept) < len(records) else "peers"
     whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
+    whose += f", scores of {evaluated}" if 0 < evaluated < len(kept) else ""
     without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
-    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}, distance {distance:.2g} ({whose}){without}"
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}distance {distance:.2g} ({whose}){without}"

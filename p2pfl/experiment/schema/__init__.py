@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from p2pfl.experiment.schema.learning import Compression, Data, Learning, Model
+from p2pfl.experiment.schema.learning import Compression, Data, Evaluation, Learning, Model
 from p2pfl.experiment.schema.network import Gossip, Simulation, Telemetry, Topology, Transport, Trust
 from p2pfl.experiment.schema.protection import Attack, Privacy, Robustness
 from p2pfl.experiment.schema.values import LARGEST, NotNegative, Number, Section
@@ -16,6 +16,7 @@ __all__ = [
     "Attack",
     "Compression",
     "Data",
+    "Evaluation",
     "Experiment",
     "Gossip",
     "Learning",
@@ -52,6 +53,7 @@ class Experiment(Section, frozen=True):
     data: Data = Data()
     model: Model = Model()
     learning: Learning = Learning()
+    evaluation: Evaluation = Evaluation()
     gossip: Gossip = Gossip()
     compression: Compression = Compression()
     privacy: Privacy = Privacy()

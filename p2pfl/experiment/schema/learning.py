@@ -178,6 +178,28 @@ class Learning(Section, frozen=True):
     example_clip: Positive = 1.0
 
 
+class Evaluation(Section, frozen=True):
+    """How much ``simulate`` evaluates after each round; the last round is always evaluated in full.
+
+    By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
+    fewer samples, then fewer rounds. With any of these keys set, the others mean all. A live peer evaluates its model
+    in full after each round.
+
+    Attributes
+    ----------
+    every
+        Rounds from one evaluation to the next.
+    peers
+        Number of peers that are evaluated, the same in each round, drawn by key.
+    samples
+        Largest number of test samples, and of validation samples, that a peer is evaluated on, drawn by key.
+    """
+
+    every: Number | None = None
+    peers: Number | None = None
+    samples: Number | None = None
+
+
 class Compression(Section, frozen=True):
     """Compression of models; later messages make up for what compression lost.
 

@@ -44,7 +44,7 @@ def inputs(
 
 def accepted(
     model: nn.Module, dataset: Dataset, features: torch.Tensor, *, few: int
-) -> tuple[int, torch.Tensor, torch.Tensor]:
+) -> tuple[checks.Size, torch.Tensor, torch.Tensor]:
     """Return the result of :func:`~p2pfl.learning.checks.check_fit` and the features that the model takes.
 
     Whole numbers become fractions if the model refuses them.

@@ -38,6 +38,14 @@ class Kernels:
 
     def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
         self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
+        self._others: list[Kernels] = []
+
+    def copies(self, count: int) -> "list[Kernels]":
+        """Return so many engines, this one first, of which each may run in a thread of its own."""
+        while len(self._others) < count - 1:
+            layers = [layer.apart() for layer in self.layers]
+            self._others.append(Kernels(layers, loss=self.loss, footprint=self.footprint))
+        return [self, *self._others[: count - 1]]
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""

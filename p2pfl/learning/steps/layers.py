@@ -8,9 +8,11 @@ first: softmax over 10 classes 0.2 against 2.4 microseconds, pooling 8x8x8 to 4x
 convolution of 8x4x4 3.8 against 33.
 """
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Self
 
 import torch
 from torch import nn
@@ -54,6 +56,12 @@ class Layer(ABC):
 
     def __init__(self) -> None:
         self.scratch = Scratch()
+
+    def apart(self) -> Self:
+        """Return the same layer with memory of its own, for another thread."""
+        other = copy.copy(self)
+        other.scratch = Scratch()
+        return other
 
     @abstractmethod
     def forward(self, x: torch.Tensor, parts: Parts, keys: torch.Tensor | None) -> tuple[torch.Tensor, Saved]:

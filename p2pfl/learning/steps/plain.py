@@ -50,6 +50,11 @@ class Plain:
         self.statistics = [name.rpartition(".")[::2] for name in names if name not in parameters]  # layer, buffer
         self.bound: Sequence[torch.Tensor] = ()
 
+    def copies(self, count: int) -> "list[Plain]":
+        """Return none, as all rows pass through one model."""
+        del count
+        return []
+
     def block(self, width: int) -> int:
         """Return one: a block is one row, however wide the batch."""
         del width

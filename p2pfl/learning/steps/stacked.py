@@ -1,5 +1,6 @@
 """Training of any model on a stack of rows, by ``torch.func``."""
 
+import copy
 from collections.abc import Mapping, Sequence
 
 import torch
@@ -46,6 +47,29 @@ class Stacked:
         self.dtype = next(model.parameters()).dtype
         self.footprint = footprint
         self.differentiated = grad_and_value(self._objective)
+        self._others: list[Stacked] = []
+
+    def copies(self, count: int) -> "list[Stacked]":
+        """Return so many engines, this one first, of which each may run in a thread of its own.
+
+        They share all parameters and buffers of the model, but not the modules that hold them.
+        """
+        while len(self._others) < count - 1:
+            shared = {id(tensor): tensor for tensor in (*self.model.parameters(), *self.model.buffers())}
+            model = copy.deepcopy(self.model, shared)
+            self._others.append(
+                Stacked(
+                    model,
+                    self.names,
+                    loss=self.loss,
+                    dropouts={name: _dropout(model, name) for name in self.dropouts},
+                    autocast=self.autocast,
+                    footprint=self.footprint,
+                )
+            )
+        for other in self._others:
+            other.model.train(self.model.training)
+        return [self, *self._others[: count - 1]]
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""
@@ -87,3 +111,10 @@ class Stacked:
         named = dict(zip(self.names, parts, strict=True))
         outputs: torch.Tensor = vmap(self._call, in_dims=(0, None if shared else 0))(named, features)
         return outputs
+
+
+def _dropout(model: nn.Module, name: str) -> KeyedDropout:
+    """Return the dropout of a model whose key has this name."""
+    found = model.get_submodule(name.rpartition(".")[0])
+    assert isinstance(found, KeyedDropout)  # noqa: S101 (the names are those of the keys of dropouts)
+    return found

@@ -116,7 +116,8 @@ def _last_scores(metrics: Sequence[Record]) -> Markup | None:
     for name in names:
         values = [record.scores[name] for record in records if name in record.scores]
         rows.append([name, number(sum(values) / len(values)), number(min(values)), number(max(values))])
-    return table(f"Scores after round {last + 1}, over {len(records)} peers", ("score", "mean", "least", "most"), rows)
+    evaluated = sum(bool(record.scores) for record in records)
+    return table(f"Scores after round {last + 1}, over {evaluated} peers", ("score", "mean", "least", "most"), rows)
 
 
 def _difference(score: Mapping[str, Any], metric: str) -> Markup | str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from p2pfl.report.formats import size
 from p2pfl.report.notices.kinds import Notice
@@ -25,7 +26,7 @@ from p2pfl.report.pages.parts import (
     written,
 )
 from p2pfl.report.pages.svg import Chart, figure
-from p2pfl.report.reading import alarms_of
+from p2pfl.report.reading import alarms_of, evaluation_of
 from p2pfl.report.run import Run
 from p2pfl.report.swarm.timeline import alerts_of_run
 
@@ -39,7 +40,7 @@ def run_page(run: Run) -> str:
     moves = curves.consensus(run)
     sections = [
         ("gain", "What learning together gave", gains(run.summary, run.honest)),
-        ("curves", "Curves", _figures([*charts, *([] if moves is None else [moves])], name="curve")),
+        ("curves", "Curves", _curves([*charts, *([] if moves is None else [moves])], run.summary)),
         ("privacy", "Privacy", _privacy(run)),
         ("cost", "Cost", _cost(run)),
         ("events", "What happened", join([lanes(run), _events(run)]) or None),
@@ -70,6 +71,14 @@ def _head(run: Run) -> Iterator[Markup]:
     yield box("verdict", verdict(run.summary, run.metrics, rounds=run.experiment.rounds))
     for advice in summary.get("advice", ()):
         yield box("warning", f" {advice[:1].upper()}{advice[1:]}.")
+
+
+def _curves(charts: Sequence[Chart], summary: Mapping[str, Any]) -> Markup | None:
+    """Return the charts, and how much of a simulation they show."""
+    drawn, sentence = _figures(charts, name="curve"), evaluation_of(summary)
+    if drawn is None or not sentence:
+        return drawn
+    return join([drawn, tag("p", f"{sentence[:1].upper()}{sentence[1:]}.", class_="small")])
 
 
 def _figures(charts: Sequence[Chart], *, name: str) -> Markup | None:

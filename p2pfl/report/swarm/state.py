@@ -276,7 +276,7 @@ class Swarm:
             peer.phase = "learning"
         if peer.since is not None and record.round >= peer.rounds:
             peer.lasted((at - peer.since) / (record.round + 1 - peer.rounds))  # telemetry merges fast rounds
-        peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores
+        peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores or peer.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
         peer.heard, peer.missed = peer.heard + record.heard, peer.missed + len(record.missed)

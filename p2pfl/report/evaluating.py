@@ -1,0 +1,217 @@
+"""How much a simulation evaluates after each round, chosen by counted operations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from p2pfl.data import Federation, IntArray
+from p2pfl.errors import InputError
+from p2pfl.experiment import Plan
+from p2pfl.experiment.schema import Evaluation
+from p2pfl.learning import Learner
+from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.report.results import Evaluated
+from p2pfl.rows import Rows, alike, draw, placed
+
+SHARE = 0.2
+"""Largest share of the operations of training that evaluation takes by default."""
+
+FREE = 10**10
+"""Products of a weight and a number that a run may always spend on evaluation: about a second of one core."""
+
+FEWEST_PEERS = 16
+"""By default no fewer peers are evaluated while fewer samples suffice."""
+
+FEWEST_SAMPLES = 256
+"""By default no fewer samples of a peer are evaluated while fewer rounds suffice."""
+
+BACKWARD = 3
+"""Cost of a step of training in forward passes: one forward, one for the gradients of weights, one for inputs."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Peers, samples and rounds that are evaluated.
+
+    Attributes
+    ----------
+    every
+        Rounds from one evaluation to the next.
+    peers
+        Number of evaluated peers; ``None`` for all.
+    samples
+        Largest number of samples of a peer in each part; ``None`` for all.
+    """
+
+    every: int = 1
+    peers: int | None = None
+    samples: int | None = None
+
+    @property
+    def full(self) -> bool:
+        """True if every peer is evaluated on all samples after every round."""
+        return self == Scope()
+
+
+def scope(plan: Plan) -> Scope:
+    """Return how much a simulation of a plan evaluates.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> table = {"topology": {"peers": 500}, "model": {"name": "linear"}, "rounds": 1000}
+    >>> scope(plan(read(table | {"evaluation": {"every": 5}})))
+    Scope(every=5, peers=None, samples=None)
+    >>> scope(plan(read(table)))
+    Scope(every=1, peers=43, samples=None)
+    """
+    wanted, names = plan.experiment.evaluation, plan.topology.peers
+    held = [sum(len(part[peer]) for part in (plan.federation.test, plan.federation.validation)) for peer in names]
+    most = max(held)
+    if wanted != Evaluation():
+        peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
+        samples = None if wanted.samples is None or wanted.samples >= most else wanted.samples
+        return Scope(wanted.every or 1, peers, samples)
+    bare = plan.learner.bare
+    if not isinstance(bare, TorchLearner):
+        return Scope()  # its operations cannot be counted
+    learning = plan.experiment.learning
+    share = learning.fraction * (1 - learning.stragglers / 2) * (1 - plan.experiment.simulation.absence)
+    trained = bare.samples_a_round(names) * share
+    free = FREE / max(1, bare.products * plan.experiment.rounds)
+    return _affordable(held, budget=max(SHARE * BACKWARD * trained, free))
+
+
+def _affordable(held: list[int], *, budget: float) -> Scope:
+    """Return the largest scope whose samples in a round fit into the budget, given those that each peer holds."""
+    total, count = sum(held), len(held)
+    if total <= budget:
+        return Scope()
+    fewest = min(FEWEST_PEERS, count)
+    affordable = int(budget * count / total)
+    if affordable >= fewest:
+        return Scope(peers=affordable)
+    peers = None if fewest == count else fewest
+    samples = int(budget / fewest)
+    if samples >= FEWEST_SAMPLES:
+        return Scope(peers=peers, samples=samples)
+    least = min(FEWEST_SAMPLES, max(held))
+    return Scope(-int(-fewest * least // max(budget, 1)), peers, None if least == max(held) else least)
+
+
+class Evaluator:
+    """Evaluation of the models of a simulation.
+
+    Parameters
+    ----------
+    plan
+        Plan with the data of all peers.
+
+    Attributes
+    ----------
+    scope
+        How much is evaluated after each round but the last.
+    chosen
+        Numbers of the evaluated peers; ``None`` for all.
+
+    Raises
+    ------
+    InputError
+        The samples are limited, and the learner does not know its data.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.scope = plan, scope(plan)
+        self.asked = plan.experiment.evaluation != Evaluation()
+        self.names = plan.topology.peers
+        self.validates = plan.experiment.data.validation > 0
+        first = plan.federation.test[self.names[0]]
+        self.shared = all(plan.federation.test[name] is first for name in self.names)
+        seed, count = plan.experiment.seed, self.scope.peers
+        self.chosen: IntArray | None = None
+        self.some = self.names
+        if count is not None:
+            self.chosen = np.sort(draw(seed, "evaluated peers").permutation(len(self.names))[:count])
+            self.some = tuple(self.names[index] for index in self.chosen)
+        self.learner = plan.learner
+        if self.scope.samples is not None:
+            if not isinstance(plan.learner.bare, TorchLearner):
+                raise InputError(
+                    "evaluation.samples needs a torch model, as other learners choose their samples themselves; leave "
+                    "it out"
+                )
+            self.learner = plan.learner.on(fewer(plan.federation, self.scope.samples, seed=seed))
+
+    @property
+    def stated(self) -> Evaluated:
+        """What is evaluated, for the summary."""
+        peers, count = self.scope.peers, len(self.names)
+        return Evaluated(self.scope.every, count if peers is None else peers, self.scope.samples)
+
+    def full(self, rows: Rows) -> list[dict[str, float]]:
+        """Return the scores of all peers on all samples."""
+        return self._assessed(self.plan.learner, rows, self.names)
+
+    def tested(self, scores: Mapping[str, float]) -> dict[str, float]:
+        """Return the scores of a peer on its test part, out of those on all parts."""
+        return {
+            name: value for name, value in scores.items() if not (self.validates and name.startswith("validation_"))
+        }
+
+    def after(self, round: int, rows: Rows) -> list[dict[str, float]]:
+        """Return the scores of each peer after a round; empty for a peer that is not evaluated.
+
+        Where all models are equal and all peers have the same test samples, one evaluation serves all peers, so by
+        default it is in full.
+        """
+        if self.scope.full or (not self.asked and self.shared and alike(rows)):
+            return self.full(rows)
+        if (round + 1) % self.scope.every:
+            return [{} for _ in self.names]
+        if self.chosen is None:
+            return self._assessed(self.learner, rows, self.names)
+        where = placed(torch.from_numpy(self.chosen), rows.device)
+        found = dict(zip(self.some, self._assessed(self.learner, rows[where], self.some), strict=True))
+        return [found.get(name, {}) for name in self.names]
+
+    def _assessed(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> list[dict[str, float]]:
+        """Return scores on the test part, and with a validation part also those under ``validation_...``."""
+        found = learner.evaluate(rows, peers=peers)
+        if self.validates:
+            held = learner.evaluate(rows, peers=peers, part="validation")
+            found = found | {f"validation_{name}": values for name, values in held.items()}
+        return by_peer(found) if found else [{} for _ in peers]
+
+
+def by_peer(evaluated: Mapping[str, torch.Tensor]) -> list[dict[str, float]]:
+    """Return the scores ``[R]`` by name as one dictionary for each peer; this waits for the device.
+
+    Examples
+    --------
+    >>> by_peer({"loss": torch.tensor([0.5, 2.0])})
+    [{'loss': 0.5}, {'loss': 2.0}]
+    """
+    names = list(evaluated)
+    columns = [values.cpu().double().tolist() for values in evaluated.values()]
+    return [dict(zip(names, each, strict=True)) for each in zip(*columns, strict=True)]
+
+
+def fewer(federation: Federation, most: int, *, seed: int) -> Federation:
+    """Return the federation with at most so many test and validation samples of each peer, drawn by key.
+
+    Peers that share one test part share what is drawn of it.
+    """
+
+    def some(part: Mapping[str, IntArray]) -> dict[str, IntArray]:
+        drawn: dict[int, IntArray] = {}
+        for mine in part.values():
+            if id(mine) not in drawn:
+                order = draw(seed, f"evaluated {len(mine)}").permutation(len(mine))
+                drawn[id(mine)] = mine if len(mine) <= most else mine[np.sort(order[:most])]
+        return {peer: drawn[id(mine)] for peer, mine in part.items()}
+
+    return replace(federation, test=some(federation.test), validation=some(federation.validation))

@@ -1,0 +1,245 @@
+"""Checkpoint of a simulation: the state of all peers after a round, in one file, from which the run can go on."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.errors import InputError, StorageError
+from p2pfl.experiment import Plan
+from p2pfl.files import DRIVE
+from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.report.spending.meter import Meter
+
+FILE = "simulation.state"
+"""Name of the checkpoint in the run directory; it is removed at the end of the run."""
+
+PART = 20
+"""A checkpoint is written when this multiple of the time that the last one took has passed."""
+
+SOONEST = 10.0
+"""Seconds from one checkpoint to the next, at least."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Numbers of a checkpoint beside its tensors.
+
+    Attributes
+    ----------
+    round
+        Last round that the state includes.
+    ended
+        Whether it was the last round of the run.
+    steps, seconds
+        Gradients and seconds of training so far.
+    costs
+        Charged costs of releases: mu, probability and number.
+    same
+        Names of tensors that are the same as another one, by its name.
+    """
+
+    round: int
+    ended: bool
+    steps: int
+    seconds: float
+    costs: tuple[tuple[float, float, int], ...] = ()
+    same: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """State of a simulation after a round.
+
+    Attributes
+    ----------
+    facts
+        Numbers.
+    state
+        State of all peers.
+    sent
+        Bytes that each peer has sent, ``[N]`` int64.
+    """
+
+    facts: Facts
+    state: State
+    sent: torch.Tensor
+
+    @property
+    def costs(self) -> Counter[Cost]:
+        """Charged costs."""
+        return Counter({Cost(mu, probability): count for mu, probability, count in self.facts.costs})
+
+    def save(self, path: Path) -> None:
+        """Write the checkpoint; an older one is replaced as a whole or not at all.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        from safetensors import SafetensorError  # noqa: PLC0415
+        from safetensors.torch import save_file  # noqa: PLC0415 (only runs with a directory need it)
+
+        kept: dict[str, torch.Tensor] = {}
+        same: dict[str, str] = {}
+        for name, value in ({"rows": self.state.rows} | self.state.tensors() | {"sent": self.sent}).items():
+            twin = next((other for other, known in kept.items() if known is value), None)
+            if twin is None:
+                kept[name] = value
+            else:
+                same[name] = twin
+        about = {"facts": json.dumps(asdict(replace(self.facts, same=same)))}
+        fresh = path.with_suffix(".new")
+        try:
+            save_file(_apart(kept), fresh, about)
+            DRIVE.rename(fresh, path)
+            DRIVE.sync(path.parent)
+        except (OSError, SafetensorError) as error:
+            fresh.unlink(missing_ok=True)
+            raise StorageError(f"{path} cannot be written ({error}); free some space") from None
+
+    @classmethod
+    def load(cls, path: Path, *, peers: int, size: int) -> Self:
+        """Read a checkpoint.
+
+        Parameters
+        ----------
+        path
+            Path of the file.
+        peers, size
+            Number of peers and of parameters of the experiment.
+
+        Raises
+        ------
+        InputError
+            There is none, it is damaged, or belongs to another experiment.
+        """
+        from safetensors import SafetensorError, safe_open  # noqa: PLC0415
+
+        if not path.is_file():
+            raise InputError(
+                f"{path.parent} has no checkpoint of a simulation; start it again from its experiment.toml"
+            )
+        try:
+            with safe_open(path, framework="pt") as file:
+                facts = Facts(**json.loads(file.metadata()["facts"]))
+                found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
+            found |= {name: found[twin] for name, twin in facts.same.items()}
+            rows, sent = found.pop("rows"), found.pop("sent")
+            state = State.restore(rows, found)
+        except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
+        if tuple(rows.shape) != (peers, size):
+            raise InputError(
+                f"{path} holds models of shape {tuple(rows.shape)}, not {(peers, size)}; resume the experiment that "
+                "the run began with"
+            )
+        return cls(facts, state, sent)
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return contiguous tensors of which no two share memory, as safetensors requires."""
+    seen: set[int] = set()
+    found = {}
+    for name, value in tensors.items():
+        plain = value.detach().contiguous()
+        place = plain.untyped_storage().data_ptr()
+        found[name] = plain.clone() if place in seen or plain.numel() != _held(plain) else plain
+        seen.add(place)
+    return found
+
+
+def _held(tensor: torch.Tensor) -> int:
+    """Return how many numbers the memory of a tensor holds."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
+def check_resumable(plan: Plan) -> None:
+    """Raise :class:`InputError` for a simulation with a state beside that of its algorithm."""
+    why = None
+    if plan.asynchronous:
+        why = "its models are on their way between peers when it is interrupted"
+    elif isinstance(plan.learner.bare, ExamplePrivateLearner):
+        why = "its checkpoint does not have the steps of DP-SGD that each peer was charged for"
+    if why is not None:
+        raise InputError(f"this simulation cannot be resumed, because {why}; start it again")
+
+
+def remaining(meter: Meter, left: Checkpoint | None) -> range:
+    """Return the rounds that are still to be played."""
+    if left is None:
+        return meter.rounds
+    rounds = meter.since(left.facts.round + 1)
+    return rounds[:0] if left.facts.ended else rounds
+
+
+class Keeper:
+    """Keeper of the newest checkpoint of a run.
+
+    It writes a checkpoint when 20 times the time of writing has passed since the last one, and when it is told to: what
+    is written never changes what the simulation computes.
+
+    Parameters
+    ----------
+    folder
+        Run directory; ``None`` to write nothing.
+    clock
+        Clock of the durations.
+    """
+
+    def __init__(self, folder: Path | None, *, clock: Callable[[], float]) -> None:
+        self.path = None if folder is None else folder / FILE
+        self._clock = clock
+        self._newest: Checkpoint | None = None
+        self._written = True
+        self._due = clock() + SOONEST
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Write the newest state of a run that is interrupted or fails; remove the checkpoint of one that has ended."""
+        if kind is not None:
+            self.write()
+        elif self.path is not None:
+            self.path.unlink(missing_ok=True)
+
+    def keep(self, newest: Checkpoint) -> None:
+        """Take the state after a round, and write it if it is time to."""
+        self._newest, self._written = newest, False
+        if self._clock() >= self._due:
+            self.write()
+
+    def end(self) -> None:
+        """Note that the last round has ended."""
+        if self._newest is not None:
+            facts = replace(self._newest.facts, ended=True)
+            self._newest, self._written = Checkpoint(facts, self._newest.state, self._newest.sent), False
+
+    def write(self) -> None:
+        """Write the newest state, unless it is on the disk already."""
+        if self.path is None or self._newest is None or self._written:
+            return
+        begun = self._clock()
+        self._newest.save(self.path)
+        self._written = True
+        now = self._clock()
+        self._due = now + max(SOONEST, PART * (now - begun))
+
+
+def after(round: int, state: State, sent: torch.Tensor, *, work: Any, costs: Mapping[Cost, int]) -> Checkpoint:
+    """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
+    listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
+    return Checkpoint(
+        Facts(round, ended=False, steps=work.steps, seconds=work.seconds, costs=listed), state, sent.clone()
+    )

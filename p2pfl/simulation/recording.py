@@ -1,0 +1,59 @@
+"""Records of the rounds of a simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.report import Record
+from p2pfl.rows import distances
+from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.placing import on_host
+from p2pfl.simulation.stacked import StackedNeighbourhood
+
+
+def records_of(
+    rounds: list[int],
+    state: State,
+    net: StackedNeighbourhood,
+    learner: Inline,
+    *,
+    evaluated: Sequence[dict[str, float]],
+    sent: torch.Tensor,
+    spent: float | None,
+) -> list[Record]:
+    """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
+    report = state.report
+    received = net.heard.tolist()
+    public = state.public.rows  # [N, P]
+    found = {"apart": distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1)}  # [N] each
+    found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
+    found |= {} if report is None else {"loss": report.loss}
+    told = {name: values.tolist() for name, values in on_host(found).items()}
+    losses = [None] * len(net.peers)
+    if report is not None:
+        losses = [loss if steps else None for loss, steps in zip(told["loss"], report.steps.tolist(), strict=True)]
+    updates = told.get("update", [None] * len(net.peers))
+    diversity = learner.diversity
+    return [
+        Record(
+            peer=name,
+            round=rounds[index],
+            scores=evaluated[index],
+            training_loss=losses[index],
+            distance=told["moved"][index],
+            bytes_out=int(sent[index]),
+            bytes_in=0,
+            seconds_training=0.0,
+            seconds_waiting=0.0,
+            heard=received[index],
+            privacy_spent=spent,
+            update=updates[index],
+            disagreement=told["apart"][index],
+            diversity=diversity,
+        )
+        for index, name in enumerate(net.peers)
+        if rounds[index] >= 0
+    ]

@@ -1,0 +1,151 @@
+"""Blocks of rows train and are evaluated in several threads, with the results of one thread, bit for bit."""
+
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from p2pfl.data import Dataset, Federation
+from p2pfl.learning import TorchLearner, evaluation
+from p2pfl.learning.steps import training
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.training import divided
+
+PEERS = tuple(f"peer{i:02}" for i in range(16))
+KERNELS = nn.Sequential(nn.Conv2d(1, 2, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(24, 3))
+STACKED = nn.Sequential(nn.Flatten(), nn.LayerNorm(6), nn.Linear(6, 5), nn.Tanh(), nn.Dropout(0.2), nn.Linear(5, 3))
+
+
+def federation(*, shared):
+    """Return peers that hold 1 to 16 samples, and test samples of their own or in common."""
+    torch.manual_seed(3)
+    data = Dataset(torch.randn(60, 1, 2, 3), torch.randint(3, (60,)), 3)
+    train = {peer: np.arange(i + 1) for i, peer in enumerate(PEERS)}
+    test = dict.fromkeys(PEERS, np.arange(40)) if shared else {peer: np.arange(i % 7) for i, peer in enumerate(PEERS)}
+    return Federation(data, train, dict.fromkeys(PEERS, np.arange(0)), test)
+
+
+def learner(model, *, optimizer="sgd", shared=True, **more):
+    torch.manual_seed(4)
+    made = TorchLearner(
+        model, federation(shared=shared), seed=7, batch=3, epochs=1, optimizer=optimizer, device="cpu", **more
+    )
+    small = replace(made.footprint, block=8 * made.footprint.row)
+    made.footprint = small
+    if not isinstance(made.engine, type(made.plain)):
+        made.engine.footprint = small
+    return made
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """Return a function that sets the number of cores, and the threads in which blocks were taken."""
+    seen = set()
+
+    def set_to(count):
+        for module in (training, evaluation):
+            monkeypatch.setattr(module, "cores", lambda: count)
+        seen.clear()
+        return seen
+
+    block = training._Block.__init__
+
+    def noted(self, *given):
+        seen.add(threading.current_thread().name)
+        block(self, *given)
+
+    monkeypatch.setattr(training._Block, "__init__", noted)
+    return set_to
+
+
+@pytest.mark.parametrize(
+    ("model", "engine", "optimizer"),
+    [(KERNELS, Kernels, "sgd"), (STACKED, Stacked, "adam")],
+    ids=["kernels", "vmap with adam"],
+)
+def test_any_number_of_threads_trains_the_same_models(workers, model, engine, optimizer):
+    made = learner(model, optimizer=optimizer, rate=0.01)
+    assert type(made.engine) is engine
+    found = []
+    for count in (1, 3):
+        workers(count)
+        rows, memory = made.start(PEERS), None
+        for round in range(2):
+            fitted = made.fit(rows, peers=PEERS, round=round, memory=memory)
+            rows, memory = fitted.rows, fitted.memory
+        found.append({"rows": rows, "loss": fitted.report.loss, **memory})
+    assert not torch.equal(found[0]["rows"], made.start(PEERS))
+    for other in found[1:]:
+        assert other.keys() == found[0].keys()
+        assert all(torch.equal(value, found[0][name]) for name, value in other.items())
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["common test data", "own test data"])
+@pytest.mark.parametrize("model", [KERNELS, STACKED], ids=["kernels", "vmap"])
+def test_any_number_of_threads_finds_the_same_scores_and_gradients(workers, model, shared):
+    made = learner(model, shared=shared)
+    rows = made.start(PEERS) + torch.randn(len(PEERS), 1) / 10
+    found = []
+    for count in (1, 3):
+        workers(count)
+        found.append([made.gradient(rows, peers=PEERS, round=0, step=1), *made.evaluate(rows, peers=PEERS).values()])
+    assert all(torch.equal(one.nan_to_num(), other.nan_to_num()) for one, other in zip(*found, strict=True))
+
+
+def test_blocks_are_spread_over_threads_and_a_single_one_stays_in_the_calling_thread(workers):
+    made = learner(KERNELS)
+    seen = workers(3)
+    made.fit(made.start(PEERS), peers=PEERS, round=0)
+    assert seen <= {"MainThread", "p2pfl_0", "p2pfl_1"}
+    seen.clear()
+    made.engine.footprint = replace(made.engine.footprint, block=2**30)
+    made.fit(made.start(PEERS), peers=PEERS, round=0)
+    assert seen == {"MainThread"}
+
+
+def test_a_model_that_holds_one_row_at_a_time_trains_in_one_thread(workers):
+    made = learner(STACKED)
+    made.engine = made.plain
+    seen = workers(3)
+    made.fit(made.start(PEERS), peers=PEERS, round=0)
+    assert seen == {"MainThread"}
+
+
+def test_threads_share_frozen_weights():
+    made = learner(STACKED, frozen=["2"])
+    first, second = made.engine.copies(2)
+    assert first.model is not second.model
+    assert all(one is other for one, other in zip(first.model.parameters(), second.model.parameters(), strict=True))
+
+
+def test_a_row_that_diverges_in_a_thread_is_named(workers):
+    made = learner(KERNELS)
+    workers(3)
+    rows = made.start(PEERS)
+    rows[7] = float("inf")
+    with pytest.raises(Exception, match="training of peer07 diverged in round 0"):
+        made.fit(rows, peers=PEERS, round=0)
+
+
+@given(st.lists(st.integers(1, 2000), min_size=1, max_size=200), st.integers(1, 300))
+def test_blocks_are_consecutive_bounded_and_hold_every_row_once(counts, most):
+    bounds = divided(np.array(sorted(counts, reverse=True)), most=most)
+    assert [row for low, high in bounds for row in range(low, high)] == list(range(len(counts)))
+    assert all(0 < high - low <= most for low, high in bounds)
+
+
+def test_rows_with_many_steps_do_not_share_a_block_with_all_others():
+    counts = np.array([1000] * 100 + [10] * 5000)
+    bounds = divided(counts, most=300)
+    assert bounds[0] == (0, 100)
+    assert len(bounds) <= 19
+
+
+def test_few_rows_are_one_block():
+    assert divided(np.full(30, 5000), most=390) == [(0, 30)]

@@ -1,0 +1,163 @@
+"""A simulation that was interrupted goes on from its checkpoint, and ends as if nothing had happened."""
+
+import pytest
+import torch
+
+from p2pfl.algorithms import State
+from p2pfl.errors import InputError
+from p2pfl.neighbourhood import Public
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.report import Run
+from p2pfl.simulation import simulate
+from p2pfl.simulation.checkpoint import FILE, PART, SOONEST, Checkpoint, Facts, Keeper
+
+TABLE = {
+    "rounds": 5,
+    "topology": {"kind": "ring", "peers": 6},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+}
+CASES = {
+    "fedavg": {"data": {"name": "wine", "scale": True}},
+    "adam": {"learning": {"algorithm": "dpsgd", "optimizer": "adam", "rate": 0.01}},
+    "scaffold": {"learning": {"algorithm": "scaffold"}},
+    "compressed": {"learning": {"algorithm": "dpsgd"}, "compression": {"name": "top_k", "share": 0.2}},
+    "faults": {"simulation": {"loss": 0.2, "absence": 0.3}},
+    "private": {"privacy": {"mode": "pairwise", "epsilon": 50.0}},
+    "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
+}
+SLOW = {"adam", "private", "compressed", "faults"}
+LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began"}
+
+
+def interrupted(table, folder, *, after, error=KeyboardInterrupt):
+    """Simulate a table and stop it when so many rounds have been recorded."""
+    seen = []
+
+    def observe(records):
+        seen.append(records)
+        if len(seen) > after:
+            raise error
+
+    with pytest.raises(error):
+        simulate(table, folder=folder, observe=observe, baselines=False)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [pytest.param(each, id=name, marks=[pytest.mark.slow] * (name in SLOW)) for name, each in CASES.items()],
+)
+def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, changes):
+    table = TABLE | changes
+    whole = simulate(table, folder=tmp_path / "whole", baselines=False)
+    interrupted(table, tmp_path / "run", after=2)
+    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    assert run.metrics == whole.metrics == Run.load(tmp_path / "run").metrics
+    for peer, model in whole.models.items():
+        assert all(torch.equal(run.models[peer][name], value) for name, value in model.items())
+    assert {k: v for k, v in run.summary.items() if k not in LEFT_OUT} == {
+        k: v for k, v in whole.summary.items() if k not in LEFT_OUT
+    }
+    assert not (tmp_path / "run" / FILE).exists()
+
+
+def test_a_run_may_be_interrupted_again_and_by_an_error(tmp_path):
+    whole = simulate(TABLE, baselines=False)
+    interrupted(TABLE, tmp_path / "run", after=1)
+    stops = iter(range(2))
+
+    def stop(_records):
+        if next(stops):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        simulate(TABLE, folder=tmp_path / "run", resume=True, observe=stop, baselines=False)
+    run = simulate(TABLE, folder=tmp_path / "run", resume=True, baselines=False)
+    assert run.metrics == whole.metrics
+
+
+def test_the_directory_of_an_interrupted_simulation_can_be_read(tmp_path):
+    interrupted(TABLE, tmp_path / "run", after=2)
+    run = Run.load(tmp_path / "run")
+    assert {record.round for record in run.metrics} == {0, 1, 2}
+    assert run.summary == {}
+
+
+def test_a_run_that_is_interrupted_after_its_last_round_plays_no_other(tmp_path, monkeypatch):
+    table = TABLE | {"learning": {"algorithm": "dpsgd", "rate": 1e-9, "stop": 1.0}}
+    whole = simulate(table, baselines=False)
+
+    def stop(*_given, **_more):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("p2pfl.simulation.engine.summarise", stop)
+        with pytest.raises(KeyboardInterrupt):
+            simulate(table, folder=tmp_path / "run", baselines=False)
+    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    assert run.metrics == whole.metrics
+    assert run.summary["rounds"] == 1
+
+
+def test_what_cannot_be_resumed_says_why(tmp_path):
+    simulate(TABLE, folder=tmp_path / "ended", baselines=False)
+    with pytest.raises(InputError, match="has no checkpoint of a simulation"):
+        simulate(TABLE, folder=tmp_path / "ended", resume=True)
+    with pytest.raises(InputError, match="kept in memory cannot be resumed"):
+        simulate(TABLE, resume=True)
+    interrupted(TABLE, tmp_path / "run", after=1)
+    with pytest.raises(InputError, match="holds another experiment"):
+        simulate(TABLE | {"rounds": 7}, folder=tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="holds models of shape"):
+        simulate(TABLE | {"topology": {"peers": 7}}, folder=tmp_path / "run", resume=True)
+    (tmp_path / "run" / FILE).write_bytes(b"torn")
+    with pytest.raises(InputError, match="is damaged"):
+        simulate(TABLE, folder=tmp_path / "run", resume=True)
+    with pytest.raises(InputError, match="on their way between peers"):
+        simulate(TABLE | {"learning": {"algorithm": "gossip_learning"}}, folder=tmp_path / "run", resume=True)
+
+
+def checkpoint(round=3, **facts):
+    rows = torch.arange(6.0).view(2, 3)
+    state = State(rows, Public(rows), memory={"step": torch.ones(2)}, extra={"view": rows[:, 1:]})
+    return Checkpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
+
+
+def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):
+    checkpoint(costs=((0.5, 1.0, 3),)).save(tmp_path / FILE)
+    found = Checkpoint.load(tmp_path / FILE, peers=2, size=3)
+    assert found.state.rows.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found.state.public.rows is found.state.rows
+    assert found.state.memory["step"].tolist() == [1, 1]
+    assert found.state.extra["view"].tolist() == [[1, 2], [4, 5]]
+    assert found.sent.tolist() == [3, 4]
+    assert found.costs == {Cost(0.5): 3}
+    assert (found.facts.round, found.facts.steps) == (3, 7)
+
+
+def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tmp_path, monkeypatch):
+    now = [0.0]
+    saved = []
+
+    def save(self, _path):
+        saved.append(self.facts.round)
+        now[0] += 2.0
+
+    monkeypatch.setattr(Checkpoint, "save", save)
+    keeper = Keeper(tmp_path, clock=lambda: now[0])
+    keeper.keep(checkpoint(0))
+    now[0] = SOONEST
+    keeper.keep(checkpoint(1))
+    now[0] += 2.0 * PART - 0.5
+    keeper.keep(checkpoint(2))
+    assert saved == [1]
+    now[0] += 1.0
+    keeper.keep(checkpoint(3))
+    assert saved == [1, 3]
+    with pytest.raises(KeyError), keeper:
+        raise KeyError
+    assert saved == [1, 3]
+    keeper.keep(checkpoint(4))
+    with pytest.raises(KeyError), keeper:
+        raise KeyError
+    assert saved == [1, 3, 4]

@@ -1,0 +1,46 @@
+"""Functions of many rows work in blocks, with the results of the whole stack, bit for bit."""
+
+import pytest
+import torch
+
+from p2pfl import rows as module
+from p2pfl.rows import alike, blockwise, distances, norms
+
+
+@pytest.fixture
+def stack(monkeypatch):
+    """Return 23 rows of 7 numbers, of which three make a block."""
+    monkeypatch.setattr(module, "BLOCK", 21)
+    return torch.randn(23, 7, generator=torch.Generator().manual_seed(1))
+
+
+def test_norms_and_distances_of_blocks_are_those_of_each_row(stack):
+    other = stack.flip(0)
+    factor = torch.linspace(0.5, 2, 23, dtype=torch.float64).unsqueeze(-1)
+    assert torch.equal(norms(stack), torch.cat([norms(row.unsqueeze(0)) for row in stack]))
+    pairs = [(stack[i : i + 1], other[i : i + 1], factor[i : i + 1]) for i in range(23)]
+    assert torch.equal(distances(stack, other, block=21), torch.cat([distances(a, b) for a, b, _ in pairs]))
+    found = distances(stack, other, factor=factor, block=21)
+    assert torch.equal(found, torch.cat([distances(a, b, factor=f) for a, b, f in pairs]))
+
+
+def test_a_function_of_blocks_is_that_of_the_stack_in_memory_of_its_own(stack):
+    factor = torch.linspace(0.5, 2, 23, dtype=torch.float64).unsqueeze(-1)
+    heights = []
+
+    def function(rows, factor):
+        heights.append(len(rows))
+        return (rows * factor).to(rows.dtype)
+
+    found = blockwise(function, stack, factor)
+    assert heights == [3] * 7 + [2]
+    assert found.dtype == stack.dtype
+    assert torch.equal(found, (stack * factor).to(stack.dtype))
+
+
+@pytest.mark.parametrize("place", [0, 11, 22])
+def test_one_number_that_differs_makes_rows_differ(stack, place):
+    same = stack[:1].repeat(23, 1)
+    assert alike(same)
+    same[place, 6] += 1
+    assert not alike(same)
