@@ -27,7 +27,7 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
-from p2pfl.report.evaluating import Evaluator
+from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.spending.budget import check_accounted

@@ -42,12 +42,13 @@ SETTINGS = {
     "Chebyshev, few peers": ["gossip.steps=3", "gossip.acceleration=chebyshev", "learning.fraction=0.3"],
     "top 20 %": ["gossip.steps=1", "compression.name=top_k", "compression.share=0.2"],
 }
-GRAPHS = {
+NEEDED = {
     "relay_sgd": ["topology.kind=path"],
     "sgp": ["topology.kind=exponential"],
     "robust_sgp": ["topology.kind=exponential"],
     "d2": ["topology.kind=complete"],
     "choco": ["compression.name=quantise"],
+    "fedbn": ["model.name=norming:Normed"],
 }
 
 
@@ -137,7 +138,7 @@ def asked(name, changes):
     if traits_of(name).single_step or name == "gossip_learning":
         changes = [change for change in changes if not change.startswith("gossip.steps")]
     try:
-        experiment = read(SMALL, changes=[f"learning.algorithm={name}", *GRAPHS.get(name, []), *changes])
+        experiment = read(SMALL, changes=[f"learning.algorithm={name}", *NEEDED.get(name, []), *changes])
         plan(experiment)
     except ExperimentError:
         return None
