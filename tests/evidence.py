@@ -90,6 +90,11 @@ HELD: dict[tuple[str, int], str] = {
         privacy/test_totals.py::test_what_a_parent_sees_of_a_leaf_is_uniform_and_a_key_used_twice_is_not
         peer/test_totals.py::test_under_masks_no_total_is_taken_without_a_peer_that_was_in_one_before
         protocol/totals/test_attacks.py::test_a_report_about_a_later_round_neither_spreads_nor_ends_the_present_one""",
+    ("- With a [model from", 4): """
+        experiment/test_exact.py::test_what_has_no_effect_or_no_meaning_is_refused
+        experiment/test_exact.py::test_the_promise_says_what_totals_show
+        experiment/test_exact.py::test_the_command_privacy_says_who_learns_what
+        privacy/test_totals.py::test_transcripts_of_three_peers_are_the_same_exactly_where_totals_are""",
     ("- Names of settings and", 2): """
         peer/test_live.py::test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference_at_both_ends""",
     ("- How often a peer", 1): "peer/test_incarnation.py::test_a_start_is_numbered_by_a_clock_that_is_right",
