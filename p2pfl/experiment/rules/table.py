@@ -166,7 +166,7 @@ ADDED = (
     *each(
         (
             lambda it: it.exact and it.mode.hides,
-            "with this model, whose totals are exact and have no private noise",
+            "with {algorithm} and this model, whose totals have no private noise",
         ),
         keys=("privacy.noise", "privacy.epsilon"),
         remedy='leave it out, or set model.name to "random_boosting", whose totals take noise',
