@@ -47,9 +47,9 @@ class WatchedFlows(FlowLedger):
         watched.owner, watched.changed, watched.fail, watched.net = owner, changed, fail, entered.net
         return watched
 
-    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row, *, counts: bool = False) -> Row | None:
         """Return the flow of a row."""
-        moved = super().deliver(partner, gossip_step, row)
+        moved = super().deliver(partner, gossip_step, row, counts=counts)
         if moved is not None:
             entered = self.net.setdefault(partner, {})
             if gossip_step in entered:

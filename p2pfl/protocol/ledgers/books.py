@@ -234,15 +234,18 @@ class Books:
         """Return the flow of a row that arrived in time; ``None`` if it is not applied."""
         return self.flows.deliver(partner, gossip_step, row)
 
-    def late(self, partner: str, delivery: Delivery) -> bool:
-        """Apply a model that arrived after its gossip step; return whether it was early enough."""
+    def late(self, partner: str, delivery: Delivery, *, counts: bool = False) -> bool:
+        """Apply a model that arrived after its gossip step; return whether it was early enough.
+
+        ``counts`` is true if all peers have agreed that it counts.
+        """
         own = self.flows.own(delivery.gossip_step)
         if own is None or delivery.head.codec:  # no peer has kept the reference that would decode it
             return False
         row = vector(delivery)
         if own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
             return False
-        moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype))
+        moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype), counts=counts)
         if moved is not None and delivery.gossip_step == self._current:
             self._silent = EVERY
             self._arrived = moved if self._arrived is None else self._arrived + moved
@@ -251,11 +254,15 @@ class Books:
         return moved is not None
 
     def replace(self, partner: str, delivery: Delivery) -> bool:
-        """Apply a model of the open gossip step in place of one that was applied; return whether it is applied."""
+        """Apply a model that counts in place of one that was applied; return whether it is applied."""
         back = self.flows.retract(partner, delivery.gossip_step)
         if back is not None:
             self._arrived = back if self._arrived is None else self._arrived + back
-        return self.late(partner, delivery)
+        return self.late(partner, delivery, counts=True)
+
+    def lacks(self, partner: str, gossip_step: GossipStep) -> bool:
+        """Return whether the peer mixes in a gossip step, and the model of a partner is not applied."""
+        return self.flows.own(gossip_step) is not None and partner not in self.flows.applied(gossip_step)
 
     def arrived(self) -> Row | None:
         """Return the flows of the open gossip step that came late and are not in its result yet."""

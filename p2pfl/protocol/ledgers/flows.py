@@ -218,6 +218,7 @@ class FlowLedger:
         self.lost: list[tuple[str, GossipStep]] = []
         """Flows that one end has and the other has not, beyond repair."""
         self._own: dict[GossipStep, _Own] = {}
+        self._decided: set[GossipStep] = set()  # in which the peers decide which models count
         self._final: set[GossipStep] = set()  # in which all peers have agreed on the models that count
         self._next = START if journal is None else journal.closed
         self._closed = self._next  # what was open before a restart is never
@@ -267,16 +268,17 @@ class FlowLedger:
         self._own.clear()
         self._next = self._closed = END
 
-    def deliver(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
+    def deliver(self, partner: str, gossip_step: GossipStep, row: Row, *, counts: bool = False) -> Row | None:
         """Return the flow of a row that arrived in time or late, ``[P]``; ``None`` if it is not applied.
 
-        A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing.
+        A row that arrives twice, outside the window, or when there is no room to hold its flow, moves nothing. One of
+        which all peers have agreed that it counts is applied whatever its sender states.
         """
         ends, own = self._end(partner), self._own.get(gossip_step)
         if own is None or gossip_step in ends.applied | ends.refused | self._final or partner not in own.weights:
             return None
         refused = ends.news is not None and ends.news.excludes(gossip_step)
-        if refused or (self.room and len(ends.held) >= self.room):
+        if not counts and (refused or (self.room and len(ends.held) >= self.room)):
             return None
         moved = flow(own.row, row, weight=own.weights[partner])  # [P]
         ends.applied.add(gossip_step)
@@ -296,7 +298,7 @@ class FlowLedger:
             if gossip_step in statement.applied:
                 ends.spare[gossip_step] = ends.held.pop(gossip_step)
         for gossip_step in sorted(ends.held.keys() | ends.spare.keys()):
-            if statement.excludes(gossip_step):
+            if statement.excludes(gossip_step) and gossip_step not in self._decided:
                 self._retract(partner, gossip_step, back)
         return back
 
@@ -323,6 +325,10 @@ class FlowLedger:
         if gossip_step in self._end(partner).applied:
             self._retract(partner, gossip_step, back)
         return back.get(gossip_step)
+
+    def decide(self, gossip_step: GossipStep) -> None:
+        """Take back nothing of a gossip step because of what partners state: all peers decide which models count."""
+        self._decided.add(gossip_step)
 
     def final(self, gossip_step: GossipStep) -> None:
         """Never take back what is applied in a gossip step, and apply nothing more: all peers have agreed on it."""
@@ -367,6 +373,7 @@ class FlowLedger:
     def prune(self) -> None:
         """Discard the numbers of gossip steps that no partner needs, and of which no row can arrive any more."""
         self._final &= self._own.keys()
+        self._decided &= self._own.keys()
         for ends in self._ends.values():
             oldest = min([ends.known, *self._own])
             ends.spare = {gossip_step: row for gossip_step, row in ends.spare.items() if gossip_step in self._own}

@@ -127,6 +127,7 @@ class Verdicts:
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._again = shared.now + PULSE
+        shared.books.flows.decide(shared.mailbox.gossip_step)
         self.keys.begin(asked.round, asked.masked)
         held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
@@ -343,10 +344,11 @@ class Verdicts:
 
     def _adopt(self, release: Release, value: Value) -> bool:
         """Apply the copy of a release that counts, in place of another one; return whether it is applied."""
-        if self._applied.get(release) == value:
+        books, step = self.shared.books, self.shared.mailbox.gossip_step
+        if self._applied.get(release) == value and not books.lacks(release.peer, step):
             return True
         kept = self.copies.get(release, value)
-        return kept is not None and self.shared.books.replace(release.peer, kept.delivery)
+        return kept is not None and books.replace(release.peer, kept.delivery)
 
     def _part(self, dropped: list[Release]) -> None:
         """Treat the owners of dropped releases as gone until they begin another incarnation."""

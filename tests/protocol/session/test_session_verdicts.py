@@ -14,7 +14,7 @@ from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.session import statements
 from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
-from p2pfl.protocol.wire.messages import Chunk
+from p2pfl.protocol.wire.messages import Account, Chunk, Moved
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.verdicts import (
@@ -663,6 +663,8 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
     square.drop = lambda message: isinstance(message, Copy) and lost.pop(message.offset, False)
     books = square.sessions["eve"].books
     books.open((0, 0), np.zeros(4000, np.float32), weights=dict.fromkeys(square.others("eve"), 0.25), chain=0)
+    for name in ("bob", "dan"):
+        books.apply(name, (0, 0), np.zeros(4000, np.float32))
     for name in square.others("ada"):
         square.decide(name, *({*square.others(name)} - ({"ada"} if name == "eve" else set())))
     for _ in range(9):
@@ -670,3 +672,29 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
     assert not lost
     assert square.answers["eve"] == [Decided(frozenset())]
     assert books.arrived().tolist() == [0.25] * 4000
+
+
+@pytest.mark.parametrize("early", [True, False], ids=["before the decision", "during it"])
+def test_an_owner_that_states_that_it_mixes_no_model_of_a_peer_does_not_keep_its_own_out_of_that_peers_average(early):
+    """Such a statement takes a model back, except one of a round on which all decide."""
+    square = Square("ada")
+    square.release("bob", "dan", "eve")
+    for name in square.others("ada"):
+        for event in arrives("ada", value=1.0, voted=True):
+            square.ask(name, event)
+    mixed = mixing(square, "eve", ("bob", 1.0), ("dan", 1.0), ("ada", 1.0))
+    statement = Moved((0, 0), (1, 0), (), (), (0, 0))
+    never = arrived("ada", Account(7, 1, [(statement, [])], incarnations={"eve": 7}))
+    for event in [never] if early else []:
+        square.ask("eve", event)
+    for name in square.others("ada"):
+        square.decide(name, *square.others(name), masked=("ada",))
+        for event in [never] if name == "eve" and not early else []:
+            square.ask(name, event)
+    for _ in range(4):
+        square.wait(1.0)
+    assert square.answers["eve"] == [Decided(frozenset())]
+    books = square.sessions["eve"].books
+    back = books.close()
+    assert (mixed + (0 if back is None else back)).tolist() == [0.75] * LENGTH
+    assert "ada" in books.flows.applied((0, 0))
