@@ -27,7 +27,6 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
-from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.spending.budget import check_accounted
@@ -37,6 +36,7 @@ from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
 from p2pfl.simulation.checkpoint import FILE, Checkpoint, Keeper, check_resumable, remaining
 from p2pfl.simulation.checkpoint import after as checkpointed
+from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import HOST, moved

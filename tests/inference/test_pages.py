@@ -44,5 +44,5 @@ def test_the_python_of_the_page_on_tables_runs(tmp_path, monkeypatch):
 def test_the_python_of_the_page_on_models_runs(trained, saved, monkeypatch):
     pandas = pytest.importorskip("pandas")
     monkeypatch.chdir(saved.parent)
-    names = executed(blocks("models.md", "python")[1], frame=pandas.read_csv(trained[0] / "peer1.csv"))
+    names = executed(blocks("models.md", "python")[0], frame=pandas.read_csv(trained[0] / "peer1.csv"))
     assert names["found"].values.shape == (90, 2)

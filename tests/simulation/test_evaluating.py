@@ -7,10 +7,10 @@ from torch import nn
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.checks import Size
-from p2pfl.simulation.evaluating import FREE, Evaluator, Scope, _affordable, fewer, scope
 from p2pfl.report.reading import evaluation_of
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
+from p2pfl.simulation.evaluating import FREE, Evaluator, Scope, _affordable, fewer, scope
 
 TABLE = {
     "rounds": 4,
