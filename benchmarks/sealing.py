@@ -24,7 +24,7 @@ from benchmarks.timing import pair
 from p2pfl.identity import ExchangeKey, Identity, SecretSource, SenderKey, verify
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Hello, Pulse
+from p2pfl.protocol.wire.messages import Announcement, Pulse
 from p2pfl.protocol.wire.tags import authentic, parts, tagged
 
 SIZES = (4_000_000, 50_000_000)
@@ -168,7 +168,7 @@ def acquainted(neighbours: int) -> list[Envelope]:
     first, *others = ends
     for other in others:
         for one, two in ((first, other), (other, first)):
-            one.meet(Hello(two.me, 1, "up", key=two.gossip_step.public))
+            one.meet(Announcement(two.me, 1, "up", key=two.gossip_step.public))
         other.receive(first.me, first.handover(other.me))
     return ends
 

@@ -9,7 +9,7 @@ from p2pfl.errors import TransportError
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import FIRST, SeededSource
 from p2pfl.peer import Notice, Peer
-from p2pfl.protocol.session.effects import Decided, Publish
+from p2pfl.protocol.interface.effects import Decided, Publish
 from p2pfl.report import Record
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop

@@ -39,7 +39,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.protocol.telemetry.messages import encode as encode_telemetry
     from p2pfl.protocol.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.protocol.wire.envelope import SEALED
-    from p2pfl.protocol.wire.messages import Chunk, ForOne, Hello, Key, Plain
+    from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
     from p2pfl.protocol.wire.trailer import CHECKSUM
     from p2pfl.report.notices.kinds import PhaseBegan
@@ -51,7 +51,7 @@ SOURCE = SeededSource(7)
 OPS = Identity.generate(SOURCE, peer="ops")
 AUDIENCE = Audience(
     "run",
-    me=Hello("ada", 1, "up"),
+    me=Announcement("ada", 1, "up"),
     identity=Identity.generate(SOURCE, peer="ada"),
     source=SOURCE,
     observers={"ops": OPS.public},

@@ -37,7 +37,7 @@ def ended(peer, round, *, seconds, accuracy=0.5):
         bytes_in=900,
         seconds_training=0.1,
         seconds_waiting=0.1,
-        heard=2,
+        received=2,
         missed=[],
     )
 

@@ -20,11 +20,11 @@ from p2pfl.protocol.agreement.messages import Release, counted
 from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.interface.effects import Publish
+from p2pfl.protocol.interface.events import Contribute, Convene, Decide, Offer, Subscribed
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Contribute, Convene, Decide, Offer, Subscribed
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
@@ -32,10 +32,10 @@ from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import (
     Account,
     Ack,
+    Announcement,
     Chunk,
     Claim,
     ForOne,
-    Hello,
     Key,
     Masked,
     Moved,
@@ -84,15 +84,15 @@ NOW = (0, 0)
 SIGNED = Signature.of(SWARM, "ada", 1, public=IDENTITIES["ada"].public, identity=IDENTITIES["ada"])
 
 
-def hello(name, **changes):
-    said = Hello(name, 1, "up", {"seed": "1"}, KEYS[name].public, **changes)
+def announcement(name, **changes):
+    said = Announcement(name, 1, "up", {"seed": "1"}, KEYS[name].public, **changes)
     return said.signed(IDENTITIES[name], swarm=SWARM)
 
 
 def membership(name):
     """Of a peer that has met all others."""
-    up = {each: hello(each) for each in NAMES if each != name}
-    return Membership(hello(name), frozenset(up), SWARM, trust=ROSTER, up=up, proven={*up})
+    up = {each: announcement(each) for each in NAMES if each != name}
+    return Membership(announcement(name), frozenset(up), SWARM, trust=ROSTER, up=up, proven={*up})
 
 
 def seal(name):
@@ -106,7 +106,7 @@ def acquainted():
         for name in ("ada", "bob", "eve")
     ]
     for one, other in itertools.permutations(ends, 2):
-        one.meet(hello(other.me))
+        one.meet(announcement(other.me))
     for one, other in [*itertools.permutations(ends, 2)] * 2:
         other.receive(one.me, one.handover(other.me))
     return ends
@@ -182,7 +182,9 @@ STARS = {
 def totalling(name, middle):
     """A session that is to take part in a total."""
     given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
-    return Session(Codec(SWARM, hello(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given)
+    return Session(
+        Codec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
+    )
 
 
 def totalled(middle, upto):
@@ -292,9 +294,9 @@ def inbox():
     return Inbox(1, 8, LARGEST)
 
 
-def books():
+def ledgers():
     """What bob has applied and masked with ada."""
-    made = Books("bob", gossip=["ada"], masks=["ada"])
+    made = PeerLedgers("bob", gossip=["ada"], masks=["ada"])
     made.begin("ada", incarnation=1, key=KEYS["ada"].public)
     for step in range(3):
         made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
@@ -321,7 +323,7 @@ NUMBERS = itertools.count(1000)
 HONEST = {
     type(said).__name__: said
     for said in (
-        hello("ada"),
+        announcement("ada"),
         ADA.handover("bob"),
         Claim(1, bytes(32)),
         Pulse(1, 0, 2, 9, 1, 0, waiting=True, first=0),
@@ -341,7 +343,7 @@ HONEST = {
 def genuine(message):
     """The same under the signature that ada would have put there herself."""
     match message:
-        case Hello():
+        case Announcement():
             return message.signed(IDENTITIES["ada"], swarm=SWARM)
         case RollCall(round, step, here):
             signature = seal("ada").sign(Slot("ada", round, step), here, domain="roll")
@@ -407,7 +409,7 @@ def sealed_for_bob(data):
 def taken(message):
     """Have bob take what ada says, as far as that is decided without a network."""
     match message:
-        case Hello():
+        case Announcement():
             met = membership("bob")
             if met.receive(message):
                 met.prove(message.peer)
@@ -426,7 +428,7 @@ def taken(message):
             mine.skip(message.tail)
             mine.ack(head=message.head)
         case Account():
-            mine = books()
+            mine = ledgers()
             mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
             decode(encode(mine.account(1)))
         case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):

@@ -10,12 +10,12 @@ import torch
 
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.effects import Deliver
+from p2pfl.protocol.interface.events import Close, Expect, Gather, Offer, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Deliver
-from p2pfl.protocol.session.events import Close, Expect, Gather, Offer, Open
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import Encoded, encode_row, row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import Topology
@@ -28,7 +28,7 @@ LENGTH = 1000
 def connected(channel, name, life):
     """One end of the edge from ada to bob."""
     other = {"ada": "bob", "bob": "ada"}[name]
-    me = Hello(name, life, "up")
+    me = Announcement(name, life, "up")
     session = Session(
         Codec("burst", me),
         membership=Membership(me, frozenset({other})),

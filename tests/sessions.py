@@ -3,14 +3,14 @@
 import torch
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.ledgers.books import Books, heaviest
+from p2pfl.protocol.interface.effects import Publish
+from p2pfl.protocol.interface.events import Begin, Offer, Open, Received, Stored
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Begin, Offer, Open, Received, Stored
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
-from p2pfl.protocol.wire.messages import Chunk, Hello, Pulse
+from p2pfl.protocol.wire.messages import Announcement, Chunk, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
 from p2pfl.protocol.wire.sealing import Codec, root_of
 from p2pfl.topology import complete
@@ -21,17 +21,17 @@ LIFE = 7
 
 
 def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False, names=NAMES, **given):
-    """One end of a triangle, or of another complete graph, with books if it keeps any."""
-    me, others = Hello(name, life, "up"), [each for each in names if each != name]
+    """One end of a triangle, or of another complete graph, with ledgers if it keeps any."""
+    me, others = Announcement(name, life, "up"), [each for each in names if each != name]
     graph = complete(len(names)).named(names)
-    books = Books(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
+    ledgers = PeerLedgers(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
     how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
     return Session(
         Codec("s", me),
         membership=Membership(me, frozenset(others)),
         mailbox=Mailbox(),
         edges=Edges(name, graph),
-        books=books,
+        ledgers=ledgers,
         **how,
     )
 
@@ -43,7 +43,7 @@ def arrived(sender, message, *, state=False, swarm="s"):
 
 def announced(name, status="up", *, life=LIFE, **given):
     """What the broker retains of a peer."""
-    return arrived(name, Hello(name, life, status, **given), state=True)
+    return arrived(name, Announcement(name, life, status, **given), state=True)
 
 
 def met(name="ada", *, others=("bob", "eve"), first=0, **given):

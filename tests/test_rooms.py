@@ -84,7 +84,8 @@ PROTOCOL = {
     "membership": {"wire", "timing"},
     "totals": {"wire"},
     "telemetry": {"wire", "incoming"},
-    "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement"},
+    "interface": {"wire", "ledgers"},
+    "session": {"wire", "timing", "ledgers", "incoming", "membership", "totals", "agreement", "interface"},
 }
 """The folders of ``protocol``, as its docstring draws them, and which others each may import."""
 

@@ -5,14 +5,14 @@ from collections import Counter, deque
 import numpy as np
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
+from p2pfl.protocol.interface.events import Begin, Convene, Subscribed, Tick
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
-from p2pfl.protocol.session.events import Begin, Convene, Subscribed, Tick
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Hello, Pulse
+from p2pfl.protocol.wire.messages import Announcement, Pulse
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.totals import OfTotals
 from sessions import arrived
@@ -34,11 +34,11 @@ class Swarm:
         self.dead, self.gone = set(), set()
         for peer in graph.peers:
             for other in graph.neighbours(peer):
-                self.tell(peer, arrived(other, Hello(other, 1, "up"), state=True))
+                self.tell(peer, arrived(other, Announcement(other, 1, "up"), state=True))
             self.tell(peer, Begin(0))
 
     def _session(self, peer, patience):
-        me = Hello(peer, 1, "up")
+        me = Announcement(peer, 1, "up")
         return Session(
             Codec("s", me),
             membership=Membership(me, frozenset(self.graph.neighbours(peer))),
@@ -87,7 +87,7 @@ class Swarm:
         self.dead.add(peer)
         self.queue = deque(each for each in self.queue if each[1] != peer)
         for other in self.graph.neighbours(peer) if noticed else ():
-            self.tell(other, arrived(peer, Hello(peer, 1, "left"), state=True))
+            self.tell(other, arrived(peer, Announcement(peer, 1, "left"), state=True))
 
     def give_up(self):
         """Let those say goodbye whose attempt has failed: with masks nobody begins another."""
@@ -95,7 +95,7 @@ class Swarm:
             if isinstance(answer, Unfinished):
                 self.gone.add(peer)
                 for other in self.graph.neighbours(peer):
-                    self.tell(other, arrived(peer, Hello(peer, 1, "left"), state=True))
+                    self.tell(other, arrived(peer, Announcement(peer, 1, "left"), state=True))
 
     def last(self):
         return {

@@ -37,7 +37,7 @@ class FineTuning:
     >>> from p2pfl import simulate
     >>> options = {"algorithm": "fine_tuning", "algorithm_options": {"last": 2}}
     >>> run = simulate({"rounds": 4, "data": {"name": "wine"}, "learning": options}, baselines=False)
-    >>> sum(record.heard == 0 for record in run.metrics if record.peer == "peer0")
+    >>> sum(record.received == 0 for record in run.metrics if record.peer == "peer0")
     2
 
     References

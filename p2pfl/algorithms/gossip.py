@@ -109,10 +109,10 @@ async def maximum(net: Neighbourhood, values: torch.Tensor, *, steps: int) -> to
         Largest values ``[R, K]``.
     """
     for _ in range(steps):
-        heard = await net.receive(Released(values))
+        received = await net.receive(Released(values))
         values = values.clone()  # [R, K]
-        listener, sender, _ = heard.beside()  # [E]
-        for own, all_rows in zip(torch.split(values, BLOCK, -1), torch.split(heard.rows, BLOCK, -1), strict=True):
+        listener, sender, _ = received.beside()  # [E]
+        for own, all_rows in zip(torch.split(values, BLOCK, -1), torch.split(received.rows, BLOCK, -1), strict=True):
             theirs = all_rows[sender]  # [E, B]
             own.scatter_reduce_(0, listener.unsqueeze(-1).expand_as(theirs), theirs, "amax")  # writes into values
     return values

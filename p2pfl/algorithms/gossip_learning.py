@@ -63,12 +63,12 @@ class GossipLearning:
         return State(rows, Released(rows).public, fitted.memory, {"age": ages}, fitted.report)
 
 
-def merged(heard: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
+def merged(received: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     """Return the mean of received models weighted by their ages, and the largest age.
 
     Parameters
     ----------
-    heard
+    received
         Received models with their ages in the last place, ``[S, P + 1]``, including the receiver's own.
     own
         Own models ``[R, P + 1]``, which remain where all ages are zero.
@@ -86,16 +86,16 @@ def merged(heard: ReceivedModels, own: Rows) -> tuple[Rows, torch.Tensor]:
     >>> [each.tolist() for each in merged(both, own)]
     [[[7.0]], [[3.0]]]
     """
-    listener, sender, _ = heard.beside()  # [E]
-    ages = heard.rows[sender, -1].to(torch.float64).clamp_min(0)  # [E]
+    listener, sender, _ = received.beside()  # [E]
+    ages = received.rows[sender, -1].to(torch.float64).clamp_min(0)  # [E]
     total = ages.new_zeros(len(own)).index_add(0, listener, ages)  # [R]
     shares = ages / total.where(total > 0, 1.0)[listener]  # [E]
     mean: Rows = torch.nn.functional.embedding_bag(  # sums edge by edge, and holds no row a second time
         sender,
-        heard.rows,
+        received.rows,
         torch.searchsorted(listener, torch.arange(len(own), device=listener.device)),
         mode="sum",
-        per_sample_weights=shares.to(heard.rows),
+        per_sample_weights=shares.to(received.rows),
     )
     rows = torch.where(total.unsqueeze(-1) > 0, mean, own)[:, :-1]  # [R, P]
     oldest = torch.zeros_like(total).scatter_reduce(0, listener, ages, "amax")  # [R]

@@ -67,8 +67,8 @@ class MultiTask:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round: a gossip step, the relations in closed form, and local training."""
         released = await net.release(state.rows, since=state.public)
-        heard = await net.receive(released)
-        kin, related = self.kin(heard, own=state.rows)  # [R, P], [R, 1]
+        received = await net.receive(released)
+        kin, related = self.kin(received, own=state.rows)  # [R, P], [R, 1]
 
         def pulled(rows: Rows, indices: torch.Tensor) -> Rows:
             return self.pull * related.to(rows)[indices] * (rows - kin.to(rows)[indices])
@@ -76,15 +76,18 @@ class MultiTask:
         fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory, correction=pulled)
         return State(fitted.rows, released.public, fitted.memory, report=fitted.report)
 
-    def kin(self, heard: ReceivedModels, *, own: Rows) -> tuple[Rows, torch.Tensor]:
+    def kin(self, received: ReceivedModels, *, own: Rows) -> tuple[Rows, torch.Tensor]:
         """Return the mean of the neighbours by their relations, ``[R, P]``, and whether there are any, ``[R, 1]``."""
-        others = heard.sender != heard.listener  # [E]
-        heard = replace(heard, listener=heard.listener[others], sender=heard.sender[others])
-        listener, sender, _ = heard.beside()  # [F]
+        others = received.sender != received.listener  # [E]
+        received = replace(received, listener=received.listener[others], sender=received.sender[others])
+        listener, sender, _ = received.beside()  # [F]
         weights = relations(
-            (own[listener] - heard.rows[sender]).double().square().sum(-1), listener, count=len(own), spread=self.spread
+            (own[listener] - received.rows[sender]).double().square().sum(-1),
+            listener,
+            count=len(own),
+            spread=self.spread,
         )  # [F]
-        mean = torch.zeros_like(own).index_add_(0, listener, heard.rows[sender] * weights.to(own).unsqueeze(-1))
+        mean = torch.zeros_like(own).index_add_(0, listener, received.rows[sender] * weights.to(own).unsqueeze(-1))
         related = own.new_zeros(len(own), 1).index_fill_(0, listener, 1)  # [R, 1]
         return mean, related
 

@@ -147,19 +147,19 @@ class PowerGossip:
         along = self._orthonormal(net.peers, found, number=number)  # [R, D, m, r] each
         products = [_project(x, v).flatten(2) for x, v in zip(matrices, along, strict=True)]
         own = torch.cat([found[..., :0], *products], dim=-1)  # [R, D, L]
-        heard = await net.receive(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
-        others = heard.sender != heard.listener  # [E]
-        listener, sender, slot, back = slots(graph, net.peers, heard)  # [E] each
-        theirs, told, whole = heard.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
+        received = await net.receive(Released(torch.cat([own.flatten(1), flags, vectors], dim=-1)))
+        others = received.sender != received.listener  # [E]
+        listener, sender, slot, back = slots(graph, net.peers, received)  # [E] each
+        theirs, told, whole = received.rows.tensor_split([own[0].numel(), own[0].numel() + flags.shape[-1]], dim=-1)
         alike = (told[sender, back] == flags[listener, slot]).unsqueeze(-1)  # [E, 1]
         gap = (own[listener, slot] - theirs.view(len(theirs), *own.shape[1:])[sender, back]) * alike  # [E, L]
         pulls = torch.zeros_like(own)  # [R, D, L]
-        weights = placed(heard.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
+        weights = placed(received.weights[others], rows.device).to(rows).unsqueeze(-1)  # [E, 1]
         pulls[listener, slot] = weights * gap
         moved = [x - _expand(p, v) for x, p, v in zip(matrices, self._parts(pulls, odd=odd), along, strict=True)]
         vectors = vectors.index_add(0, listener, weights * (whole[sender] - vectors[listener]))
         fresh = torch.zeros_like(found)
-        fresh[listener, slot, : own.shape[-1]] = gap * placed(_signs(graph, net.peers, heard), gap.device).to(gap)
+        fresh[listener, slot, : own.shape[-1]] = gap * placed(_signs(graph, net.peers, received), gap.device).to(gap)
         after = torch.full((len(rows), 1), number + 1, device=rows.device)  # [R, 1]
         return self._join(moved, vectors, odd=odd), {"direction": fresh, "number": after}
 
@@ -238,9 +238,14 @@ def _expand(products: torch.Tensor, along: torch.Tensor) -> torch.Tensor:
     return products.transpose(1, 2).flatten(2) @ along.transpose(1, 2).flatten(2).mT
 
 
-def _signs(graph: Topology, peers: tuple[str, ...], heard: ReceivedModels) -> torch.Tensor:
+def _signs(graph: Topology, peers: tuple[str, ...], received: ReceivedModels) -> torch.Tensor:
     """Return 1 where the receiver precedes the sender, else -1, ``[E, 1]``, so both ends keep one direction."""
     place = {peer: number for number, peer in enumerate(graph.peers)}
-    pairs = zip(heard.listener.tolist(), heard.sender.tolist(), heard.sender.ne(heard.listener).tolist(), strict=True)
-    ahead = [place[peers[to]] < place[heard.peers[by]] for to, by, other in pairs if other]
+    pairs = zip(
+        received.listener.tolist(),
+        received.sender.tolist(),
+        received.sender.ne(received.listener).tolist(),
+        strict=True,
+    )
+    ahead = [place[peers[to]] < place[received.peers[by]] for to, by, other in pairs if other]
     return torch.tensor(ahead).to(torch.float64).reshape(-1, 1) * 2 - 1  # [E, 1]

@@ -121,9 +121,9 @@ async def relay(
     own = torch.cat([values, values.new_ones(len(values), 1)], dim=-1)  # [R, P + 1]
     received, sent, included = _memory(before, own, width(tree), round=round)
     total = own + received.sum(dim=1)  # [R, P + 1]
-    heard = await net.receive(Released(torch.cat([total, included], dim=-1)))  # [R, P + 1 + D]
-    listener, sender, slot, back = slots(tree, net.peers, heard)  # [E] each
-    came, flags = heard.rows[sender].tensor_split([own.shape[-1]], dim=-1)  # [E, P + 1], [E, D]
+    arrived = await net.receive(Released(torch.cat([total, included], dim=-1)))  # [R, P + 1 + D]
+    listener, sender, slot, back = slots(tree, net.peers, arrived)  # [E] each
+    came, flags = arrived.rows[sender].tensor_split([own.shape[-1]], dim=-1)  # [E, P + 1], [E, D]
     had = flags.gather(1, back.unsqueeze(-1))  # [E, 1]: whether what the listener told is in it
     fresh, told = torch.zeros_like(received), torch.zeros_like(included)
     fresh[listener, slot] = came - had * sent[listener, slot]

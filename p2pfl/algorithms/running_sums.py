@@ -25,7 +25,7 @@ class RobustSGP:
     :math:`d_i` peers that receive from it, and sends the running total instead of the share:
 
     .. math:: \sigma_i \leftarrow \sigma_i + \frac{[x_i', w_i]}{1 + d_i}, \qquad
-              [x_i, w_i] \leftarrow \frac{[x_i', w_i]}{1 + d_i} + \sum_{j\ \text{heard}} (\sigma_j - \rho_{ij}), \qquad
+              [x_i, w_i] \leftarrow \frac{[x_i', w_i]}{1 + d_i} + \sum_{j \in R_i} (\sigma_j - \rho_{ij}), \qquad
               \rho_{ij} \leftarrow \sigma_j, \qquad z_i = x_i / w_i
 
     The next total that arrives includes a lost share, so weight is delayed but never lost: without steps
@@ -105,9 +105,9 @@ class RobustSGP:
         share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]
         total = extra.get("total", zeros[:, 0]) + share  # [R, P + 1]
         seen = extra.get("seen", zeros).clone()  # [R, D, P + 1]
-        heard = await net.receive(Released(total))
-        listener, sender, slot, _ = slots(graph, net.peers, heard)  # [E] each
-        came = heard.rows[sender]  # [E, P + 1]
+        received = await net.receive(Released(total))
+        listener, sender, slot, _ = slots(graph, net.peers, received)  # [E] each
+        came = received.rows[sender]  # [E, P + 1]
         share.index_add_(0, listener, came - seen[listener, slot])
         seen[listener, slot] = came
         masses = share[:, -1:]  # [R, 1], at least the own share

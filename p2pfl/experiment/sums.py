@@ -156,12 +156,12 @@ def ring_width(
 
 def _check_neighbours(weights: Weights, *, colluders: int) -> None:
     needed = enough(colluders)
-    for peer, heard in zip(weights.peers, senders(weights).tolist(), strict=True):
-        if 0 < heard < needed:
+    for peer, received in zip(weights.peers, senders(weights).tolist(), strict=True):
+        if 0 < received < needed:
             helped = "" if colluders < 2 else f", of whom {colluders - 1} may collude with it"
             raise ExperimentError(
                 f'privacy.mode: expected every peer to hear at least {needed} others with "secagg"{helped}, so that '
-                f"the sum of their rows hides each of them, got {heard} for {peer}: take a denser topology, or set "
+                f"the sum of their rows hides each of them, got {received} for {peer}: take a denser topology, or set "
                 'privacy.mode to "pairwise"'
             )
 

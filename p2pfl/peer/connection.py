@@ -11,9 +11,9 @@ from typing import Any
 
 from p2pfl.errors import DecodeError, PeerError, RunError
 from p2pfl.peer.neighbourhoods.adding import Adding
-from p2pfl.protocol.session import effects, events
-from p2pfl.protocol.session.effects import Answer, Effect, Publish
-from p2pfl.protocol.session.events import Event, Request
+from p2pfl.protocol.interface import effects, events
+from p2pfl.protocol.interface.effects import Answer, Effect, Publish
+from p2pfl.protocol.interface.events import Event, Request
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Claim, Message
 from p2pfl.transport import Channel

@@ -10,8 +10,8 @@ from p2pfl.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.experiment import Plan
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.unsettled import unsettled
-from p2pfl.protocol.session.effects import Vanished
-from p2pfl.protocol.session.events import Missed
+from p2pfl.protocol.interface.effects import Vanished
+from p2pfl.protocol.interface.events import Missed
 from p2pfl.report.notices.masses import given
 from p2pfl.report.results import Unsettled
 
@@ -50,4 +50,4 @@ def remaining(connection: Connection, plan: Plan) -> Unsettled:
     """Return what stays open with partners after the last round."""
     missed = {} if connection.adding is None else connection.adding.missed
     deviation, peers = plan.protection.settings.mask, len(plan.topology.peers)
-    return unsettled(connection.session.books, deviation=deviation, peers=peers, missed=missed)
+    return unsettled(connection.session.ledgers, deviation=deviation, peers=peers, missed=missed)

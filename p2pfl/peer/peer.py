@@ -44,11 +44,11 @@ from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Repeating, Totalling
 from p2pfl.peer.updates import Progress
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
-from p2pfl.protocol.session import events
+from p2pfl.protocol.interface import events
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
@@ -157,7 +157,7 @@ class Peer:
         rounds = [] if former is None else former.rounds
         attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
         said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
-        self.me = Hello(
+        self.me = Announcement(
             name, incarnation, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce
         )
         self.membership = membership_of(plan, self.me, trust=self.trust)
@@ -223,7 +223,7 @@ class Peer:
         return self.meter.stopped(self._done)
 
     async def __aenter__(self) -> Self:
-        """Join the broker and say hello."""
+        """Join the broker and say announcement."""
         await self.keeper.begin()
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
@@ -358,7 +358,7 @@ class Peer:
         """Return notices of what stays open; running sums move nothing of which the ledgers would know."""
         if self.given is not None:
             return bereft(self.name, self.given, self.vanished)
-        self._alarms.settle(self.session.books.masks.uncancelled())
+        self._alarms.settle(self.session.ledgers.masks.uncancelled())
         self.unsettled = remaining(self.connection, self.plan)
         return left_open(self.name, self.unsettled)
 
@@ -368,7 +368,7 @@ class Peer:
 
     async def _settle(self, state: State, cover: Cover | None) -> State:
         """Pay what is owed, masks first, for that takes gossip steps."""
-        connection, books = self.connection, self.session.books
+        connection, ledgers = self.connection, self.session.ledgers
         if cover is not None:
             await connection.ask(events.Finish("masks"))
             cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
@@ -381,10 +381,10 @@ class Peer:
                 neighbourhood=self._neighbourhood,
                 notify=self._notify,
             )
-        if books.conserving:
+        if ledgers.conserving:
             await connection.ask(events.Finish("flows"))
             if self.plan.codec is None:  # differences are not rows
-                state = shifted(state, books.remainder(), mass=books.mass)
+                state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
         return state
 
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
@@ -423,7 +423,7 @@ class Peer:
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:
         """Return what this peer needs to begin a round as if it had never been away."""
-        page, rows = self.session.books.page()
+        page, rows = self.session.ledgers.page()
         out, in_ = self.connection.bytes_out, self.connection.bytes_in
         return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)
 
@@ -432,7 +432,7 @@ class Peer:
         if not self.plan.masked:
             return
         kept, cover = self.best.best, self.hiding.cover
-        self._alarms.settle(self.session.books.masks.uncancelled())
+        self._alarms.settle(self.session.ledgers.masks.uncancelled())
         self._alarms.look(
             self.hiding.lost(net.missed),
             slot=None if cover is None else cover.slot,

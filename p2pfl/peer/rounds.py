@@ -9,8 +9,8 @@ from p2pfl.experiment import Plan
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.threads import Threaded
-from p2pfl.protocol.session.effects import Play
-from p2pfl.protocol.session.events import Continue, Turn
+from p2pfl.protocol.interface.effects import Play
+from p2pfl.protocol.interface.events import Continue, Turn
 from p2pfl.report import Record
 from p2pfl.report.summary import assess
 
@@ -56,7 +56,7 @@ def recorded(
         bytes_in=connection.bytes_in,
         seconds_training=training.seconds,
         seconds_waiting=net.seconds_waiting,
-        heard=int(net.received[0]),
+        received=int(net.received[0]),
         missed=net.missed,
         privacy_spent=spent,
         update=training.update,

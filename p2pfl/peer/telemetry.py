@@ -15,7 +15,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.launch.changes import Changes
 from p2pfl.protocol.telemetry.audience import MOST, PERIOD, Audience
 from p2pfl.protocol.telemetry.messages import inbox, outlet
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.observing import TelemetryStopped
 from p2pfl.report.records import Record
@@ -112,7 +112,7 @@ class Telemetry:
             self._recent.take(now, entry)
 
     async def publish(
-        self, connection: Connection, *, swarm: str, me: Hello, identity: Identity, source: Source
+        self, connection: Connection, *, swarm: str, me: Announcement, identity: Identity, source: Source
     ) -> None:
         """Answer observers and publish frames for them, until this is cancelled.
 

@@ -16,8 +16,8 @@ from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, PublicContr
 from p2pfl.peer.connection import Connection
 from p2pfl.privacy.ring import Ring, signed, unsigned
 from p2pfl.privacy.totals import Slot, TotalMasks
-from p2pfl.protocol.session.effects import Convened, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene
+from p2pfl.protocol.interface.effects import Convened, Totalled, Unfinished
+from p2pfl.protocol.interface.events import Contribute, Convene
 from p2pfl.rows import Rows
 
 

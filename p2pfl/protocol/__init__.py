@@ -3,6 +3,7 @@
 The folders, each of which imports only those below it::
 
     session/      one state machine: events in, effects out
+    interface/    the events and the effects
     totals/       exact sums up and down a spanning tree      timing/      how long to wait for a neighbour
     incoming/     which messages of a neighbour are used
     agreement/    majority decisions on a release

@@ -37,7 +37,7 @@ def json_schema() -> dict[str, Any]:
     >>> found = json_schema()["$defs"]
     >>> found["metrics.jsonl"]
     {'$ref': '#/$defs/Record'}
-    >>> found["Record"]["properties"]["heard"]
+    >>> found["Record"]["properties"]["received"]
     {'type': 'integer', 'description': 'Number of models used in this round.'}
     """
     types = [kind for each in FILES.values() for kind in each]

@@ -46,7 +46,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         Seconds of training in this round.
     seconds_waiting
         Seconds of waiting in this round.
-    heard
+    received
         Number of models used in this round.
     missed
         Neighbours whose model did not arrive in time.
@@ -65,7 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     bytes_in: int
     seconds_training: float
     seconds_waiting: float
-    heard: int
+    received: int
     missed: list[str] = []
     privacy_spent: float | None = None
     update: float | None = None
@@ -86,7 +86,7 @@ def mean_scores(records: Sequence[Record]) -> dict[str, float]:
 
     Examples
     --------
-    >>> some = {"training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "heard": 0}
+    >>> some = {"training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 0}
     >>> some |= {"round": 0, "seconds_training": 0.0, "seconds_waiting": 0.0}
     >>> mean_scores([Record(peer="ada", scores={"loss": 0.5}, **some), Record(peer="bob", scores={}, **some)])
     {'loss': 0.5}

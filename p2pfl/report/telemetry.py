@@ -36,7 +36,7 @@ RECORD = "record"
 """Kind of a record among the entries."""
 
 HEALTH: Mapping[str, tuple[str, ...]] = {
-    RECORD: ("round", "bytes_out", "bytes_in", "seconds_training", "seconds_waiting", "heard", "missed"),
+    RECORD: ("round", "bytes_out", "bytes_in", "seconds_training", "seconds_waiting", "received", "missed"),
     "phase_began": ("phase", "round"),
     "wait_began": ("round", "neighbours", "connected"),
     "wait_ended": (),
@@ -204,7 +204,7 @@ class Recent:
         for place, (_, earlier) in enumerate(self._news):
             if isinstance(earlier, Record):
                 del self._news[place]
-                counts = {"heard": earlier.heard + record.heard, "missed": [*earlier.missed, *record.missed]}
+                counts = {"received": earlier.received + record.received, "missed": [*earlier.missed, *record.missed]}
                 return msgspec.structs.replace(record, **counts)
         return record
 

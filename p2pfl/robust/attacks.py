@@ -201,34 +201,34 @@ class AttackedNeighbourhood(Wrapped):
         attack, own = self._attack, released.values
         lies = attack.lies(own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step)  # [R, P]
         self._step += 1
-        heard = await self._net.receive(Released(lies))
-        return dissent(heard, own, attack) if attack.name == "dissensus" else true_to_self(heard, own)
+        received = await self._net.receive(Released(lies))
+        return dissent(received, own, attack) if attack.name == "dissensus" else true_to_self(received, own)
 
 
-def true_to_self(heard: ReceivedModels, own: Rows) -> ReceivedModels:
+def true_to_self(received: ReceivedModels, own: Rows) -> ReceivedModels:
     """Return the same with the own model of each receiver unchanged, whatever it sent."""
     count = len(own)  # the first R rows are those of the receivers
-    others = heard.sender != heard.listener  # [E]
-    again = others & (heard.sender < count)
-    sender = torch.where(again, heard.sender + len(heard.rows), heard.sender)  # [E]
-    rows = torch.cat([own.to(heard.rows), heard.rows[count:], heard.rows[:count]])  # [S + R, P]
-    return replace(heard, rows=rows, sender=sender, peers=heard.peers + heard.peers[:count])
+    others = received.sender != received.listener  # [E]
+    again = others & (received.sender < count)
+    sender = torch.where(again, received.sender + len(received.rows), received.sender)  # [E]
+    rows = torch.cat([own.to(received.rows), received.rows[count:], received.rows[:count]])  # [S + R, P]
+    return replace(received, rows=rows, sender=sender, peers=received.peers + received.peers[:count])
 
 
-def dissent(heard: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
+def dissent(received: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
-    device, own, heard = own.device, own.cpu(), replace(heard, rows=heard.rows.cpu())
-    bad = attack.among(heard.peers)  # [S]
-    sender, lies, peers = heard.sender.clone(), [heard.rows], heard.peers
-    ends = torch.searchsorted(heard.listener, torch.arange(len(own) + 1))  # [R + 1]
-    for index, (others, weights) in enumerate(around(heard, len(own))):
+    device, own, received = own.device, own.cpu(), replace(received, rows=received.rows.cpu())
+    bad = attack.among(received.peers)  # [S]
+    sender, lies, peers = received.sender.clone(), [received.rows], received.peers
+    ends = torch.searchsorted(received.listener, torch.arange(len(own) + 1))  # [R + 1]
+    for index, (others, weights) in enumerate(around(received, len(own))):
         liars = bad[others]
         if not liars.any() or bad[index]:
             continue
-        honest = heard.rows[others[~liars]] - own[index]
+        honest = received.rows[others[~liars]] - own[index]
         pulled = weights[~liars].to(own) @ honest / weights[liars].sum().to(own)  # [P]
         span = slice(int(ends[index]), int(ends[index + 1]))
         sender[span] = torch.where(bad[sender[span]], sum(map(len, lies)), sender[span])
         lies.append((own[index] - attack.factor * pulled).unsqueeze(0))
         peers = (*peers, "")
-    return replace(heard, rows=placed(torch.cat(lies), device), sender=sender, peers=peers)
+    return replace(received, rows=placed(torch.cat(lies), device), sender=sender, peers=peers)

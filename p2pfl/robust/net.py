@@ -86,19 +86,19 @@ class RobustNeighbourhood(Wrapped):
                 "a robust rule does not accept sample weights, which a Byzantine peer could inflate; set "
                 'learning.weighted = false, or robustness.rule = "none"'
             )
-        heard = await self._net.receive(released)
+        received = await self._net.receive(released)
         own = released.values
-        mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, heard, own)))  # [R, P]
+        mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, received, own)))  # [R, P]
         if self._told is not None:
             self._told.record_step(released, mixed)
         return mixed
 
 
-def by_rule(rule: Rule, heard: ReceivedModels, own: Rows) -> Rows:
+def by_rule(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
     """Aggregate the models that each receiver has, one receiver after the other, ``[R, P]``."""
-    back, own, known = own.device, own.cpu(), heard.rows.cpu()  # one copy: a rule takes many small steps
+    back, own, known = own.device, own.cpu(), received.rows.cpu()  # one copy: a rule takes many small steps
     out = torch.empty_like(own)  # [R, P]
-    for index, (senders, weights) in enumerate(around(heard, len(own))):
+    for index, (senders, weights) in enumerate(around(received, len(own))):
         if 1 + len(senders) < rule.fewest:
             out[index] = own[index]
             continue
@@ -108,27 +108,27 @@ def by_rule(rule: Rule, heard: ReceivedModels, own: Rows) -> Rows:
     return placed(out, back)
 
 
-def weighted(heard: ReceivedModels, own: Rows) -> Rows:
+def weighted(received: ReceivedModels, own: Rows) -> Rows:
     """Return the weighted average of the models that each receiver has, ``[R, P]``."""
-    back, own, rows = own.device, own.cpu(), heard.rows.cpu()
+    back, own, rows = own.device, own.cpu(), received.rows.cpu()
     out = torch.empty_like(own)  # [R, P]
-    for index, (senders, weights) in enumerate(around(heard, len(own))):
+    for index, (senders, weights) in enumerate(around(received, len(own))):
         out[index] = own[index] * float(1 - weights.sum()) + weights.to(own) @ rows[senders].to(own)  # [P]
     return placed(out, back)
 
 
-def around(heard: ReceivedModels, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def around(received: ReceivedModels, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Return, for each of ``count`` receivers, the indices and weights of the models of others; its own gets the rest.
 
     They are in the order of the senders' names, so that a rule breaks ties in the same way wherever it runs.
     """
-    ends = torch.searchsorted(heard.listener, torch.arange(count + 1))  # [R + 1]
-    names = heard.peers or tuple(map(str, range(len(heard.rows))))
+    ends = torch.searchsorted(received.listener, torch.arange(count + 1))  # [R + 1]
+    names = received.peers or tuple(map(str, range(len(received.rows))))
     place = torch.tensor(sorted(range(len(names)), key=names.__getitem__)).argsort()  # [S]
     found = []
     for index in range(count):
         span = slice(int(ends[index]), int(ends[index + 1]))
-        senders, weights = heard.sender[span], heard.weights[span]
+        senders, weights = received.sender[span], received.weights[span]
         order = place[senders].argsort()
         order = order[senders[order] != index]
         found.append((senders[order], weights[order]))

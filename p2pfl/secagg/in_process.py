@@ -28,8 +28,8 @@ def partners(weights: Weights) -> Topology:
     peers, matrix = weights.peers, weights.matrix
     edges: set[Edge] = set()
     for receiver in range(len(peers)):
-        heard = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
-        senders = sorted(peers[sender] for sender in heard if sender != receiver)
+        received = matrix.indices[matrix.indptr[receiver] : matrix.indptr[receiver + 1]]
+        senders = sorted(peers[sender] for sender in received if sender != receiver)
         edges |= {(a, b) for number, a in enumerate(senders) for b in senders[number + 1 :]}
     return Topology(peers, tuple(sorted(edges)))
 

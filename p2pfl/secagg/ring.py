@@ -68,10 +68,10 @@ def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
     """
     count, size = points.shape
     sums = np.zeros(points.shape, np.int64)  # [N, P]
-    heard = np.diff(weights.indptr)  # [N]
+    received = np.diff(weights.indptr)  # [N]
     for columns in spans(size, max(1, 4 * BLOCK // count)):
-        for place in range(int(heard.max(initial=0))):
-            rows = np.flatnonzero(heard > place)  # [R]
+        for place in range(int(received.max(initial=0))):
+            rows = np.flatnonzero(received > place)  # [R]
             edges = weights.indptr[rows] + place
             block = points[weights.indices[edges], columns]  # [R, columns]
             block *= weights.data[edges, None]

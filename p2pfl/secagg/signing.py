@@ -9,9 +9,9 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.sums import RollCall, sum_statement
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 from p2pfl.secagg.protocol import Slot, Sum
 
 GossipStep = tuple[int, int]
@@ -73,7 +73,7 @@ class Seal:
     def proof(self, receiver: str, slot: Slot, one: RollCall, other: RollCall) -> Proof:
         """Two different rolls of one sum, which their receiver has signed."""
         first, second = (
-            Said(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
+            SignedStatement(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
         )
         return Proof(first, second, "roll")
 
@@ -81,7 +81,7 @@ class Seal:
         """Return the number of a peer's present incarnation."""
         return self._announcements()[peer].incarnation
 
-    def _announcements(self) -> dict[str, Hello]:
+    def _announcements(self) -> dict[str, Announcement]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
     def _statement(self, peer: str, slot: Slot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:

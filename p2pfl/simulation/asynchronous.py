@@ -59,14 +59,14 @@ class Flight:
         np.maximum.at(self._newest, self._pair[arrived], self._sent[arrived])
         self._keep(self._sent >= self._newest[self._pair])
         listener, sender = np.divmod(self._pairs[self._pair], self.count)  # [Q]
-        heard = (self._due <= self._number) & present[listener]  # [Q]
+        received = (self._due <= self._number) & present[listener]  # [Q]
         codes = np.concatenate([self._codes, self._number * self.count + np.arange(self.count)])  # [K + N], sorted
         at_hand = rows if self._rows is None else torch.cat([self._rows, rows])  # [K + N, L]
-        wanted = np.searchsorted(codes, self._sent[heard] * self.count + sender[heard])
-        to = np.concatenate([np.arange(self.count), listener[heard]])  # [E]
+        wanted = np.searchsorted(codes, self._sent[received] * self.count + sender[received])
+        to = np.concatenate([np.arange(self.count), listener[received]])  # [E]
         place = np.concatenate([len(self._codes) + np.arange(self.count), wanted])  # [E]
         order = np.argsort(to, kind="stable")
-        self._keep(~heard)
+        self._keep(~received)
         self._store(codes, at_hand)
         self._number += 1
         return at_hand, codes % self.count, to[order], place[order]
@@ -126,7 +126,7 @@ class AsynchronousNeighbourhood(StackedNeighbourhood):
         self.step += 1
         self.bytes_out += sizes(released, zstd=self.zstd) * there
         counts = np.bincount(listener, minlength=len(self.peers))  # [N]
-        self.heard += torch.from_numpy(counts) - 1
+        self.received += torch.from_numpy(counts) - 1
         names = tuple(self.peers[index] for index in whose.tolist())
         weights = torch.from_numpy(1 / counts[listener])  # [E]
         return ReceivedModels(rows, torch.from_numpy(listener), torch.from_numpy(place), weights, names)

@@ -26,7 +26,7 @@ def records_of(
 ) -> list[Record]:
     """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
     report = state.report
-    received = net.heard.tolist()
+    received = net.received.tolist()
     public = state.public.rows  # [N, P]
     found = {"apart": distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1)}  # [N] each
     found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
@@ -48,7 +48,7 @@ def records_of(
             bytes_in=0,
             seconds_training=0.0,
             seconds_waiting=0.0,
-            heard=received[index],
+            received=received[index],
             privacy_spent=spent,
             update=updates[index],
             disagreement=told["apart"][index],

@@ -118,8 +118,8 @@ class SummedNeighbourhood(StackedNeighbourhood):
             A number is outside of the range in which sums are exact.
         """
         phase = self.weights[0]
-        heard = self.faults.senders(phase.matrix, seed=self.seed, round=self.round, step=self.step)
-        matrix, values = _enough(heard, least(phase, colluders=self.colluders)), released.values
+        received = self.faults.senders(phase.matrix, seed=self.seed, round=self.round, step=self.step)
+        matrix, values = _enough(received, least(phase, colluders=self.colluders)), released.values
         rows = grid_points(released, bits=self.bits)  # [N, P]
         self._check(matrix, rows, senders(phase))
         sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
@@ -161,7 +161,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         listener = np.repeat(np.arange(len(self.peers)), np.diff(whole.indptr))  # [E]
         receivers = np.bincount(whole.indices[listener != whole.indices], minlength=len(self.peers))  # [N]
         self.bytes_out += torch.from_numpy(receivers * (size * self.width // 8))
-        self.heard += torch.from_numpy(senders(Weights(self.peers, matrix)))
+        self.received += torch.from_numpy(senders(Weights(self.peers, matrix)))
 
     def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:
         """Compute the same sums through all messages, ``[N, P]``."""
@@ -186,17 +186,17 @@ class SummedNeighbourhood(StackedNeighbourhood):
         return sums
 
 
-def _enough(heard: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_array:
+def _enough(received: scipy.sparse.csr_array, fewest: Ints) -> scipy.sparse.csr_array:
     """Return the weights of peers that receive a sum; the others keep their own row."""
-    count = heard.shape[0]
-    listener = np.repeat(np.arange(count), np.diff(heard.indptr))  # [E]
-    others = np.bincount(listener[listener != heard.indices], minlength=count)  # [N]
+    count = received.shape[0]
+    listener = np.repeat(np.arange(count), np.diff(received.indptr))  # [E]
+    others = np.bincount(listener[listener != received.indices], minlength=count)  # [N]
     alone = np.flatnonzero((others < fewest) & (others > 0))
     if not len(alone):
-        return heard
+        return received
     keeps = np.ones(count)
     keeps[alone] = 0.0
-    matrix = scipy.sparse.csr_array(scipy.sparse.diags_array(keeps) @ heard + scipy.sparse.diags_array(1.0 - keeps))
+    matrix = scipy.sparse.csr_array(scipy.sparse.diags_array(keeps) @ received + scipy.sparse.diags_array(1.0 - keeps))
     matrix.eliminate_zeros()
     matrix.sort_indices()
     return matrix

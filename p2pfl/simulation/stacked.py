@@ -80,11 +80,11 @@ class Faults:
         lost = (lost | absent[listener] | absent[sender]) & (listener != sender)
         data = np.where(lost, 0.0, weights.data)
         missed = np.bincount(listener, weights=np.where(lost, weights.data, 0.0), minlength=count)  # [N]
-        heard = scipy.sparse.csr_array((data, sender, weights.indptr), shape=weights.shape)
-        heard = scipy.sparse.csr_array(heard + scipy.sparse.diags_array(missed))
-        heard.eliminate_zeros()
-        heard.sort_indices()
-        return heard
+        received = scipy.sparse.csr_array((data, sender, weights.indptr), shape=weights.shape)
+        received = scipy.sparse.csr_array(received + scipy.sparse.diags_array(missed))
+        received.eliminate_zeros()
+        received.sort_indices()
+        return received
 
 
 class Totalling(TypedDict):
@@ -147,7 +147,7 @@ class StackedNeighbourhood:
         self.zstd = zstd
         self.step = 0
         self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
-        self.heard = torch.zeros(len(self.peers), dtype=torch.int64)
+        self.received = torch.zeros(len(self.peers), dtype=torch.int64)
         self.last: tuple[Released, Released] | None = None
         self._distance = torch.zeros(len(self.peers), dtype=torch.float64)
 
@@ -240,7 +240,7 @@ class StackedNeighbourhood:
         matrix = self.faults.senders(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
         self.bytes_out += sizes(released, zstd=self.zstd)
-        self.heard += torch.from_numpy(np.diff(matrix.indptr)) - 1
+        self.received += torch.from_numpy(np.diff(matrix.indptr)) - 1
         return matrix
 
 

@@ -59,7 +59,7 @@ class Call:
     since
         Public parameters of a release.
     released
-        What a release or a total returned, or what was mixed or heard.
+        What a release or a total returned, or what was mixed or received.
     """
 
     kind: Literal["release", "mix", "receive", "total"]

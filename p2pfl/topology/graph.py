@@ -387,11 +387,11 @@ def _check_weights(edges: Sequence[tuple[str, str]], weights: tuple[float, ...])
 
 
 def _check_shares(peers: tuple[str, ...], shares: scipy.sparse.csr_array) -> None:
-    heard = np.asarray(shares.sum(axis=1))  # [N]
-    most = int(np.argmax(heard))
-    if heard[most] > 1 + TOLERANCE:
+    received = np.asarray(shares.sum(axis=1))  # [N]
+    most = int(np.argmax(received))
+    if received[most] > 1 + TOLERANCE:
         raise TopologyError(
-            f'the weights of the models that "{peers[most]}" receives sum to {heard[most]:.12g}; scale them to '
+            f'the weights of the models that "{peers[most]}" receives sum to {received[most]:.12g}; scale them to '
             "sum to at most 1"
         )
 

@@ -294,9 +294,9 @@ def _pushed(n: int, degree: int, *, exchange: int, seed: int) -> Topology:
     rng = draw(seed, "topology", round=exchange)
     others = np.stack([rng.choice(n - 1, size=degree, replace=False) for _ in range(n)])  # [N, s]
     others += others >= np.arange(n)[:, None]  # no peer draws itself
-    heard = np.bincount(others.ravel(), minlength=n).tolist()
+    received = np.bincount(others.ravel(), minlength=n).tolist()
     edges = [(sender, listener) for sender, row in enumerate(others.tolist()) for listener in row]
-    return numbered(n, edges, directed=True, weights=(1.0 / (1.0 + heard[listener]) for _, listener in edges))
+    return numbered(n, edges, directed=True, weights=(1.0 / (1.0 + received[listener]) for _, listener in edges))
 
 
 def _parent(i: int, n: int) -> int:

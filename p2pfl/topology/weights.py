@@ -106,12 +106,12 @@ def metropolis(topology: Topology) -> Weights:
     {'peer0': 0.25, 'peer1': 0.75}
     """
     hears = topology.adjacency.tocoo()
-    heard = np.diff(topology.adjacency.indptr)  # [N]
+    received = np.diff(topology.adjacency.indptr)  # [N]
     if topology.directed:
         sent = np.bincount(hears.col, minlength=len(topology.peers))  # [N]
-        balance = f'as many peers as "{topology.peers[0]}" receives from ({heard[0]})'
-        _refuse(topology, np.maximum(abs(heard - heard[0]), abs(sent - heard[0])), balance)
-    return _filled(topology, 1.0 / (1.0 + np.maximum(heard[hears.row], heard[hears.col])))
+        balance = f'as many peers as "{topology.peers[0]}" receives from ({received[0]})'
+        _refuse(topology, np.maximum(abs(received - received[0]), abs(sent - received[0])), balance)
+    return _filled(topology, 1.0 / (1.0 + np.maximum(received[hears.row], received[hears.col])))
 
 
 def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
@@ -141,10 +141,10 @@ def max_degree(topology: Topology, *, degree: int | None = None) -> Weights:
     >>> max_degree(star(4)).row("peer1")
     {'peer0': 0.25, 'peer1': 0.75}
     """
-    heard = np.diff(topology.adjacency.indptr)  # [N]
+    received = np.diff(topology.adjacency.indptr)  # [N]
     sent = np.bincount(topology.adjacency.indices, minlength=len(topology.peers))  # [N]
-    _refuse(topology, abs(heard - sent), "equally many peers")
-    most = int(heard.max())
+    _refuse(topology, abs(received - sent), "equally many peers")
+    most = int(received.max())
     if degree is not None and most > degree:
         raise TopologyError(
             f"a peer receives from {most} others, more than the given degree of {degree}; raise the degree"

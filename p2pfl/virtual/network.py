@@ -173,7 +173,7 @@ class WorldTransport:
         self.counts: Counter[str] = Counter()
         self.said: dict[str, set[bytes]] | None = None
         """By peer, everything that it has published, if recorded: other messages are forged."""
-        self.heard: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
+        self.received: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
         """Function called with each accepted message."""
         self.broker: Broker[WorldChannel] = Broker(self._deliver)
         self._joins: Counter[str] = Counter()
@@ -209,7 +209,7 @@ class WorldTransport:
     def accept(self, who: str, topic: str, data: bytes, *, retain: bool) -> None:
         """Accept a message at the broker."""
         self.log("accept", who, topic, f"{len(data)} {zlib.crc32(data):08x}")
-        self.heard(who, topic, data)
+        self.received(who, topic, data)
         self.broker.publish(topic, data, retain=retain)
 
     def _deliver(self, channel: WorldChannel, message: Message) -> None:

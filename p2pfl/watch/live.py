@@ -11,7 +11,7 @@ from typing import Any
 from p2pfl.errors import DecodeError, foremost
 from p2pfl.protocol.telemetry.looking import Link, Looking
 from p2pfl.protocol.telemetry.messages import announcements, inbox, outlet
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.telemetry import decoded
@@ -200,7 +200,7 @@ class Observer:
             else:
                 self._feed.put(max(0.0, now - age), entry)
 
-    def _announced(self, hello: Hello) -> None:
+    def _announced(self, hello: Announcement) -> None:
         if hello.status != "up":
             self._silent.discard(hello.peer)
         self._feed.put(self._feed.elapsed, PeerAnnounced(peer=hello.peer, status=hello.status, done=hello.done))

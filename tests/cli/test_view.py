@@ -33,7 +33,7 @@ def record(peer, *, round=0, accuracy=0.5, missed=()):
         bytes_in=0,
         seconds_training=0.0,
         seconds_waiting=0.0,
-        heard=2,
+        received=2,
         missed=list(missed),
     )
 

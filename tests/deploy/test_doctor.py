@@ -20,7 +20,7 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.peer.launch.worker import live
 from p2pfl.peer.storage.credentials import Credentials
 from p2pfl.protocol.wire.codec import VERSION, encode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.transport import Access, opened
 from p2pfl.transport.login import login
 
@@ -248,12 +248,12 @@ async def announce(site, data):
         await channel.publish(f"{ROOT}/peer1/state", data, retain=True)
 
 
-def hello(site, *, incarnation=None, status="up", **changes):
+def announcement(site, *, incarnation=None, status="up", **changes):
     """An announcement that peer1 has signed."""
     resolved = plan(read(site.folder / "small.toml", changes=site.changes), only=["peer1"])
     facts = resolved.facts | {"roster": Roster.read(site.folder / "roster.toml").digest} | changes
     number = time.time_ns() if incarnation is None else incarnation
-    said = Hello("peer1", number, status, facts, version=p2pfl.__version__)
+    said = Announcement("peer1", number, status, facts, version=p2pfl.__version__)
     return said.signed(site.identity("peer1"), swarm="small")
 
 
@@ -265,44 +265,44 @@ def judged(site, data):
 
 
 def test_a_peer_with_another_experiment_is_named_with_the_key_that_differs(site):
-    found = sole(judged(site, encode(hello(site, rounds="7"))), "peer peer1")
+    found = sole(judged(site, encode(announcement(site, rounds="7"))), "peer peer1")
     assert found.status == "problem"
     assert '"peer1" runs another experiment (rounds = 7 there and 2 here)' in found.message
 
 
 def test_a_peer_with_another_wire_format_is_named(site):
-    found = sole(judged(site, bytes([VERSION + 1]) + encode(hello(site))[1:]), "peer peer1")
+    found = sole(judged(site, bytes([VERSION + 1]) + encode(announcement(site))[1:]), "peer peer1")
     assert found.status == "problem"
     assert f"uses version {VERSION + 1} of the wire format, and this peer uses version {VERSION}" in found.message
 
 
 def test_a_peer_that_is_announced_and_silent_is_named(site):
-    found = sole(judged(site, encode(hello(site))), "peer peer1")
+    found = sole(judged(site, encode(announcement(site))), "peer peer1")
     assert found.status == "warning"
     assert "is announced as up and sent nothing" in found.message
 
 
 @pytest.mark.parametrize(("status", "how"), [("left", "said goodbye"), ("dead", "lost its connection")])
 def test_a_peer_that_is_gone_is_named(site, status, how):
-    found = sole(judged(site, encode(hello(site, status=status))), "peer peer1")
+    found = sole(judged(site, encode(announcement(site, status=status))), "peer peer1")
     assert (found.status, how in found.message) == ("warning", True)
 
 
 def test_a_peer_with_another_key_than_the_roster_is_named(site):
     other = Identity.generate(SecretSource(), peer="peer1")
-    forged = hello(site).signed(other, swarm="small")
+    forged = announcement(site).signed(other, swarm="small")
     found = sole(judged(site, encode(forged)), "peer peer1")
     assert found.status == "problem"
     assert f'"peer1" presents the key {other.fingerprint} instead of' in found.message
 
 
 def test_an_announcement_that_nobody_signed_is_named(site):
-    found = sole(judged(site, encode(Hello("peer1", 1, "up"))), "peer peer1")
+    found = sole(judged(site, encode(Announcement("peer1", 1, "up"))), "peer peer1")
     assert "is not signed by it" in found.message
 
 
 def test_a_clock_an_hour_behind_that_of_a_neighbour_is_named(site):
-    late = hello(site, incarnation=time.time_ns() + 3600 * 10**9)
+    late = announcement(site, incarnation=time.time_ns() + 3600 * 10**9)
     clock = sole(judged(site, encode(late)), "clock")
     assert clock.status == "warning"
     assert "is at least 60 min behind the last start of peer1" in clock.message

@@ -299,7 +299,7 @@ async def test_the_records_of_a_live_peer_and_of_the_simulation_agree():
         assert twin.scores == pytest.approx(record.scores)
         assert twin.training_loss == pytest.approx(record.training_loss)
         assert twin.distance == pytest.approx(record.distance)
-        assert twin.heard == record.heard
+        assert twin.received == record.received
 
 
 async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_score_of_one_model():

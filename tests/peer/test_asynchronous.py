@@ -151,7 +151,7 @@ async def test_live_peers_end_where_the_arrivals_that_they_had_lead(monkeypatch,
     assert any(came for cycles in arrivals.values() for came in cycles)
     for name, end in ended.items():
         assert [record.round for record in end.records] == list(range(8))
-        assert [record.heard for record in end.records] == [len(came) for came in arrivals[name]]
+        assert [record.received for record in end.records] == [len(came) for came in arrivals[name]]
         row, age = replayed(resolved, arrivals, name, 8)
         assert (end.state.rows - row).abs().max() < 1e-10
         assert end.state.extra["age"].item() == age
@@ -185,7 +185,7 @@ async def test_a_peer_that_hangs_in_training_slows_nobody_and_ends_its_cycles_wh
             peer = Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=life)
             if name == "peer0":
                 slow = peer._training.learner = Held(peer._training.learner)
-                peer.observe = lambda record, _: heard.append(record.heard)
+                peer.observe = lambda record, _: heard.append(record.received)
             async with peer:
                 done[name] = await peer.run()
 

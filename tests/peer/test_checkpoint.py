@@ -17,8 +17,8 @@ from p2pfl.neighbourhood import Public, settled
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.masks import MaskLedger
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.ledgers.slots import END
 from p2pfl.protocol.membership.entering import common, entrance
 from p2pfl.protocol.wire.rows import Delivery, Head
@@ -99,19 +99,19 @@ def test_a_journal_of_which_a_byte_has_changed_is_refused(place, change):
 
 
 def test_a_page_of_the_books_is_read_as_it_was_written():
-    books = Books("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
+    ledgers = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
     own, theirs = torch.zeros(2, dtype=torch.float64).numpy(), torch.ones(2, dtype=torch.float64)
-    books.masks.release(0)
-    books.open((0, 0), own, weights={"bob": 0.5, "eve": 0.25}, chain=0)
-    books.apply("bob", (0, 0), theirs.numpy())
-    books.close()
-    assert books.late("eve", Delivery(Head(0, 0, "float64", 2), theirs))
-    page, rows = books.page()
+    ledgers.masks.release(0)
+    ledgers.open((0, 0), own, weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    ledgers.apply("bob", (0, 0), theirs.numpy())
+    ledgers.close()
+    assert ledgers.late("eve", Delivery(Head(0, 0, "float64", 2), theirs))
+    page, rows = ledgers.page()
     kept = unpacked(packed(Checkpoint("ada", 1, State(ROW, Public(ROW)), page, rows)))
-    again = Books("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
-    again.turn(kept.page, kept.rows, round=1, journal=books.masks.journal())
-    assert again.flows.unsettled() == books.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
-    assert again.masks.carried() == books.masks.carried()
+    again = PeerLedgers("ada", gossip=["bob", "eve"], masks=["bob"], heaviest=4.0)
+    again.turn(kept.page, kept.rows, round=1, journal=ledgers.masks.journal())
+    assert again.flows.unsettled() == ledgers.flows.unsettled() == [("bob", (0, 0)), ("eve", (0, 0))]
+    assert again.masks.carried() == ledgers.masks.carried()
     written = again.page()
     assert written[0].owed == page.owed
     assert again.remainder().tolist() == [0.25, 0.25]

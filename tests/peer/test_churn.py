@@ -19,8 +19,8 @@ from p2pfl.identity import SeededSource
 from p2pfl.peer import Peer
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.protocol.ledgers import flows
-from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import Mask
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Account, Masked, Moved
@@ -76,7 +76,7 @@ def test_masks_cancel_although_a_neighbour_did_not_hear_us():
     rows, peers, records = played(["learning.weighted=false", *MASKS], until=(0, 2))
     assert "peer0" in records["peer1"][0].missed
     assert torch.allclose(rows.mean(0), released(), rtol=0, atol=1e-5)  # rounding to the grid, of 2 ** -20
-    assert all(not peer.session.books.masks.uncancelled() for peer in peers.values())
+    assert all(not peer.session.ledgers.masks.uncancelled() for peer in peers.values())
 
 
 def blind(monkeypatch, *, peer, to, rounds):
@@ -96,7 +96,7 @@ def test_a_mask_that_only_one_end_applied_is_paid_before_the_end(monkeypatch, pe
     blind(monkeypatch, peer=peer, to=to, rounds=[0])
     rows, peers, _ = played(["learning.weighted=false", *MASKS, "gossip.steps=40"], until=(0, 0))
     assert torch.allclose(rows, released().expand(4, -1), rtol=0, atol=1e-4)
-    assert all(not each.session.books.masks.uncancelled() for each in peers.values())
+    assert all(not each.session.ledgers.masks.uncancelled() for each in peers.values())
 
 
 def test_on_a_directed_graph_a_row_missed_in_the_exchange_that_pays_masks_is_told(monkeypatch):
@@ -162,7 +162,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     timeless(main())
     told = {each.peer: each.masks for each in notices if isinstance(each, MasksUnsettled)}
     assert told == {"peer0": {"peer3": 1}, "peer2": {"peer3": 1}}
-    masks = alive["peer0"].session.books.masks.uncancelled()
+    masks = alive["peer0"].session.ledgers.masks.uncancelled()
     epoch = alive["peer0"].membership.epoch("peer3")
     assert masks == [Mask(("peer0", "peer3"), Slot(0, 1), epoch)]
 
@@ -184,33 +184,33 @@ def test_an_account_of_another_life_changes_nothing():
         return session
 
     session = timeless(main())
-    assert not session.books.flows.unsettled()
+    assert not session.ledgers.flows.unsettled()
 
 
 def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
-    books = Books("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
+    ledgers = PeerLedgers("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
     much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
     with pytest.raises(DecodeError, match='expected an account of "bob"'):
-        books.receive("bob", Account(1, 1, [], {"ada": much}), incarnation=1)
+        ledgers.receive("bob", Account(1, 1, [], {"ada": much}), incarnation=1)
     never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], incarnations={"ada": 1})
-    books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
-    assert books.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
-    books.receive("bob", msgspec.structs.replace(never, number=1), incarnation=1)
-    assert books.flows.unsettled() == [("bob", (0, 0))]
-    books.receive("bob", never, incarnation=1)
-    assert books.flows.unsettled() == []
-    assert books.close().tolist() == [-0.5, -0.5]
+    ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    assert ledgers.apply("bob", (0, 0), np.ones(2)).tolist() == [0.5, 0.5]
+    ledgers.receive("bob", msgspec.structs.replace(never, number=1), incarnation=1)
+    assert ledgers.flows.unsettled() == [("bob", (0, 0))]
+    ledgers.receive("bob", never, incarnation=1)
+    assert ledgers.flows.unsettled() == []
+    assert ledgers.close().tolist() == [-0.5, -0.5]
 
 
 def test_an_account_of_an_earlier_life_of_ours_is_not_believed_by_the_next():
-    bob = Books("bob", gossip=["ada"])
+    bob = PeerLedgers("bob", gossip=["ada"])
     bob.begin("ada", incarnation=1, key=b"")
     assert bob.account(1).incarnations == {"ada": 1}
     bob.begin("ada", incarnation=2, key=b"")
     assert bob.account(1).incarnations == {"ada": 1}  # she has not said yet where she goes on
     bob.revive("ada", 0)
     assert bob.account(1).incarnations == {"ada": 2}
-    ada = Books("ada", gossip=["bob"])
+    ada = PeerLedgers("ada", gossip=["bob"])
     done = (Moved((0,), flows.END, ((0, 0),), (), (0,)), [])
     ada.receive("bob", Account(1, 1, [done], incarnations={"ada": 1}), incarnation=2)
     assert ada.flows.finished == frozenset()

@@ -9,13 +9,13 @@ import torch
 from p2pfl.errors import PeerError, RunError, foremost
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.effects import Gathered, Missing, Publish
+from p2pfl.protocol.interface.events import Begin, Expect, Gather, Leave, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Gathered, Missing, Publish
-from p2pfl.protocol.session.events import Begin, Expect, Gather, Leave, Open
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import path
@@ -26,7 +26,7 @@ GRAPH = path(2).named(("ada", "bob"))
 
 
 def connection(channel, name="ada"):
-    me, other = Hello(name, 1, "up"), {"ada": "bob", "bob": "ada"}[name]
+    me, other = Announcement(name, 1, "up"), {"ada": "bob", "bob": "ada"}[name]
     session = Session(
         Codec("s", me),
         membership=Membership(me, frozenset({other})),
@@ -169,7 +169,7 @@ async def test_a_peer_whose_name_is_taken_fails_with_the_reason():
         transport = MemoryTransport()
         async with transport.join("one") as one, transport.join("two") as two, asyncio.TaskGroup() as tasks:
             first, namesake = connection(one), connection(two)
-            namesake.session.membership.me = namesake.session.shared.codec.me = Hello("ada", 2, "up")
+            namesake.session.membership.me = namesake.session.shared.codec.me = Announcement("ada", 2, "up")
             await first.enter(tasks)
             try:
                 async with asyncio.TaskGroup() as others:

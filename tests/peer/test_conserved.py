@@ -6,7 +6,7 @@ import torch
 from p2pfl.neighbourhood import Released
 from p2pfl.peer.neighbourhoods.live import Conserved
 from p2pfl.protocol.incoming.mailbox import Delivery
-from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.wire.rows import Head
 
 NOW = (0, 0)
@@ -19,17 +19,17 @@ def model(value):
 
 @pytest.mark.parametrize("late", [(), ("eve",), ("bob", "eve")])
 def test_a_model_that_came_late_has_the_weight_of_the_others_if_it_counts(late):
-    books = Books("ada", gossip=OTHERS)
-    total = Conserved(Released(torch.tensor([[8.0]], dtype=torch.float64)), books, gossip_step=NOW, chain=0, peers=4)
-    books.open(NOW, total.own, weights=dict.fromkeys(OTHERS, 0.25), chain=0)
+    ledgers = PeerLedgers("ada", gossip=OTHERS)
+    total = Conserved(Released(torch.tensor([[8.0]], dtype=torch.float64)), ledgers, gossip_step=NOW, chain=0, peers=4)
+    ledgers.open(NOW, total.own, weights=dict.fromkeys(OTHERS, 0.25), chain=0)
     values = {"bob": 4.0, "eve": 0.0}
     for name in sorted(values.keys() - {*late}):
         total.add(name, 0.25, model(values[name]))
     for name in late:
-        assert books.late(name, model(values[name]))
+        assert ledgers.late(name, model(values[name]))
     total.gather()
     total.average()
     total.final()
-    assert not books.late("mia", model(100.0))
+    assert not ledgers.late("mia", model(100.0))
     assert total.close().values == torch.tensor([[4.0]])
-    assert books.remainder() is None
+    assert ledgers.remainder() is None

@@ -18,7 +18,9 @@ from p2pfl.report.notices.kinds import (
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 COST = {"training_loss": 1.0, "distance": 0.0, "bytes_out": 0, "bytes_in": 0}
-RECORD = Record(peer="ada", round=3, scores={"loss": 1.0}, **COST, seconds_training=0.0, seconds_waiting=0.0, heard=1)
+RECORD = Record(
+    peer="ada", round=3, scores={"loss": 1.0}, **COST, seconds_training=0.0, seconds_waiting=0.0, received=1
+)
 
 
 def logged(*events, apart=1.0):

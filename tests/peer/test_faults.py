@@ -12,7 +12,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.peer import Peer
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import CONTROL, SEALED
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live, timeless
 
@@ -67,12 +67,12 @@ def test_an_outage_longer_than_patience_is_survived():
     ended = timeless(live(experiment, MemoryTransport(lose=deaf)))
     for end in ended.values():
         assert any(record.missed for record in end.records)
-        assert end.records[-1].heard == 1
+        assert end.records[-1].received == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "word", [b"xx", encode(Hello("peer1", 99, "up", {"seed": "1"}))], ids=["junk", "another hello"]
+    "word", [b"xx", encode(Announcement("peer1", 99, "up", {"seed": "1"}))], ids=["junk", "another hello"]
 )
 async def test_a_strangers_word_on_a_neighbours_state_topic_ends_nobodys_run(word):
     experiment = read(SMALL, changes=["topology.kind=ring", "topology.peers=3", "rounds=20"])

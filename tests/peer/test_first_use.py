@@ -7,7 +7,7 @@ from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer.joining.introductions import strangers
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import differences, text
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import NameShared
 
 FACTS = {"seed": "1"}
@@ -16,12 +16,12 @@ BOB = Identity.generate(SeededSource(7), peer="bob")
 
 
 def announced(incarnation, *, identity=BOB, status="up", **options):
-    return Hello("bob", incarnation, status, FACTS, **options).signed(identity, swarm="swarm")
+    return Announcement("bob", incarnation, status, FACTS, **options).signed(identity, swarm="swarm")
 
 
 @pytest.fixture
 def trusting():
-    return Membership(Hello("ada", 10, "up", FACTS), frozenset({"bob", "eve"}), "swarm", FirstUse())
+    return Membership(Announcement("ada", 10, "up", FACTS), frozenset({"bob", "eve"}), "swarm", FirstUse())
 
 
 def test_a_strangers_number_keeps_nobody_out_once_the_stranger_has_not_shown_that_it_lives(trusting):
@@ -55,11 +55,11 @@ def test_nobody_brings_a_lost_peer_back_under_another_key(trusting):
 
 
 def answering(identity):
-    return Hello("ada", 9, "up", FACTS, b"k" * 32, answers=b"a" * 32).signed(identity, swarm="swarm")
+    return Announcement("ada", 9, "up", FACTS, b"k" * 32, answers=b"a" * 32).signed(identity, swarm="swarm")
 
 
 def named(seen):
-    me = Hello("ada", 10, "up", FACTS, b"a" * 32).signed(IDENTITY, swarm="swarm")
+    me = Announcement("ada", 10, "up", FACTS, b"a" * 32).signed(IDENTITY, swarm="swarm")
     return Membership(me, frozenset({"bob", "eve"}), "swarm", FirstUse(seen))
 
 

@@ -16,7 +16,7 @@ from p2pfl.protocol.incoming.rate_limit import Allowance
 from p2pfl.protocol.membership.entering import common
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Hello, Masked, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Masked, Pulse
 from p2pfl.protocol.wire.rows import encode_row, pieces
 from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.transport import MemoryTransport
@@ -41,9 +41,9 @@ async def calm(swarm):
 
 def pretender(insider, victim, *, sequence=0):
     """Return what seals in another's name as a neighbour can: with that peer's sender key and keys of its own edges."""
-    hello = insider.membership.up[victim]
+    announcement = insider.membership.up[victim]
     stolen = insider.session.shared.codec.envelope._keys[victim]
-    made = Envelope(victim, hello.incarnation, insider.key, stolen, insider.agreed)
+    made = Envelope(victim, announcement.incarnation, insider.key, stolen, insider.agreed)
     for name, each in insider.membership.up.items():
         if name != victim:
             made.meet(each)
@@ -190,7 +190,7 @@ async def test_one_neighbour_that_says_it_is_in_the_last_round_moves_nobody(swar
 
 async def test_an_announcement_that_a_stranger_left_on_the_broker_keeps_nobody_out_for_good(experiment, undisturbed):
     transport = Middle()
-    stranger = Hello("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
+    stranger = Announcement("peer1", 2**62, "up", {}, key=bytes([9] * 32)).signed(MALLORY, swarm="test")
     transport.inject(f"{ROOT}/peer1/state", encode(stranger), retain=True)
     ended, _ = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)
@@ -248,6 +248,6 @@ async def test_a_neighbour_that_announces_an_endless_attempt_of_its_masks_is_not
     insider.me = insider.membership.me = msgspec.structs.replace(insider.me, attempt=2**62)
     ended = await lives.end()
     for name in ("peer0", "peer1", "peer2"):
-        notes = ended[name].peer.session.books.masks.journal().notes
+        notes = ended[name].peer.session.ledgers.masks.journal().notes
         assert max(run[0] for note in notes.values() for run in note.own.runs) == 1
         assert ended[name].records[-1].round == 5

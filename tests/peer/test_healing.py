@@ -65,7 +65,7 @@ def test_the_neighbours_of_one_that_was_killed_hear_each_other(tmp_path):
         (n.peer, n.neighbour) for n in notices if isinstance(n, KeyTrusted)
     }  # the first that it saw
     assert {name: end.records[-1].missed for name, end in ended.items()} == {f"peer{n}": [] for n in (0, 1, 3, 4, 5)}
-    assert {end.records[-1].heard for end in ended.values()} == {4}  # two neighbours in two exchanges
+    assert {end.records[-1].received for end in ended.values()} == {4}  # two neighbours in two exchanges
 
 
 @pytest.mark.nightly
@@ -79,7 +79,7 @@ def test_the_neighbours_of_one_that_leaves_in_the_middle_hear_each_other(tmp_pat
         return await lives.end()
 
     ended = happened(errand, folder=tmp_path)
-    assert {end.records[-1].heard for end in ended.values()} == {4}
+    assert {end.records[-1].received for end in ended.values()} == {4}
 
 
 def test_one_that_comes_back_takes_its_place(tmp_path):
@@ -92,7 +92,7 @@ def test_one_that_comes_back_takes_its_place(tmp_path):
 
     ended = happened(errand, folder=tmp_path)
     assert len(ended) == 6
-    assert {end.records[-1].heard for end in ended.values()} == {4}
+    assert {end.records[-1].received for end in ended.values()} == {4}
 
 
 def test_peers_that_wait_for_nobody_heal_as_well(tmp_path):

@@ -15,7 +15,7 @@ from p2pfl.peer.joining.incarnation import AHEAD, SECOND, announced, numbered, s
 from p2pfl.peer.launch import worker as child
 from p2pfl.peer.storage.credentials import Credentials
 from p2pfl.protocol.wire.codec import encode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
@@ -30,7 +30,7 @@ NOW = 1_800_000_000 * SECOND
 
 
 def said(number, by=ADA, *, peer="ada", swarm="clinic", status="dead"):
-    return Hello(peer, number, status, key=b"k" * 32).signed(by, swarm=swarm)
+    return Announcement(peer, number, status, key=b"k" * 32).signed(by, swarm=swarm)
 
 
 def start(retained=None, *, clock=NOW, journal=None, trust=None):
@@ -78,7 +78,7 @@ def test_without_a_roster_a_start_is_numbered_above_an_announcement_under_anothe
         (said(NOW + HOUR, OTHER), ROSTER),
         (said(NOW + HOUR, swarm="another"), FirstUse()),
         (said(NOW + HOUR, BOB, peer="bob"), FirstUse()),
-        (Hello("ada", NOW + HOUR, "dead", identity=ADA.public), FirstUse()),
+        (Announcement("ada", NOW + HOUR, "dead", identity=ADA.public), FirstUse()),
     ],
     ids=["another key than the roster's", "another swarm", "another peer", "no signature"],
 )
@@ -206,7 +206,7 @@ async def test_peers_with_fresh_keys_come_in_although_the_clock_of_one_is_an_hou
         lives.count = NOW
         lives.start()
         await lives.until(lambda now: all(peer.phase == "learning" for peer in now.values()))
-        await lives.kill("peer1", silently=True)  # so that the broker keeps its last hello
+        await lives.kill("peer1", silently=True)  # so that the broker keeps its last announcement
         await lives.kill("peer0", "peer2", "peer3")
         lives.records |= {name: [] for name in lives.names}
         lives.start("peer0", "peer2", "peer3", keys=2)

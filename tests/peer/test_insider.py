@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from effort import MANY
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.incoming.rate_limit import Allowance
-from p2pfl.protocol.ledgers.books import Books, heaviest
+from p2pfl.protocol.interface.effects import Deliver
+from p2pfl.protocol.interface.events import Expect, Open, Received
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Deliver
-from p2pfl.protocol.session.events import Expect, Open, Received
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Masked, Moved, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Masked, Moved, Pulse
 from p2pfl.protocol.wire.rows import encode_row, pieces, row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import complete
@@ -43,7 +43,7 @@ masked = st.builds(
     Masked, point, point, st.lists(st.tuples(number, number, number), max_size=4).map(tuple), point, point
 )
 message = st.one_of(
-    st.builds(Hello, name, life, st.sampled_from(["up", "left", "dead"]), st.just({}), st.binary(max_size=32)),
+    st.builds(Announcement, name, life, st.sampled_from(["up", "left", "dead"]), st.just({}), st.binary(max_size=32)),
     st.builds(Claim, life, st.binary(max_size=32)),
     st.builds(Pulse, life, phase, number, number, number, number, st.booleans()),
     st.builds(Ack, life, phase, number, number, st.lists(number, max_size=6)),
@@ -66,28 +66,28 @@ def chunks(length, *, round, sequence=0):
 
 def listener():
     """The session of bob, who has met ada and eve and is in round 1."""
-    me = Hello("bob", LIFE, "up")
+    me = Announcement("bob", LIFE, "up")
     session = Session(
         Codec("s", me),
         membership=Membership(me, frozenset({"ada", "eve"})),
         mailbox=Mailbox(),
         edges=Edges("bob", GRAPH),
-        books=Books("bob", gossip=["ada", "eve"], masks=["ada", "eve"], heaviest=heaviest(3)),
+        ledgers=PeerLedgers("bob", gossip=["ada", "eve"], masks=["ada", "eve"], heaviest=heaviest(3)),
         row_bytes=LARGEST,
         chunk=1024,
         patience=60.0,
     )
     for peer in ("ada", "eve"):
-        session.handle(arrived(peer, Hello(peer, LIFE, "up"), state=True), now=0.0)
+        session.handle(arrived(peer, Announcement(peer, LIFE, "up"), state=True), now=0.0)
     session.membership.begun = True
-    row, books = np.zeros(LENGTH, np.float32), session.books
+    row, ledgers = np.zeros(LENGTH, np.float32), session.ledgers
     for round in (0, 1):
-        books.open((round, 0), row, weights={"ada": 1 / 3, "eve": 1 / 3}, chain=0)
+        ledgers.open((round, 0), row, weights={"ada": 1 / 3, "eve": 1 / 3}, chain=0)
         if round == 0:
-            books.masks.release(0, partners={"ada", "eve"})
-            books.apply("ada", (0, 0), row + 1)
-            books.apply("eve", (0, 0), row + 2)
-            books.close()
+            ledgers.masks.release(0, partners={"ada", "eve"})
+            ledgers.apply("ada", (0, 0), row + 1)
+            ledgers.apply("eve", (0, 0), row + 2)
+            ledgers.close()
     session.handle(Open((1, 0), ("ada", "eve"), since=1), now=0.0)
     return session
 
@@ -96,7 +96,7 @@ def besieged(barrage):
     """Bob's session after what eve said."""
     session = listener()
     for each in barrage:
-        place = "eve/state" if isinstance(each, Hello) and each.peer == "eve" else "bob/in/eve"
+        place = "eve/state" if isinstance(each, Announcement) and each.peer == "eve" else "bob/in/eve"
         session.handle(Received(f"p2pfl/v1/s/peer/{place}", encode(each)), now=1.0)
     for chunk in chunks(LENGTH, round=1):
         session.handle(arrived("ada", chunk), now=2.0)
@@ -113,7 +113,7 @@ def test_whatever_an_insider_says_raises_nothing_else_and_holds_up_nobody(barrag
     assert "ada" in session.membership.present
     for inbox in session.streams.inboxes.values():
         assert inbox.reserved <= 2 * LARGEST + inbox.window * inbox.widest
-    ledger = session.books.flows
+    ledger = session.ledgers.flows
     assert len(ledger.unsettled()) <= 2 * 16
     assert np.isfinite(ledger.own((1, 0))).all()
 

@@ -15,12 +15,12 @@ from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.peer.launch.brokers import connect
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
-from p2pfl.protocol.session.events import Offer
+from p2pfl.protocol.interface.events import Offer
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
-from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Key, Pulse
+from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Key, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, read_row
-from p2pfl.protocol.wire.trailer import Said, Signature
+from p2pfl.protocol.wire.trailer import Signature, SignedStatement
 from p2pfl.report.notices.kinds import PeerExcluded
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
@@ -77,8 +77,8 @@ def goodbyes(name, life, neighbour):
     del neighbour
     for status in ("dead", "left", "up"):
         for at in (life, life + 1):
-            yield encode(Hello(name, at, status, key=b"k" * 32))
-            yield encode(Hello(name, at, status, key=b"k" * 32).signed(MALLORY, swarm="test"))
+            yield encode(Announcement(name, at, status, key=b"k" * 32))
+            yield encode(Announcement(name, at, status, key=b"k" * 32).signed(MALLORY, swarm="test"))
 
 
 def introductions(name, life, neighbour):
@@ -86,7 +86,7 @@ def introductions(name, life, neighbour):
     yield encode(Claim(life))
     yield encode(Claim(life + 1, b"k" * 32))
     yield encode(Key(life, bytes(48), have=True, known=True))
-    yield encode(Hello(name, 1, "up", key=b"k" * 32, answers=b"k" * 32).signed(MALLORY, swarm="test"))
+    yield encode(Announcement(name, 1, "up", key=b"k" * 32, answers=b"k" * 32).signed(MALLORY, swarm="test"))
 
 
 async def disturbed(experiment, transport, words):
@@ -233,10 +233,10 @@ def told(*arguments, **options):
         Proof(told(1), told(2, step=1)),
         Proof(told(1), told(2, life=8)),
         Proof(told(1), told(2, identity=EVE)),
-        Proof(told(1), Said(told(2).statement, told(1).signature)),
-        Proof(told(1), Said(told(1).statement, told(2).signature)),
-        Proof(Said(b"", b""), Said(b"x", b"")),
-        Proof(Said(b"\xff" * 200, b""), told(1)),
+        Proof(told(1), SignedStatement(told(2).statement, told(1).signature)),
+        Proof(told(1), SignedStatement(told(1).statement, told(2).signature)),
+        Proof(SignedStatement(b"", b""), SignedStatement(b"x", b"")),
+        Proof(SignedStatement(b"\xff" * 200, b""), told(1)),
     ],
     ids=["once", "rounds", "steps", "lives", "another", "swapped", "unsigned", "nothing", "junk"],
 )

@@ -119,7 +119,7 @@ def test_a_quorum_is_enough_to_start():
     experiment = read(SMALL, changes=changes)
     ended = timeless(live(experiment, MemoryTransport(), names=["peer0", "peer1"]))
     assert ended["peer1"].records[0].missed == ["peer2"] * 3
-    assert ended["peer1"].records[0].heard == 3
+    assert ended["peer1"].records[0].received == 3
 
 
 @pytest.mark.slow

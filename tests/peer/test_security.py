@@ -30,7 +30,7 @@ from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.protocol.membership.refusals import NotSigned, NotTrusted, text
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import SEALED
-from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.protocol.wire.tags import parts
 from p2pfl.report.notices.kinds import KeyTrusted
@@ -42,16 +42,16 @@ pytestmark = pytest.mark.slow
 # ---------------------------------------------------------------------- a broker in the middle
 
 
-def other_key(hello):
-    return msgspec.structs.replace(hello, key=bytes(31) + b"\x09")
+def other_key(announcement):
+    return msgspec.structs.replace(announcement, key=bytes(31) + b"\x09")
 
 
-def other_identity(hello):
-    return other_key(hello).signed(MALLORY, swarm="test")
+def other_identity(announcement):
+    return other_key(announcement).signed(MALLORY, swarm="test")
 
 
-def no_signature(hello):
-    return msgspec.structs.replace(other_key(hello), signature=b"")
+def no_signature(announcement):
+    return msgspec.structs.replace(other_key(announcement), signature=b"")
 
 
 TRUSTS = {"roster": roster, "known keys": lambda: FirstUse(PUBLIC)}
@@ -102,8 +102,8 @@ async def test_what_a_broker_keeps_of_peers_that_were_killed_keeps_nobody_out_wh
     transport = Middle()
     for number, name in enumerate(NAMES):
         former = Identity.generate(SeededSource(99), peer=name)
-        hello = Hello(name, 1, status, {}, key=bytes([number + 1] * 32)).signed(former, swarm="test")
-        transport.inject(f"{ROOT}/{name}/state", encode(hello), retain=True)
+        announcement = Announcement(name, 1, status, {}, key=bytes([number + 1] * 32)).signed(former, swarm="test")
+        transport.inject(f"{ROOT}/{name}/state", encode(announcement), retain=True)
     ended, notices = await together(experiment, transport, trust=FirstUse)
     assert_no_effect(ended, undisturbed)
     assert sum(isinstance(notice, KeyTrusted) for notice in notices) == 2 * len(NAMES)
@@ -143,7 +143,7 @@ async def test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round(ex
 
     sealed = [data for _, data, _ in transport.seen if data[:1] == bytes([SEALED])]
     plain = {type(decode(data)) for _, data, _ in transport.seen if data and data[:1] != bytes([SEALED])}
-    assert plain == {Hello, Claim, Key}  # none of which knows of rounds
+    assert plain == {Announcement, Claim, Key}  # none of which knows of rounds
     split = [parts(data, prefix=PREFIX) for data in sealed]
     hidden = b"".join(bytes(each.tags) + bytes(each.ciphertext) for each in split)
     spread = 6 * math.sqrt(2 * 255)
@@ -184,16 +184,16 @@ async def test_what_was_recorded_in_an_earlier_run_has_no_effect(experiment, und
     await run(read(SMALL, changes=[*RING, *changes]), earlier, trust=trust)
     tape = [each for each in earlier.seen if each[1]]
     transport = Middle()
-    hellos = [each for each in tape if each[0].endswith("/state")]
-    for topic, data, _ in hellos:
+    announcements = [each for each in tape if each[0].endswith("/state")]
+    for topic, data, _ in announcements:
         transport.inject(topic, data, retain=True)
     rest = iter(tape * 2)
 
     def replay(topic, data, retain):
         before = [next(rest, None) for _ in range(4)]
         late = [(place, payload, False) for place, payload, _ in filter(None, before)]
-        if topic.endswith("/state"):  # first the hellos of the earlier life, then that of this one
-            late = [(place, payload, False) for place, payload, _ in hellos] + late
+        if topic.endswith("/state"):  # first the announcements of the earlier life, then that of this one
+            late = [(place, payload, False) for place, payload, _ in announcements] + late
         return [*late, (topic, data, retain)]
 
     transport.meddle = replay

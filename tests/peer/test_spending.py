@@ -35,13 +35,13 @@ async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply
 
     monkeypatch.setattr(Meter, "charge", refuse)
     ended, _ = await outcome(["rounds=2"])
-    own = {partner: note.own for partner, note in ended["peer0"].peer.session.books.masks.journal().notes.items()}
+    own = {partner: note.own for partner, note in ended["peer0"].peer.session.ledgers.masks.journal().notes.items()}
     assert {partner: [slot.round for slot, _ in drawn] for partner, drawn in own.items()} == {
         "peer1": [0],
         "peer7": [0],
     }
     for partner in ("peer1", "peer7"):
-        heard = ended[partner].peer.session.books.masks.journal().notes["peer0"].received
+        heard = ended[partner].peer.session.ledgers.masks.journal().notes["peer0"].received
         assert [slot.round for slot, _ in heard] == [0]
 
 

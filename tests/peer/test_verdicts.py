@@ -16,8 +16,8 @@ from p2pfl.peer.masking.hiding import undecided
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.protocol.agreement.translation import VerdictRecord
+from p2pfl.protocol.interface.effects import Undecided
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.protocol.session.effects import Undecided
 from p2pfl.protocol.wire.verdicts import Vote
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.transport import MemoryTransport

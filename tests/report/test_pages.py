@@ -298,7 +298,7 @@ def test_a_run_without_scores_and_one_with_scores_that_are_no_numbers_have_pages
 
 @pytest.mark.slow
 def test_many_peers_and_rounds_stay_small():
-    facts = {"distance": 0.1, "bytes_in": 0, "seconds_training": 0.1, "seconds_waiting": 0.0, "heard": 2}
+    facts = {"distance": 0.1, "bytes_in": 0, "seconds_training": 0.1, "seconds_waiting": 0.0, "received": 2}
     metrics = [
         Record(
             peer=f"peer{peer:02}",

@@ -26,7 +26,7 @@ def record(peer="ada", round=0, **changes):
         "bytes_in": 200,
         "seconds_training": 1.0,
         "seconds_waiting": 2.0,
-        "heard": 3,
+        "received": 3,
     }
     return Record(peer=peer, round=round, **(facts | changes))
 

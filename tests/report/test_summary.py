@@ -43,7 +43,7 @@ def test_a_run_without_scores_cannot_be_drawn():
         bytes_in=0,
         seconds_training=0.0,
         seconds_waiting=0.0,
-        heard=0,
+        received=0,
     )
     with pytest.raises(InputError, match="the run has no loss to plot; give the learner a function evaluate"):
         figure([record], {"metric": None})

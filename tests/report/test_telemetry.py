@@ -36,7 +36,7 @@ SECRETS = {
     "privacy_spent": 3.21,
 }
 RECORD_OF_ADA = Record(
-    peer="ada", round=4, **SECRETS, bytes_out=100, bytes_in=90, seconds_training=1.5, seconds_waiting=0.5, heard=2
+    peer="ada", round=4, **SECRETS, bytes_out=100, bytes_in=90, seconds_training=1.5, seconds_waiting=0.5, received=2
 )
 
 KEPT_BACK = {
@@ -95,7 +95,7 @@ def test_a_record_at_the_level_health_has_no_number_that_depends_on_data():
         "bytes_in": 90,
         "seconds_training": 1.5,
         "seconds_waiting": 0.5,
-        "heard": 2,
+        "received": 2,
         "missed": [],
     }
     found = passed(RECORD_OF_ADA, "health")
@@ -242,7 +242,7 @@ def test_records_that_nobody_took_in_time_are_merged_and_lose_no_count():
     for round in range(47):
         recent.take(float(round), msgspec.structs.replace(RECORD_OF_ADA, round=round, missed=["bob"]))
     [(at, record)] = recent.news()
-    assert (at, record.round, record.heard, len(record.missed)) == (46.0, 46, 94, 47)
+    assert (at, record.round, record.received, len(record.missed)) == (46.0, 46, 94, 47)
 
 
 def test_a_peer_with_many_neighbours_says_so_in_parts():

@@ -12,7 +12,7 @@ from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.sums import Agreement, RollCall, Term, Unmasking
 from p2pfl.secagg.protocol import Slot
 from p2pfl.secagg.receiver import Getting
@@ -29,14 +29,14 @@ SIZE = 6
 SUMS = known(WEIGHTS, size=SIZE, width=64, colluders=1)
 
 
-def hello(name, *, life=1):
+def announcement(name, *, life=1):
     key = ExchangeKey.from_source(SOURCE, peer=name).public
-    return Hello(name, life, "up", {}, key).signed(IDENTITIES[name], swarm="test")
+    return Announcement(name, life, "up", {}, key).signed(IDENTITIES[name], swarm="test")
 
 
 def seal(name, *, life=1):
-    up = {each: hello(each) for each in NAMES if each != name}
-    return Seal(IDENTITIES[name], Membership(hello(name, life=life), frozenset(up), "test", up=up))
+    up = {each: announcement(each) for each in NAMES if each != name}
+    return Seal(IDENTITIES[name], Membership(announcement(name, life=life), frozenset(up), "test", up=up))
 
 
 def giving(name, *, life=1):
@@ -141,7 +141,7 @@ def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginni
 def test_a_receiver_that_came_back_and_calls_others_is_refused_and_is_no_liar(begun):
     receiver, (ada, *_) = begun
     assert ada.called("eve", receiver.close()) is not None
-    ada.seal.membership.up["eve"] = hello("eve", life=2)
+    ada.seal.membership.up["eve"] = announcement("eve", life=2)
     again = Getting("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
     again.open((0, 0), weighted=False)
     with pytest.raises(PrivacyError, match="got a second that differs"):
@@ -248,7 +248,7 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
             ada.called("eve", forged)
     with pytest.raises(DecodeError, match='the roll of "dan" in its own words'):
         ada.called("dan", call)
-    again = Seal(IDENTITIES["eve"], Membership(hello("eve", life=2), frozenset(), "test"))
+    again = Seal(IDENTITIES["eve"], Membership(announcement("eve", life=2), frozenset(), "test"))
     signature = again.sign(Slot("eve", 0, 0), call.here, domain="roll")
     with pytest.raises(DecodeError, match="own words"):
         ada.called("eve", msgspec.structs.replace(call, signature=signature))
@@ -259,7 +259,7 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
     """One of them has not heard yet that it came back with another."""
     receiver, (ada, bob, *others) = begun
     late = giving("ada")
-    late.seal.membership.up["bob"] = msgspec.structs.replace(hello("bob"), key=bytes([9] * 32))
+    late.seal.membership.up["bob"] = msgspec.structs.replace(announcement("bob"), key=bytes([9] * 32))
     late.acquaint(SECRETS)
     given_terms(late)
     call = receiver.close()

@@ -23,7 +23,7 @@ from p2pfl.peer.threads import Threaded
 from p2pfl.protocol.wire import envelope
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import PRIVATE, SEALED
-from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.secagg import protocol as secagg
 from p2pfl.secagg.protocol import Slot
@@ -182,7 +182,7 @@ async def test_the_weight_of_a_sender_that_vanished_falls_to_the_own_row():
     for name, end in ended.items():
         np.testing.assert_array_equal(end.state.rows[0].numpy(), rows[int(name[-1])])
         assert [record.missed for record in end.records] == [[], ["peer3"], ["peer3"]]
-        assert [record.heard for record in end.records] == [4, 3, 3]
+        assert [record.received for record in end.records] == [4, 3, 3]
 
 
 def dying_when_called(peer):
@@ -209,7 +209,7 @@ async def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer(
     for name, end in ended.items():
         np.testing.assert_array_equal(end.state.rows[0].numpy(), rows[int(name[-1])])
         assert [record.missed for record in end.records] == [[], [each for each in others if each != name], ["peer3"]]
-        assert [record.heard for record in end.records] == [4, 0, 3]
+        assert [record.received for record in end.records] == [4, 0, 3]
 
 
 async def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
@@ -247,7 +247,7 @@ async def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_an
     found = resolved(changes).protection
     assert found.spent({found.local: 1}) > 8
     for end in (await run(changes, prepare=prepare, dies=("peer3",))).values():
-        assert [record.heard for record in end.records] == [4, 0]
+        assert [record.received for record in end.records] == [4, 0]
         assert end.records[-1].privacy_spent == found.spent({found.cost: 2})
 
 
@@ -284,7 +284,7 @@ async def test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes(monkeypatch):
     transport = Middle()
     ended = await run(SUMS, transport)
     plain = [decode(data) for _, data, _ in transport.seen if data and data[0] not in {SEALED, PRIVATE}]
-    assert {type(word) for word in plain} <= {Hello, Claim, Key}
+    assert {type(word) for word in plain} <= {Announcement, Claim, Key}
     private = [data[9:] for _, data, _ in transport.seen if data[:1] == bytes([PRIVATE])]
     assert len(private) == 3 * 20 * 5  # a term, a roll, a consent, all consents and keys on each of 20 edges
     assert len({*private}) == len(private)

@@ -77,7 +77,7 @@ def test_drawing_all_masks_through_all_messages_gives_the_same_bits(weights, fau
         one, other = mixed(plain, one), mixed(masked, other)
         assert torch.equal(one.rows, other.rows)
         assert torch.equal(one.masses, other.masses)
-    assert torch.equal(plain.heard, masked.heard)
+    assert torch.equal(plain.received, masked.received)
     assert torch.equal(plain.bytes_out, masked.bytes_out)
     assert torch.equal(plain.distance, masked.distance)
 
@@ -140,9 +140,9 @@ def test_who_is_reached_by_too_few_keeps_its_row(colluders, heard):
     neighbourhood = net(faults=Faults(loss=0.4), colluders=colluders)
     values = rows()
     found = mixed(neighbourhood, Released(values)).values
-    assert {*neighbourhood.heard.tolist()} == heard
+    assert {*neighbourhood.received.tolist()} == heard
     kept = (found - values).abs().amax(1) < 1e-6
-    assert torch.equal(kept, neighbourhood.heard == 0)
+    assert torch.equal(kept, neighbourhood.received == 0)
 
 
 def test_a_row_for_each_receiver_is_what_it_costs():

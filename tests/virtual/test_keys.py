@@ -5,7 +5,7 @@ import pytest
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.ledgers import payments
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Hello, Pulse
+from p2pfl.protocol.wire.messages import Announcement, Pulse
 from p2pfl.protocol.wire.sums import Unmasking
 from p2pfl.secagg import protocol as secagg
 from worlds.explore import outcome
@@ -41,7 +41,7 @@ def test_a_key_may_hide_one_plaintext_again_and_others_for_another_use(watch, fa
 def envelope(watch, *, nonce):
     own = ExchangeKey.from_source(SOURCE, peer="ada")
     made = Envelope("ada", 1, own, SenderKey.draw(SOURCE, peer="ada", round=nonce[0]), "run", nonce)
-    made.meet(Hello("bob", 1, "up", key=ExchangeKey.from_source(SOURCE, peer="bob").public, nonce=bytes(16)))
+    made.meet(Announcement("bob", 1, "up", key=ExchangeKey.from_source(SOURCE, peer="bob").public, nonce=bytes(16)))
     return WatchedEnvelope.of(made, watch, genuine=lambda *_: True)
 
 

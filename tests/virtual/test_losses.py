@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
 from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.effects import Fail, Publish
+from p2pfl.protocol.interface.events import Enter, Published, Subscribed, Tick
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.effects import Fail, Publish
-from p2pfl.protocol.session.events import Enter, Published, Subscribed, Tick
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.topology import path
 from p2pfl.transport import MemoryTransport
@@ -23,7 +23,7 @@ PAIR = ["topology.kind=path", "topology.peers=2", "rounds=1", "gossip.steps=1"]
 
 
 def first_of(kind):
-    """Lose the first message of a kind for each listener and topic; of hellos also the retained one."""
+    """Lose the first message of a kind for each listener and topic; of announcements also the retained one."""
     seen = set()
 
     def lose(listener, message):
@@ -50,13 +50,13 @@ def test_a_claim_that_is_lost_is_made_again():
 
 
 def test_two_peers_whose_hellos_were_both_lost_find_each_other():
-    both = first_of(Hello)
+    both = first_of(Announcement)
     found = ended(lambda listener, message: "/state" in message.topic and both(listener, message))
-    assert {each.records[-1].heard for each in found.values()} == {1}
+    assert {each.records[-1].received for each in found.values()} == {1}
 
 
 def session(**given):
-    me = Hello("ada", 1, "up", {}, bytes(32))
+    me = Announcement("ada", 1, "up", {}, bytes(32))
     membership = Membership(me, frozenset({"bob"}))
     edges = Edges("ada", path(2).named(("ada", "bob")))
     how = {"row_bytes": 100, "chunk": 1024, "patience": 60.0}
@@ -64,12 +64,12 @@ def session(**given):
 
 
 def test_who_has_begun_says_hello_again_to_a_neighbour_that_does_not_answer():
-    """Else one that was cut off meanwhile, and whose retained hello was lost, waits for it until it gives up."""
+    """Else one that was cut off meanwhile, and whose retained announcement was lost, waits for it until it gives up."""
     envelope = SimpleNamespace(
         meets=lambda peer: peer == "bob", handover=lambda _: Key(1, b"", have=False, known=False)
     )
     ada = session(envelope=envelope)
-    ada.membership.up["bob"] = Hello("bob", 1, "up")
+    ada.membership.up["bob"] = Announcement("bob", 1, "up")
     ada.membership.begun = True
     ada.presence.introduce()
     assert [(each.place, each.retain) for each in ada.shared.effects] == [("state", True), ("in/bob", False)]

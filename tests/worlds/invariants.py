@@ -19,17 +19,17 @@ from p2pfl.errors import DecodeError, RunError
 from p2pfl.peer import Peer
 from p2pfl.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
 from p2pfl.protocol.ledgers import masks as ledger
-from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.flows import FlowLedger, GossipStep, Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.ledgers.page import Rows as Beside
 from p2pfl.protocol.ledgers.payments import Payment
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.wire.envelope import PLACE
 from p2pfl.protocol.wire.rows import Delivery, Head
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.tags import parts
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 from p2pfl.rows import Rows, raw
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
@@ -102,7 +102,7 @@ class Watch:
         session.streams.outboxes = [WatchedOutbox(self, peer, each) for each in session.streams.outboxes]
         if codec.envelope is not None:
             codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
-        session.shared.books = WatchedBooks.of(session.books, self, peer)
+        session.shared.ledgers = WatchedBooks.of(session.ledgers, self, peer)
         if peer.connection.adding is not None:
             self.sums.watched(peer.connection.adding)
         if isinstance(peer.plan.algorithm, totals.Adding):
@@ -173,8 +173,8 @@ class Watch:
 
     def flows(self, name: str) -> dict[str, dict[GossipStep, Row]] | None:
         """What a peer's row has at its end of those of each partner; ``None`` where nothing is conserved."""
-        books = self.peers[name].session.books
-        return books.final if isinstance(books, WatchedBooks) and books.conserving else None
+        ledgers = self.peers[name].session.ledgers
+        return ledgers.final if isinstance(ledgers, WatchedBooks) and ledgers.conserving else None
 
     def _bounded(self, peer: Peer) -> None:
         session, came = peer.session, peer.connection.bytes_in
@@ -197,31 +197,31 @@ class Watch:
             return
         self._greeted[peer.name] = len(peer.membership.proven)
         for other in sorted(peer.membership.proven):
-            hello = peer.membership.up[other]
-            true = self.lives[other].get(hello.incarnation)
-            if true is None or (hello.key, hello.nonce) != (true.me.key, true.me.nonce):
+            announcement = peer.membership.up[other]
+            true = self.lives[other].get(announcement.incarnation)
+            if true is None or (announcement.key, announcement.nonce) != (true.me.key, true.me.nonce):
                 self.fail(f"{peer.name} takes somebody else for {other}")
 
     def _balanced(self, name: str) -> None:
-        books = self._books(name)
-        if books is None:
+        ledgers = self._books(name)
+        if ledgers is None:
             return
-        for other in sorted(books.flows.partners | books.masks.partners):
+        for other in sorted(ledgers.flows.partners | ledgers.masks.partners):
             theirs = self._books(other)
             if theirs is not None:
-                self._flows(name, other, books.flows, theirs.flows)
+                self._flows(name, other, ledgers.flows, theirs.flows)
                 if self._met(name, other) and self._met(other, name):  # else their masks are of other keys
-                    self._masks(name, other, books.masks, theirs.masks)
+                    self._masks(name, other, ledgers.masks, theirs.masks)
 
     def _met(self, name: str, other: str) -> bool:
         """Whether a peer has met the present life of another, or one with its keys."""
         there = self.peers[name].membership
         return other in there.proven and there.up[other].key == self.peers[other].me.key
 
-    def _books(self, name: str) -> Books | None:
+    def _books(self, name: str) -> PeerLedgers | None:
         peer = self.peers.get(name)
         there = peer is not None and name not in self.dead and peer.phase not in {"joining", "gathering"}
-        return peer.session.books if peer is not None and there else None
+        return peer.session.ledgers if peer is not None and there else None
 
     def _flows(self, one: str, other: str, a: FlowLedger, b: FlowLedger) -> None:
         """What an edge moved at one end it moved back at the other, or is held by who can take it back."""
@@ -270,7 +270,7 @@ class WatchedMailbox(Mailbox):
         """Rows of one sender that wait, at most."""
         return max(map(len, self._waiting.values()), default=0)
 
-    def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
+    def deliver(self, sender: str, head: Head, row: Rows, *, said: SignedStatement | None = None) -> Verdict:
         """Keep a row, or say why not."""
         verdict = super().deliver(sender, head, row, said=said)
         if verdict == "kept":
@@ -311,15 +311,15 @@ class WatchedOutbox(Outbox):
         head, numbers = parts
         del head
         self.watch.sent(lived(self.peer), self.peer.mailbox.gossip_step, numbers)
-        masks = self.peer.session.books.masks
+        masks = self.peer.session.ledgers.masks
         if isinstance(masks, WatchedMasks) and masks.latest is not None:
             self.watch.covered(self.peer, masks.latest, numbers)
             masks.latest = None
         super().put(tuple(parts))
 
 
-class WatchedBooks(Books):
-    """Books whose ledgers are watched, in this life and from the page that it goes on from."""
+class WatchedBooks(PeerLedgers):
+    """PeerLedgers whose ledgers are watched, in this life and from the page that it goes on from."""
 
     watch: Watch
     owner: Peer
@@ -327,14 +327,14 @@ class WatchedBooks(Books):
     """The flows in the row at its end."""
 
     @classmethod
-    def of(cls, books: Books, watch: Watch, owner: Peer) -> WatchedBooks:
+    def of(cls, ledgers: PeerLedgers, watch: Watch, owner: Peer) -> WatchedBooks:
         """The same, watched, before anything is in them."""
         watched = cls(
-            books.peer,
-            gossip=books.flows.partners if books.conserving else None,
-            masks=books.masks.partners,
-            heaviest=books.heaviest,
-            healing=books.healing,
+            ledgers.peer,
+            gossip=ledgers.flows.partners if ledgers.conserving else None,
+            masks=ledgers.masks.partners,
+            heaviest=ledgers.heaviest,
+            healing=ledgers.healing,
         )
         watched.watch, watched.owner = watch, owner
         watched._watched(Entered())

@@ -19,7 +19,7 @@ from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import JoinsLate
 from p2pfl.rows import draw, raw
@@ -115,7 +115,7 @@ class World:
         self.transport = WorldTransport(
             self.loop, history.conditions, seed=seed, restarts=history.restarts, log=self._log
         )
-        self.transport.heard = self._overhear
+        self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
         self.watch = Watch(said)
         self.source = SeededSource(seed)
@@ -339,7 +339,7 @@ class World:
             return
         if data and topic.endswith(f"/{who}/state"):
             said = decode(data)
-            if isinstance(said, Hello) and said.status == "left":
+            if isinstance(said, Announcement) and said.status == "left":
                 self._parted[who] = self.loop.now
         self._recent.append((topic, data))
         self._accepted += 1

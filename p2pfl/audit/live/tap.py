@@ -16,7 +16,7 @@ from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
 from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.robust.net import Told, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
@@ -71,7 +71,7 @@ class Tap:
         del client
         if message.data and message.topic.endswith("/state"):
             said = decode(message.data)
-            if isinstance(said, Hello):
+            if isinstance(said, Announcement):
                 self.keys.setdefault(self.run, set()).update((said.key, said.identity))
         elif message.data:
             self.frames.setdefault(self.run, set()).add(bytes(message.data))

@@ -24,10 +24,10 @@ RESIDENT = 330 * 2**20
 """Bytes of a peer with a linear model on Linux x86-64."""
 
 COPIES = 8
-"""Copies of its parameters that a peer holds: its own, the one it trains, gradients, books, and what arrives."""
+"""Copies of its parameters that a peer holds: its own, the one it trains, gradients, ledgers, and what arrives."""
 
 WRITTEN = 12
-"""Copies of its parameters that a run directory holds: two checkpoints with their books, last and best model."""
+"""Copies of its parameters that a run directory holds: two checkpoints with their ledgers, last and best model."""
 
 SLOW_FSYNC = 0.1
 """Seconds above which a round waits noticeably for the disk."""

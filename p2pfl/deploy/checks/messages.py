@@ -14,7 +14,7 @@ from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, wa
 from p2pfl.errors import BrokerError, RefusedError, TransportError
 from p2pfl.identity import KEY_BYTES
 from p2pfl.protocol.wire.bounds import HEAD
-from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.transport import Channel, Transport
 
@@ -58,7 +58,7 @@ class Probe:
     @property
     def codec(self) -> Codec:
         """Codec of an announcement that nobody sees, for topics and claims."""
-        return Codec(self.swarm, Hello(self.peer, 0, "up"))
+        return Codec(self.swarm, Announcement(self.peer, 0, "up"))
 
     @asynccontextmanager
     async def join(self, version: int | None = None) -> AsyncIterator[Channel]:

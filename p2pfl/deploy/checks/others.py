@@ -14,7 +14,7 @@ from p2pfl.errors import BrokerError, DecodeError, PeerError, TransportError, Ve
 from p2pfl.identity import KEY_BYTES, Roster
 from p2pfl.protocol.membership.refusals import NotReadable, NotSigned, NotTrusted, OtherWireFormat, differences, text
 from p2pfl.protocol.membership.versions import escaped
-from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.transport import Channel
 
 SILENCE = 4.0
@@ -61,17 +61,17 @@ async def others(
         async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
             announced = await _announced(channel, probe, names)
             up = [name for name in names if announced.get(name, b"")]
-            heard = await _heard(channel, probe, up) if up else set()
+            received = await _heard(channel, probe, up) if up else set()
     except (BrokerError, TransportError, TimeoutError) as error:
         reason = str(error) or "the broker does not deliver them; check its access list"
         found.findings.append(problem("peers", f"announcements cannot be read: {reason}"))
         return found
     for name in names:
         data = announced.get(name, b"")
-        finding, hello = _judged(name, data, probe=probe, facts=facts, roster=roster, heard=name in heard)
+        finding, announcement = _judged(name, data, probe=probe, facts=facts, roster=roster, received=name in received)
         found.findings.append(finding)
-        if hello is not None and finding.status != "problem":
-            found.latest[f"the last start of {name}"] = hello.incarnation / SECOND
+        if announcement is not None and finding.status != "problem":
+            found.latest[f"the last start of {name}"] = announcement.incarnation / SECOND
     return found
 
 
@@ -95,64 +95,68 @@ async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[s
 
 async def _heard(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
     """Return who of these peers sends anything to anybody for a while."""
-    codec, heard = probe.codec, set[str]()
+    codec, received = probe.codec, set[str]()
     await channel.subscribe(*(f"{codec.root}/{name}/pub/#" for name in names))
     try:
         async with asyncio.timeout(SILENCE):
             async for message in channel:
                 if not message.retained:
-                    heard.add(codec.address(message.topic).owner)
-                if heard >= {*names}:
+                    received.add(codec.address(message.topic).owner)
+                if received >= {*names}:
                     break
     except TimeoutError:
         pass  # that is what it listened for
-    return heard
+    return received
 
 
 def _judged(
-    name: str, data: bytes, *, probe: Probe, facts: Mapping[str, str] | None, roster: Roster | None, heard: bool
-) -> tuple[Finding, Hello | None]:
+    name: str, data: bytes, *, probe: Probe, facts: Mapping[str, str] | None, roster: Roster | None, received: bool
+) -> tuple[Finding, Announcement | None]:
     """Return what an announcement says, and the announcement if it can be read."""
     check = f"peer {name}"
     if not data:
         return warning(check, f"{name} has announced nothing on this broker; start it, or look at its own doctor"), None
     try:
-        hello = _genuine(name, probe.codec.open(name, data), probe=probe, roster=roster)
+        announcement = _genuine(name, probe.codec.open(name, data), probe=probe, roster=roster)
     except VersionError as error:
         return problem(check, text(OtherWireFormat(name, theirs=error.theirs, ours=error.ours))), None
     except DecodeError as error:
         return problem(check, f"{text(NotReadable(name, str(error)))}; install one version of p2pfl everywhere"), None
-    if isinstance(hello, Finding):
-        return hello, None
-    return _present(check, hello, facts=facts, heard=heard), hello
+    if isinstance(announcement, Finding):
+        return announcement, None
+    return _present(check, announcement, facts=facts, received=received), announcement
 
 
-def _genuine(name: str, hello: object, *, probe: Probe, roster: Roster | None) -> Hello | Finding:
+def _genuine(name: str, announcement: object, *, probe: Probe, roster: Roster | None) -> Announcement | Finding:
     """Return an announcement if the peer has signed it, or what is wrong with it."""
     check = f"peer {name}"
-    if not isinstance(hello, Hello) or hello.peer != name or not hello.authentic(swarm=probe.swarm):
-        theirs = escaped(hello.version) if isinstance(hello, Hello) else ""
+    if (
+        not isinstance(announcement, Announcement)
+        or announcement.peer != name
+        or not announcement.authentic(swarm=probe.swarm)
+    ):
+        theirs = escaped(announcement.version) if isinstance(announcement, Announcement) else ""
         return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
     if roster is not None:
         try:
-            roster.check(name, hello.identity)
+            roster.check(name, announcement.identity)
         except PeerError as error:
             return problem(check, text(NotTrusted(name, str(error))))
-    return hello
+    return announcement
 
 
-def _present(check: str, hello: Hello, *, facts: Mapping[str, str] | None, heard: bool) -> Finding:
+def _present(check: str, announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
     """Return whether a peer takes part, by its announcement and by what it sends."""
-    name = hello.peer
-    if hello.status != "up":
-        how = "said goodbye" if hello.status == "left" else "lost its connection"
+    name = announcement.peer
+    if announcement.status != "up":
+        how = "said goodbye" if announcement.status == "left" else "lost its connection"
         return warning(check, f"{name} {how}; start it with --resume")
-    if facts is not None and (other := differences(name, theirs=hello.facts, ours=facts)) is not None:
+    if facts is not None and (other := differences(name, theirs=announcement.facts, ours=facts)) is not None:
         return problem(check, text(other))
-    if not heard:
+    if not received:
         away = f"{name} is announced as up and sent nothing for {SILENCE:g} s"
         return warning(check, f"{away}, so it hangs, lost its connection, or stands still; look at its log")
-    if hello.version != p2pfl.__version__:
-        theirs = escaped(hello.version) or "an unknown version"
+    if announcement.version != p2pfl.__version__:
+        theirs = escaped(announcement.version) or "an unknown version"
         return warning(check, f"{name} runs p2pfl {theirs} and this is {p2pfl.__version__}; use one release")
     return ok(check, f"{name} is up, sends, and runs the same experiment")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from p2pfl.errors import DecodeError, PeerError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
-from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 from p2pfl.transport import Channel, Transport
@@ -47,7 +47,14 @@ class Start:
 
 
 def numbered(
-    *, clock: int, journal: int | None, announced: Hello | None, identity: Identity, trust: Trust, swarm: str, peer: str
+    *,
+    clock: int,
+    journal: int | None,
+    announced: Announcement | None,
+    identity: Identity,
+    trust: Trust,
+    swarm: str,
+    peer: str,
 ) -> Start:
     """Return a number above the clock, the journal and the announcement that neighbours would believe.
 
@@ -77,7 +84,7 @@ def numbered(
     --------
     >>> from p2pfl.identity import FirstUse, SeededSource
     >>> ada = Identity.generate(SeededSource(7), peer="ada")
-    >>> last = Hello("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
+    >>> last = Announcement("ada", 3600 * SECOND, "dead").signed(ada, swarm="clinic")
     >>> start = numbered(
     ...     clock=0, journal=None, announced=last, identity=ada, trust=FirstUse(), swarm="clinic", peer="ada"
     ... )
@@ -101,7 +108,7 @@ def numbered(
     return Start(least, AnnouncementAhead(peer=peer, key=other, topic=topic))
 
 
-def _believed(announced: Hello, trust: Trust, *, swarm: str, peer: str) -> bool:
+def _believed(announced: Announcement, trust: Trust, *, swarm: str, peer: str) -> bool:
     """Return whether neighbours may believe an announcement of this peer."""
     if announced.peer != peer or not announced.authentic(swarm=swarm):
         return False
@@ -121,7 +128,7 @@ def _behind(nanoseconds: int, *, peer: str, key: str | None = None) -> ClockBehi
     return ClockBehind(peer=peer, seconds=round(nanoseconds / SECOND), key=key)
 
 
-async def announced(transport: Transport, *, swarm: str, peer: str, client: str, source: Source) -> Hello | None:
+async def announced(transport: Transport, *, swarm: str, peer: str, client: str, source: Source) -> Announcement | None:
     """Return the announcement that the broker retains under a peer's name, ``None`` if there is none.
 
     The peer publishes a claim to its own inbox and reads until it is back: what is retained arrives before. A peer that
@@ -145,7 +152,7 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     """
     key, last = source.bytes(KEY_BYTES, purpose="claim", peer=peer), None
     async with transport.join(client) as channel:
-        codec = Codec(swarm, Hello(peer, 0, "up", key=key))
+        codec = Codec(swarm, Announcement(peer, 0, "up", key=key))
         inbox = f"in/{peer}"
         await channel.subscribe(codec.topic("state"), codec.topic(inbox))
         for _ in range(CLAIMS):
@@ -159,7 +166,7 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     return last
 
 
-async def _announcements(channel: Channel, codec: Codec) -> AsyncGenerator[Hello | None]:
+async def _announcements(channel: Channel, codec: Codec) -> AsyncGenerator[Announcement | None]:
     """Yield announcements under a peer's name, and ``None`` once its own claim is back."""
     async for arrived in channel:
         address = codec.address(arrived.topic)
@@ -169,7 +176,7 @@ async def _announcements(channel: Channel, codec: Codec) -> AsyncGenerator[Hello
             continue  # also what was cleared
         if isinstance(message, Claim) and message.key == codec.me.key:
             yield None
-        if isinstance(message, Hello) and address.state:
+        if isinstance(message, Announcement) and address.state:
             yield message
 
 

@@ -9,11 +9,11 @@ from p2pfl.experiment import Experiment
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.checkpoint import Checkpoint
 from p2pfl.peer.storage.writer import Keeper
+from p2pfl.protocol.interface.events import Begin, Compare, Resume
 from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership.entering import common, entrance
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.events import Begin, Compare, Resume
 from p2pfl.report.notices.kinds import NeighboursMissing, Notice
 
 
@@ -89,11 +89,13 @@ async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | 
     membership, progress, me = session.membership, session.shared.progress, session.shared.me
     there = [membership.up[peer] for peer in membership.present]
     from_ = kept[0].round if kept else 0
-    together = common([me.rounds, *(hello.rounds for hello in there)])
+    together = common([me.rounds, *(announcement.rounds for announcement in there)])
     attempt = 0
     if not progress.running and me.rounds:
         first = from_ = from_ if together is None or together not in me.rounds else together
-        attempt = max(hello.attempt for hello in (me, *there) if hello.attempt <= me.attempt + LEAP)
+        attempt = max(
+            announcement.attempt for announcement in (me, *there) if announcement.attempt <= me.attempt + LEAP
+        )
     else:
         again = journal is None or journal.released < from_
         first = entrance(from_, others=progress.supported(), again=again)
@@ -101,15 +103,15 @@ async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | 
     page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
     if me.rounds:
         connection.submit(Resume(page, rows, first, None if journal is None else journal.masks))
-    session.books.masks.agree(attempt)
+    session.ledgers.masks.agree(attempt)
     if chosen is not None:
         connection.bytes_out += chosen.bytes_out
         connection.bytes_in += chosen.bytes_in
     connection.submit(Begin(first))
     await keeper.back(from_)
     if not progress.running and journal is not None:
-        back = frozenset(hello.peer for hello in there if hello.rounds)
-        await connection.ask(Compare(back & session.books.masks.partners))
+        back = frozenset(announcement.peer for announcement in there if announcement.rounds)
+        await connection.ask(Compare(back & session.ledgers.masks.partners))
     return chosen, first
 
 

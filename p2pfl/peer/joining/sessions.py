@@ -15,13 +15,13 @@ from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.streams import arrive_singly
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.secagg.in_process import partners
 
 
-def membership_of(plan: Plan, me: Hello, *, trust: Trust) -> Membership:
+def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
     """Return the membership of a peer, which knows of no announcement yet.
 
     With secure sums a peer also knows the other neighbours of its receivers, with which it masks.
@@ -55,8 +55,8 @@ def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailb
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
     largest, chunk = row_bytes(plan.learner.layout.size + beside_of(plan.algorithm), dtype), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights, healing=plan.healing)
-    books = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
-    if plan.decided and not books.conserving:
+    ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
+    if plan.decided and not ledgers.conserving:
         raise ExperimentError(
             "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
             "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
@@ -66,7 +66,7 @@ def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailb
         membership=membership,
         mailbox=mailbox,
         edges=edges,
-        books=books,
+        ledgers=ledgers,
         row_bytes=largest,
         chunk=chunk,
         patience=settings.patience,

@@ -19,7 +19,7 @@ from p2pfl.errors import StorageError
 from p2pfl.experiment import write
 from p2pfl.identity import Roster, Source
 from p2pfl.peer.peer import Peer
-from p2pfl.protocol.session import events
+from p2pfl.protocol.interface import events
 from p2pfl.report import Record
 from p2pfl.rows import Rows, raw
 from p2pfl.transport import Channel

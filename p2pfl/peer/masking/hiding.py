@@ -100,7 +100,7 @@ class Hiding:
     @property
     def notes(self) -> Journal:
         """Facts that the mask ledger must not forget."""
-        return self.session.books.masks.journal()
+        return self.session.ledgers.masks.journal()
 
     @property
     def alone(self) -> frozenset[Slot]:
@@ -129,7 +129,7 @@ class Hiding:
         self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
         if self.masked:
             self.cover = Cover(
-                self.masks(), self.session.books.masks, places=self._places, least=self.least, charged=self._alone
+                self.masks(), self.session.ledgers.masks, places=self._places, least=self.least, charged=self._alone
             )
         self._share()
 
@@ -219,7 +219,7 @@ class Hiding:
         present = self.membership.present
         return frozenset(
             each
-            for each in self.session.books.masks.unmatched(self.cover.slot)
+            for each in self.session.ledgers.masks.unmatched(self.cover.slot)
             if each in missed or each not in present
         )
 
@@ -229,7 +229,7 @@ class Hiding:
         They have left, so this never refuses anything: what is left of the budget decides about the next release.
         """
         if self.cover is not None:
-            for slot in self.cover.uncovered(self.session.books.halves):
+            for slot in self.cover.uncovered(self.session.ledgers.halves):
                 self.meter.correct(slot.round)
                 self.cover.charged.add(slot)
 

@@ -70,7 +70,7 @@ async def paid(
         rounds=round,
         participation=plan.protection.settings.participation,
     )
-    if live.missed and not live.session.books.conserving:
+    if live.missed and not live.session.ledgers.conserving:
         notify(SettlementIncomplete(peer=live.peers[0], neighbours=tuple(sorted({*live.missed}))))
     return after
 

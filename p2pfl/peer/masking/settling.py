@@ -15,15 +15,15 @@ from p2pfl.neighbourhood import derived
 from p2pfl.privacy import Masks
 from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.ledgers.books import Books, heaviest
 from p2pfl.protocol.ledgers.flows import Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import Payment, mask_key, points, scattered
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.ledgers.slots import Slot
 
 
-def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
-    """Return the books of one peer: flows along edges that weigh alike at both ends, unless models are too large.
+def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
+    """Return the ledgers of one peer: flows along edges that weigh alike at both ends, unless models are too large.
 
     Peers that wait for nobody mix nothing, and neither attacks nor robust rules keep a mean. Under acceleration a flow
     that comes late has another share in the model than one that came in time.
@@ -38,7 +38,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> Books:
     fair &= all(weights.symmetric for weights in plan.weights)
     fair &= plan.rule is None and plan.attack is None
     fair &= all(omega == 1 for omega in plan.gossip.omegas)
-    return Books(
+    return PeerLedgers(
         peer,
         gossip=plan.topology.neighbours(peer) if fair else None,
         masks=plan.protection.graph.neighbours(peer) if plan.masked else (),

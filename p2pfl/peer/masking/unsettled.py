@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.payments import residual_variance
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.report.notices.damage import MasksUnsettled, RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import Unsettled
 
 
-def unsettled(books: Books, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
+def unsettled(ledgers: PeerLedgers, *, deviation: float, peers: int, missed: Mapping[str, int]) -> Unsettled:
     """Return what stays open at the end of a run.
 
     Parameters
     ----------
-    books
+    ledgers
         What was moved along edges.
     deviation, peers
         Standard deviation of a mask, and how many models are averaged.
@@ -29,16 +29,16 @@ def unsettled(books: Books, *, deviation: float, peers: int, missed: Mapping[str
     Unsettled
         False as a condition if nothing is open.
     """
-    masks = books.masks.uncancelled()
-    ends = Counter(end for mask in masks for end in mask.edge if end != books.peer)
+    masks = ledgers.masks.uncancelled()
+    ends = Counter(end for mask in masks for end in mask.edge if end != ledgers.peer)
     spread = residual_variance(masks, deviation=deviation) ** 0.5 / peers if masks else 0.0
-    steps = Counter(partner for partner, _ in {*books.flows.unsettled(), *books.flows.lost})
+    steps = Counter(partner for partner, _ in {*ledgers.flows.unsettled(), *ledgers.flows.lost})
     return Unsettled(
         dict(sorted(ends.items())),
         spread,
         dict(sorted(steps.items())),
         dict(sorted(missed.items())),
-        tuple(sorted(books.unaware)),
+        tuple(sorted(ledgers.unaware)),
     )
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from p2pfl.errors import BudgetError, DecodeError, PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
-from p2pfl.protocol.ledgers.books import heaviest
-from p2pfl.protocol.session.effects import SLOW
+from p2pfl.protocol.interface.effects import SLOW
+from p2pfl.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.protocol.wire.messages import ForOne
 from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.report.spending.meter import Meter

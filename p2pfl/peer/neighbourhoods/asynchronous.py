@@ -8,8 +8,8 @@ from p2pfl.encodings import Ints
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood, values
-from p2pfl.protocol.session.effects import Collected
-from p2pfl.protocol.session.events import Collect, Offer
+from p2pfl.protocol.interface.effects import Collected
+from p2pfl.protocol.interface.events import Collect, Offer
 from p2pfl.protocol.wire.rows import Delivery
 
 

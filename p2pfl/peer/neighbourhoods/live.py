@@ -15,9 +15,9 @@ from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, 
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.deciding import Deciding, Half
 from p2pfl.peer.totals import Totalling
-from p2pfl.protocol.ledgers.books import Books, heaviest, vector
-from p2pfl.protocol.session.effects import Deliver
-from p2pfl.protocol.session.events import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.interface.effects import Deliver
+from p2pfl.protocol.interface.events import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
 from p2pfl.protocol.wire.rows import Delivery, Encoded, encode_row
 from p2pfl.rows import Rows, scaled
 
@@ -54,7 +54,7 @@ class LiveNeighbourhood:
         self.round = round
         self.totalling = totalling or Totalling(connection, round + 1)
         self.zstd = zstd
-        self.conserving = conserving and self.session.books.conserving
+        self.conserving = conserving and self.session.ledgers.conserving
         self.deciding: Deciding | None = None
         """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
@@ -116,7 +116,7 @@ class LiveNeighbourhood:
     def _sum(self, released: Released, weights: dict[str, float]) -> Weighted | Conserved:
         """Return the accumulator that adds the models of this gossip step."""
         share = weights.pop(self.name, 0.0)
-        books = self.session.books
+        ledgers = self.session.ledgers
         if not self.conserving:
             return Weighted(released, share)
         chain = released.chain
@@ -124,8 +124,8 @@ class LiveNeighbourhood:
             chain = self._releases
             self._releases += 1
         peers = self.session.edges.peers
-        total = Conserved(released, books, gossip_step=(self.round, self.step), chain=chain, peers=peers)
-        books.open((self.round, self.step), total.own, weights=weights, chain=chain)
+        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain, peers=peers)
+        ledgers.open((self.round, self.step), total.own, weights=weights, chain=chain)
         return total
 
     async def receive(self, released: Released) -> ReceivedModels:
@@ -297,13 +297,13 @@ class Weighted:
 
 
 class Conserved:
-    r"""The same sum as :math:`y + \sum_j F_j` of flows that the books note, so that what one end lacks is settled.
+    r"""The same sum as :math:`y + \sum_j F_j` of flows that the ledgers note, so that what one end lacks is settled.
 
     Parameters
     ----------
     released
         Our own.
-    books
+    ledgers
         Say which flows count.
     gossip_step, chain
         Which gossip step, and of which release.
@@ -312,36 +312,36 @@ class Conserved:
     """
 
     def __init__(
-        self, released: Released, books: Books, *, gossip_step: tuple[int, int], chain: int, peers: int
+        self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int, peers: int
     ) -> None:
-        self.released, self.books, self.peers = released, books, peers
+        self.released, self.ledgers, self.peers = released, ledgers, peers
         self.gossip_step, self.chain = gossip_step, chain
         self.own = vector(released)  # [P] or [P + 1]
         self.total = self.own.copy()
 
     def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
         """Add the flow of a row that came."""
-        del weight  # the books know it
+        del weight  # the ledgers know it
         if delivery is None:
             return
-        moved = self.books.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
+        moved = self.ledgers.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
             self.total += moved
 
     @property
     def applied(self) -> dict[str, float]:
         """Weights of the neighbours whose models are in the sum."""
-        return self.books.flows.applied(self.gossip_step)
+        return self.ledgers.flows.applied(self.gossip_step)
 
     def gather(self) -> None:
         """Add the flows of models that came late, so that they are weighed like the others."""
-        arrived = self.books.arrived()
+        arrived = self.ledgers.arrived()
         if arrived is not None:
             self.total += arrived
 
     def drop(self, peer: str) -> None:
         """Take back the model of a neighbour, and never apply it in this gossip step."""
-        back = self.books.flows.refuse(peer, self.gossip_step) if peer in self.books.flows.partners else None
+        back = self.ledgers.flows.refuse(peer, self.gossip_step) if peer in self.ledgers.flows.partners else None
         if back is not None:
             self.total += back
 
@@ -349,7 +349,7 @@ class Conserved:
         """Remove a mask from the model that contains it, in all terms of the sum."""
         weights = self.applied
         size, share = len(half.values), weights.get(half.holder, 0.0)
-        if half.holder == self.books.peer:
+        if half.holder == self.ledgers.peer:
             self.own = self.own.copy()  # the ledger keeps what was released
             self.own[:size] -= half.values.astype(self.own.dtype)
             share = 1 - sum(weights.values())
@@ -358,7 +358,7 @@ class Conserved:
 
     def final(self) -> None:
         """Never take back a model of this gossip step."""
-        self.books.flows.final(self.gossip_step)
+        self.ledgers.flows.final(self.gossip_step)
 
     def average(self) -> None:
         """Weigh all models of the sum alike, so that their masks cancel although the models of some peers are missing.
@@ -373,14 +373,14 @@ class Conserved:
 
     def close(self) -> Released:
         """Return the sum, including late models of earlier gossip steps."""
-        due = self.books.close()
+        due = self.ledgers.close()
         if due is not None:
             self.total += due
         rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]
         if self.released.masses is None:
             return Released(rows, chain=self.chain)
         if self.chain == 0:
-            self.books.mass = float(rows[0, -1])
+            self.ledgers.mass = float(rows[0, -1])
         return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
 
 

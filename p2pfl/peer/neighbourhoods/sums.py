@@ -15,8 +15,8 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.protocol.session.effects import Publish
-from p2pfl.protocol.session.events import Open
+from p2pfl.protocol.interface.effects import Publish
+from p2pfl.protocol.interface.events import Open
 from p2pfl.secagg.collecting import Collecting, Deadlines
 from p2pfl.secagg.in_process import grid_points, refuse_rows
 from p2pfl.secagg.protocol import Slot

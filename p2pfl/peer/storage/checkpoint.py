@@ -2,7 +2,7 @@
 
 Two files belong to a peer of a run, with different rules:
 
-- The **checkpoint** ``NAME.state`` is all that belongs to its row after a round: the state, the page of the books,
+- The **checkpoint** ``NAME.state`` is all that belongs to its row after a round: the state, the page of the ledgers,
   bytes counted. It may be old. It is durable before anything of the next round is sent, so that a peer that is killed
   loses the round in progress and no other (or as many as ``transport.checkpoint`` says); it is written while that round
   trains. The one before is kept as
@@ -53,7 +53,7 @@ class Checkpoint:
     state
         Of the algorithm and what wraps it, one row.
     page, rows
-        Of the books.
+        Of the ledgers.
     bytes_out, bytes_in
         Since the run began.
     statistics

@@ -14,7 +14,7 @@ from p2pfl.protocol.agreement.messages import Promise, Release, Vote, stated
 from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.wire.rows import said_head
 from p2pfl.protocol.wire.sums import about_sum
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,12 @@ class Proof:
 
     Examples
     --------
-    >>> Proof(Said(b"", b""), Said(b"x", b"")).holds(bytes(32))
+    >>> Proof(SignedStatement(b"", b""), SignedStatement(b"x", b"")).holds(bytes(32))
     False
     """
 
-    one: Said
-    other: Said
+    one: SignedStatement
+    other: SignedStatement
     domain: Literal["row", "roll", "vote"] = "row"
 
     @property
@@ -63,7 +63,7 @@ class Proof:
             return signed and matter == other and _contradict(*said)
         return signed and matter == other and self.one.statement != self.other.statement
 
-    def _about(self, said: Said) -> tuple[str | int, ...]:
+    def _about(self, said: SignedStatement) -> tuple[str | int, ...]:
         if self.domain == "roll":
             return about_sum(said.statement)
         if self.domain == "vote":
@@ -95,13 +95,13 @@ class Proof:
             raise InputError(f"{path}: expected a proof as a peer keeps it, got something else: name one") from None
 
 
-def _voted(said: Said) -> tuple[str, Vote | Promise]:
+def _voted(said: SignedStatement) -> tuple[str, Vote | Promise]:
     """Return the swarm and the statement on a release that was signed."""
     swarm, _, statement = said.statement.partition(b"/")
     return swarm.decode(errors="replace"), stated(statement)
 
 
-def _contradict(one: Said, other: Said) -> bool:
+def _contradict(one: SignedStatement, other: SignedStatement) -> bool:
     """Return whether nobody that follows the protocol signs both."""
     (_, first), (_, second) = _voted(one), _voted(other)
     return isinstance(first, Vote) and contradict(first, second)

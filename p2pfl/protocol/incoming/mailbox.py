@@ -9,7 +9,7 @@ from typing import Literal
 
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.wire.rows import Delivery, Head
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 from p2pfl.rows import Rows
 
 Verdict = Literal["kept", "late", "duplicate", "stranger", "equivocation"]
@@ -45,7 +45,7 @@ class Mailbox:
     gossip_step: tuple[int, int] = (0, 0)
     order: tuple[str, ...] = ()
     proofs: dict[str, Proof] = field(default_factory=dict)
-    _said: dict[str, dict[tuple[int, int], Said]] = field(default_factory=dict)
+    _said: dict[str, dict[tuple[int, int], SignedStatement]] = field(default_factory=dict)
     _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
     _settled: set[str] = field(default_factory=set)
     _given_up: set[str] = field(default_factory=set)
@@ -81,7 +81,7 @@ class Mailbox:
         self._said.pop(sender, None)
         self._given_up |= self._settled & {sender}
 
-    def deliver(self, sender: str, head: Head, row: Rows, *, said: Said | None = None) -> Verdict:
+    def deliver(self, sender: str, head: Head, row: Rows, *, said: SignedStatement | None = None) -> Verdict:
         """Keep a model, or return the reason why not.
 
         Once a sender has signed a second, different model for one gossip step, none of its models is kept any more.
@@ -112,7 +112,7 @@ class Mailbox:
             queue.popleft()
         return "kept"
 
-    def _contradiction(self, sender: str, gossip_step: tuple[int, int], said: Said) -> Proof | None:
+    def _contradiction(self, sender: str, gossip_step: tuple[int, int], said: SignedStatement) -> Proof | None:
         """Return the evidence that the sender sent two different models for this gossip step."""
         received = self._said.setdefault(sender, {})
         first = received.setdefault(gossip_step, said)

@@ -1,4 +1,4 @@
-"""Page of a checkpoint: the part of the ledgers that belongs to a model (:mod:`p2pfl.protocol.ledgers.books`)."""
+"""Page of a checkpoint: part of the ledgers that belongs to a model (:mod:`p2pfl.protocol.ledgers.peer_ledgers`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
 from p2pfl.protocol.membership.refusals import NotSigned, NotTrusted, OtherExperiment, Refusal, differences, text
 from p2pfl.protocol.membership.versions import escaped
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 
 @dataclass
@@ -48,13 +48,13 @@ class Membership:
         Neighbours that were asked to show that they are alive, and have not answered.
     """
 
-    me: Hello
+    me: Announcement
     neighbours: frozenset[str]
     swarm: str = ""
     trust: Trust | None = None
     names: frozenset[str] = frozenset()
     refused: dict[str, Refusal] = field(default_factory=dict)
-    up: dict[str, Hello] = field(default_factory=dict)
+    up: dict[str, Announcement] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
@@ -64,10 +64,10 @@ class Membership:
     begun: bool = False
     namesake: bytes = b""
     unanswered: set[str] = field(default_factory=set)
-    _sure: dict[str, Hello] = field(default_factory=dict)  # the last that was found genuine
+    _sure: dict[str, Announcement] = field(default_factory=dict)  # the last that was found genuine
 
-    def receive(self, hello: Hello) -> bool:
-        """Take a hello; return whether a neighbour came or went.
+    def receive(self, announcement: Announcement) -> bool:
+        """Take an announcement; return whether a neighbour came or went.
 
         Raises
         ------
@@ -75,40 +75,42 @@ class Membership:
             If it has our name, came first and answers us, and neighbours may believe it; or as
             :meth:`prove`, which is left to others under a trust.
         """
-        if not self.trusts(hello):
+        if not self.trusts(announcement):
             return False
-        if hello.peer == self.me.peer:
-            return self._namesake(hello)
-        if hello.peer not in self.known:
+        if announcement.peer == self.me.peer:
+            return self._namesake(announcement)
+        if announcement.peer not in self.known:
             return False
-        if hello.status == "up":
-            return self._came(hello)
-        known = self.up.get(hello.peer)
-        if known is None or known.incarnation != hello.incarnation or hello.peer in self.gone:
+        if announcement.status == "up":
+            return self._came(announcement)
+        known = self.up.get(announcement.peer)
+        if known is None or known.incarnation != announcement.incarnation or announcement.peer in self.gone:
             return False  # the will of an earlier incarnation
-        if self.trust is not None and known.identity != hello.identity:
+        if self.trust is not None and known.identity != announcement.identity:
             return False  # somebody else's
-        self.gone.add(hello.peer)
-        if hello.status == "dead":
-            self.lost.add(hello.peer)
-        elif hello.done:
-            self.done.add(hello.peer)
-        self.returning.discard(hello.peer)
+        self.gone.add(announcement.peer)
+        if announcement.status == "dead":
+            self.lost.add(announcement.peer)
+        elif announcement.done:
+            self.done.add(announcement.peer)
+        self.returning.discard(announcement.peer)
         return True
 
     def exclude(self, peer: str) -> None:
         """Have nothing to do with a neighbour any more; others may not know why, so it stays in the view."""
         self.excluded.add(peer)
 
-    def _namesake(self, hello: Hello) -> bool:
-        answer = self.trust is None or hello.answers == self.me.key  # or else repeated from an earlier incarnation
-        if hello.status == "up" and hello.incarnation < self.me.incarnation and answer and not self.begun:
-            if not self._recognised or hello.identity == self.me.identity:
+    def _namesake(self, announcement: Announcement) -> bool:
+        answer = (
+            self.trust is None or announcement.answers == self.me.key
+        )  # or else repeated from an earlier incarnation
+        if announcement.status == "up" and announcement.incarnation < self.me.incarnation and answer and not self.begun:
+            if not self._recognised or announcement.identity == self.me.identity:
                 raise PeerError(
                     f'peer name "{self.me.peer}" is already in use on this broker; stop the other peer or choose '
                     "another --name"
                 )
-            self.namesake = hello.identity
+            self.namesake = announcement.identity
         return False
 
     @property
@@ -116,46 +118,54 @@ class Membership:
         """True if neighbours refuse another key under our name: we have met one of them, and so it has met us."""
         return isinstance(self.trust, FirstUse) and not self.neighbours.isdisjoint(self.trust.seen)
 
-    def _came(self, hello: Hello) -> bool:
-        known = self.up.get(hello.peer)
-        if hello.peer in self.excluded:
+    def _came(self, announcement: Announcement) -> bool:
+        known = self.up.get(announcement.peer)
+        if announcement.peer in self.excluded:
             return False
-        if known is not None and known.incarnation >= hello.incarnation and not self._usurped(known, hello):
-            return self._returned(known, hello)
-        if hello.peer in self.present:
-            self.returning.add(hello.peer)
-        self.proven.discard(hello.peer)  # this incarnation has to show that it is alive, too
-        self.unanswered.discard(hello.peer)
-        self.lost.discard(hello.peer)
-        self.up[hello.peer] = hello
-        self.gone.discard(hello.peer)
-        self.done.discard(hello.peer)
+        if (
+            known is not None
+            and known.incarnation >= announcement.incarnation
+            and not self._usurped(known, announcement)
+        ):
+            return self._returned(known, announcement)
+        if announcement.peer in self.present:
+            self.returning.add(announcement.peer)
+        self.proven.discard(announcement.peer)  # this incarnation has to show that it is alive, too
+        self.unanswered.discard(announcement.peer)
+        self.lost.discard(announcement.peer)
+        self.up[announcement.peer] = announcement
+        self.gone.discard(announcement.peer)
+        self.done.discard(announcement.peer)
         if self.trust is None:
-            self.prove(hello.peer)
-        elif difference := self._difference(hello):  # reported if it never shows that it is alive
-            self.refused[hello.peer] = difference
-        elif hello.peer not in self.neighbours:  # with us it never will
-            return self._remembers(hello)
+            self.prove(announcement.peer)
+        elif difference := self._difference(announcement):  # reported if it never shows that it is alive
+            self.refused[announcement.peer] = difference
+        elif announcement.peer not in self.neighbours:  # with us it never will
+            return self._remembers(announcement)
         return True
 
-    def _usurped(self, known: Hello, hello: Hello) -> bool:
+    def _usurped(self, known: Announcement, announcement: Announcement) -> bool:
         """Return whether the last announcement may be a stranger's, and this one that of the peer itself.
 
         Without a roster anybody can announce themselves under any name and with any number. Where the owner of that key
         does not show that it is alive, its number counts for nothing against another key.
         """
-        return hello.peer in self.unanswered - self.proven and known.identity != hello.identity
+        return announcement.peer in self.unanswered - self.proven and known.identity != announcement.identity
 
-    def _returned(self, known: Hello, hello: Hello) -> bool:
-        """Take back a neighbour that was lost; its former hellos do not count, as anybody can repeat them."""
-        turn = hello.turn + bool(
+    def _returned(self, known: Announcement, announcement: Announcement) -> bool:
+        """Take back a neighbour that was lost; its former announcements do not count, as anybody can repeat them."""
+        turn = announcement.turn + bool(
             self.names
         )  # with healing, announcements alone count, because not all peers exchange heartbeats
-        same = (hello.announced, hello.key, hello.identity) == (known.announced, known.key, known.identity)
+        same = (announcement.announced, announcement.key, announcement.identity) == (
+            known.announced,
+            known.key,
+            known.identity,
+        )
         if not same or turn <= known.turn:
             return False
-        self.up[hello.peer] = hello
-        return self.alive(hello.peer)
+        self.up[announcement.peer] = announcement
+        return self.alive(announcement.peer)
 
     def alive(self, peer: str) -> bool:
         """Restore a neighbour whose incarnation has sent a sealed message; return whether it was lost."""
@@ -165,57 +175,57 @@ class Membership:
         return back
 
     def prove(self, peer: str) -> None:
-        """Take it that a neighbour's hello is of its present incarnation.
+        """Take it that a neighbour's announcement is of its present incarnation.
 
         Raises
         ------
         PeerError
             If its experiment is another.
         """
-        hello = self.up[peer]
-        if difference := self._difference(hello):
+        announcement = self.up[peer]
+        if difference := self._difference(announcement):
             raise PeerError(text(difference), refused=[difference])
-        if self._remembers(hello):
+        if self._remembers(announcement):
             self.proven.add(peer)
 
-    def _remembers(self, hello: Hello) -> bool:
+    def _remembers(self, announcement: Announcement) -> bool:
         """Return whether the key of a peer is its own, or the first under that name, which makes it its own."""
         if isinstance(self.trust, FirstUse):
             try:
-                self.trust.remember(hello.peer, hello.identity)
+                self.trust.remember(announcement.peer, announcement.identity)
             except PeerError as error:  # it has been met under another name
-                self.refused[hello.peer] = NotTrusted(hello.peer, str(error))
+                self.refused[announcement.peer] = NotTrusted(announcement.peer, str(error))
                 return False
         return True
 
-    def _difference(self, hello: Hello) -> OtherExperiment | None:
+    def _difference(self, announcement: Announcement) -> OtherExperiment | None:
         """Return how its experiment differs; ``None`` if it does not."""
-        return differences(hello.peer, theirs=hello.facts, ours=self.me.facts)
+        return differences(announcement.peer, theirs=announcement.facts, ours=self.me.facts)
 
-    def trusts(self, hello: Hello) -> bool:
-        """Return whether a hello is what the peer of that name has signed; why not is kept for whoever waits for it."""
-        if self.trust is None or hello.peer not in {self.me.peer, *self.known}:
+    def trusts(self, announcement: Announcement) -> bool:
+        """Return whether an announcement is signed by the peer of that name; the reason is kept if not."""
+        if self.trust is None or announcement.peer not in {self.me.peer, *self.known}:
             return True
-        if hello == self._sure.get(hello.peer):
+        if announcement == self._sure.get(announcement.peer):
             return True  # said again
-        why = self._doubt(hello, self.trust)
+        why = self._doubt(announcement, self.trust)
         if why is not None:
-            self.refused[hello.peer] = why
+            self.refused[announcement.peer] = why
         else:
-            self.refused.pop(hello.peer, None)
-            self._sure[hello.peer] = hello
+            self.refused.pop(announcement.peer, None)
+            self._sure[announcement.peer] = announcement
         return why is None
 
-    def _doubt(self, hello: Hello, trust: Trust) -> Refusal | None:
+    def _doubt(self, announcement: Announcement, trust: Trust) -> Refusal | None:
         """Return why an announcement is not to be believed; ``None`` if it is."""
-        if not hello.authentic(swarm=self.swarm):
-            return NotSigned(hello.peer, theirs=escaped(hello.version), ours=self.me.version)
-        if hello.peer == self.me.peer and not isinstance(trust, Roster):
+        if not announcement.authentic(swarm=self.swarm):
+            return NotSigned(announcement.peer, theirs=escaped(announcement.version), ours=self.me.version)
+        if announcement.peer == self.me.peer and not isinstance(trust, Roster):
             return None  # a namesake by mistake has another key
         try:
-            trust.check(hello.peer, hello.identity)
+            trust.check(announcement.peer, announcement.identity)
         except PeerError as error:
-            return NotTrusted(hello.peer, str(error))
+            return NotTrusted(announcement.peer, str(error))
         return None
 
     def epoch(self, peer: str) -> bytes:
@@ -224,7 +234,7 @@ class Membership:
 
     @property
     def greeted(self) -> frozenset[str]:
-        """Neighbours that said hello and have not gone."""
+        """Neighbours that said announcement and have not gone."""
         return frozenset(self.up) - self.gone - self.excluded
 
     @property

@@ -182,8 +182,8 @@ class Copies:
     def _completed(self, release: Release, transfer: Transfer) -> Kept:
         message = bytes(transfer.received)
         transfer.received, transfer.moved = bytearray(), False  # if it is no copy, the next holder is asked
-        hello = self.shared.membership.up[release.peer]
-        trailer = self.shared.codec.trailer(replace(hello, incarnation=release.incarnation))
+        announcement = self.shared.membership.up[release.peer]
+        trailer = self.shared.codec.trailer(replace(announcement, incarnation=release.incarnation))
         model = read_row(message, trailer=trailer, largest=self.shared.row_bytes)
         vote = self.vote_of(release, model)
         if vote is None or vote.value != transfer.value:

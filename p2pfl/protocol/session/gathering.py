@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from p2pfl.protocol.interface.effects import Gathered
 from p2pfl.protocol.membership.membership import missing
-from p2pfl.protocol.session.effects import Gathered
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.errors import PeerError, TransportError
-from p2pfl.protocol.session.effects import Entered, Fail, Publish, Subscribe
+from p2pfl.protocol.interface.effects import Entered, Fail, Publish, Subscribe
 from p2pfl.protocol.session.shared import PULSE, Shared
-from p2pfl.protocol.wire.messages import Claim, Hello
+from p2pfl.protocol.wire.messages import Announcement, Claim
 
 ECHO = 30.0
 """Seconds within which the broker must return this peer's own message.
@@ -49,7 +49,7 @@ class Naming:
     shared: Shared
     stage: Stage = "outside"
     echoed: bool = False
-    namesake: Hello | None = None
+    namesake: Announcement | None = None
     quarrel: PeerError | None = None
     due: float = math.inf
     _size: int = 0

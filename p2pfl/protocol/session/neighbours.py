@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.protocol.session.effects import Forget, Subscribe, Unsubscribe
+from p2pfl.protocol.interface.effects import Forget, Subscribe, Unsubscribe
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 
@@ -25,16 +25,18 @@ class Neighbours:
     def places(self) -> tuple[str, ...]:
         """Return the topics of neighbours to subscribe to first; ``Presence`` handles their announcements."""
         shared = self.shared
-        self._accounts.update(shared.membership.neighbours if shared.books.kept else ())
+        self._accounts.update(shared.membership.neighbours if shared.ledgers.kept else ())
         return (*(f"{peer}/account" for peer in sorted(self._accounts)), *self.streams.places)
 
     def join(self, peer: str) -> None:
         """Open the streams to and from a live neighbour, and grant it credit to send."""
         shared, streams, membership = self.shared, self.streams, self.shared.membership
-        hello = membership.up[peer]
+        announcement = membership.up[peer]
         shared.mailbox.know(peer)
-        shared.books.begin(peer, incarnation=hello.incarnation, key=hello.key, epoch=membership.epoch(peer))
-        streams.open(hello)
+        shared.ledgers.begin(
+            peer, incarnation=announcement.incarnation, key=announcement.key, epoch=membership.epoch(peer)
+        )
+        streams.open(announcement)
         if not membership.begun or peer not in streams.senders:
             shared.progress.suppose(peer)
         streams.grant()
@@ -96,7 +98,7 @@ class Neighbours:
 
     def _subscribe_account(self, peer: str) -> None:
         """Subscribe to the account of a peer that may become a neighbour, now that both can read each other."""
-        if self.shared.books.healing and peer not in self._accounts:
+        if self.shared.ledgers.healing and peer not in self._accounts:
             self._accounts.add(peer)
             self._subscribe({f"{peer}/account"})
 

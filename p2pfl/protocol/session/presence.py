@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 from p2pfl.errors import PeerError
-from p2pfl.protocol.session.effects import Publish, Subscribe
+from p2pfl.protocol.interface.effects import Publish, Subscribe
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import Shared
-from p2pfl.protocol.wire.messages import Claim, Hello, Key
+from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 
 BOARD = "+/state"
 """Topic filter of the board, on which the broker retains the last announcement of every peer."""
@@ -51,7 +51,7 @@ class Presence:
         self.joined: set[str] = set()
         self.turn = 0
         self.left = False
-        self._wills: dict[str, tuple[float, Hello]] = {}  # by neighbour: arrival time and Last Will
+        self._wills: dict[str, tuple[float, Announcement]] = {}  # by neighbour: arrival time and Last Will
         self._looked = 0.0
         self._asked = Counter[str]()  # by neighbour: requests to answer since its current announcement
 
@@ -90,16 +90,16 @@ class Presence:
         elif claim.incarnation > self.shared.me.incarnation:
             self.announce(answers=claim.key)
 
-    def _mourned(self, hello: Hello) -> None:
+    def _mourned(self, announcement: Announcement) -> None:
         """Announce this peer if the broker published the Last Will of this incarnation or of an earlier one."""
-        if hello.incarnation == self.shared.me.incarnation:
+        if announcement.incarnation == self.shared.me.incarnation:
             self.come_back()
-        elif hello.incarnation < self.shared.me.incarnation:
+        elif announcement.incarnation < self.shared.me.incarnation:
             self.announce()
 
     # ------------------------------------------------------------------ neighbours
 
-    def announced(self, hello: Hello) -> None:
+    def announced(self, announcement: Announcement) -> None:
         """Handle an announcement of any status.
 
         Raises
@@ -108,27 +108,27 @@ class Presence:
             This peer cannot continue: its name is in use, or a neighbour runs another experiment.
         """
         membership, me, naming = self.shared.membership, self.shared.me, self.naming
-        if not membership.trusts(hello):
-            self.shared.refuse(hello.peer, "not trusted")
+        if not membership.trusts(announcement):
+            self.shared.refuse(announcement.peer, "not trusted")
             return
-        if naming.inside and hello.peer == me.peer and hello.status == "dead":
-            self._mourned(hello)
+        if naming.inside and announcement.peer == me.peer and announcement.status == "dead":
+            self._mourned(announcement)
             return
-        if hello.peer == me.peer and hello.incarnation != me.incarnation and not naming.echoed:
-            naming.namesake = hello  # retained: of a live peer, or left over from an earlier incarnation
+        if announcement.peer == me.peer and announcement.incarnation != me.incarnation and not naming.echoed:
+            naming.namesake = announcement  # retained: of a live peer, or left over from an earlier incarnation
             return
-        if self._doubted(hello):
+        if self._doubted(announcement):
             return
-        known = membership.up.get(hello.peer)
+        known = membership.up.get(announcement.peer)
         try:
-            news = membership.receive(hello)
+            news = membership.receive(announcement)
         except PeerError as error:
-            if naming.inside or hello.peer == me.peer:
+            if naming.inside or announcement.peer == me.peer:
                 raise
             naming.quarrel = error
             return
         if news:
-            self._follow(hello, again=known is not None and known.incarnation == hello.incarnation)
+            self._follow(announcement, again=known is not None and known.incarnation == announcement.incarnation)
 
     def met(self, sender: str, key: Key) -> None:
         """Handle the key of a neighbour's incarnation, which no earlier incarnation could have wrapped for this peer.
@@ -211,39 +211,39 @@ class Presence:
         envelope = self.shared.codec.envelope
         return envelope is None or envelope.settled(self.shared.membership.present)
 
-    def _doubted(self, hello: Hello) -> bool:
+    def _doubted(self, announcement: Announcement) -> bool:
         """Return whether a peer may be alive despite its Last Will.
 
         A broker that shuts down in order publishes the Last Wills of all peers.
         """
         membership = self.shared.membership
-        known = membership.up.get(hello.peer)
-        if hello.status == "up":
-            if known is None or (hello.incarnation, hello.turn) > (known.incarnation, known.turn):
-                self._wills.pop(hello.peer, None)
+        known = membership.up.get(announcement.peer)
+        if announcement.status == "up":
+            if known is None or (announcement.incarnation, announcement.turn) > (known.incarnation, known.turn):
+                self._wills.pop(announcement.peer, None)
             return False
-        if hello.status == "left" or known is None:
+        if announcement.status == "left" or known is None:
             return False
-        present = hello.peer in membership.present or hello.peer not in membership.neighbours
-        if not self.shared.grace or not present or hello.incarnation != known.incarnation:
+        present = announcement.peer in membership.present or announcement.peer not in membership.neighbours
+        if not self.shared.grace or not present or announcement.incarnation != known.incarnation:
             return False
-        self._wills.setdefault(hello.peer, (self.shared.now, hello))
+        self._wills.setdefault(announcement.peer, (self.shared.now, announcement))
         return True
 
-    def _follow(self, hello: Hello, *, again: bool) -> None:
+    def _follow(self, announcement: Announcement, *, again: bool) -> None:
         """Update the session after a neighbour joined, left or, ``again`` in the same incarnation, returned."""
         membership = self.shared.membership
-        if hello.peer not in membership.greeted:
-            self.neighbours.part(hello.peer)
-        elif again and hello.peer in self.joined:
-            self.neighbours.back(hello.peer)
-        elif hello.peer in membership.neighbours | self.joined:
-            self._greet(hello)
+        if announcement.peer not in membership.greeted:
+            self.neighbours.part(announcement.peer)
+        elif again and announcement.peer in self.joined:
+            self.neighbours.back(announcement.peer)
+        elif announcement.peer in membership.neighbours | self.joined:
+            self._greet(announcement)
         self.heal()
 
-    def _greet(self, hello: Hello) -> None:
+    def _greet(self, announcement: Announcement) -> None:
         """Begin the introduction to a neighbour that joined, or joined again."""
-        peer, envelope = hello.peer, self.shared.codec.envelope
+        peer, envelope = announcement.peer, self.shared.codec.envelope
         if peer in self.joined:
             self.joined.discard(peer)
             self.neighbours.part(peer)
@@ -252,7 +252,7 @@ class Presence:
             self._join(peer)
         else:
             self._asked.pop(peer, None)
-            envelope.meet(hello)
+            envelope.meet(announcement)
             self.shared.publish(f"in/{peer}", envelope.handover(peer))
 
     def _join(self, peer: str) -> None:

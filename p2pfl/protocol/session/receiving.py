@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from p2pfl.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.protocol.incoming import plausible
+from p2pfl.protocol.interface.effects import Parse, Sum
+from p2pfl.protocol.interface.events import Read, Received, Summed
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
-from p2pfl.protocol.session.effects import Parse, Sum
-from p2pfl.protocol.session.events import Read, Received, Summed
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.verdicts import Verdicts
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, ForOne, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, ForOne, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals
 from p2pfl.protocol.wire.verdicts import OfVerdicts
@@ -93,7 +93,7 @@ class Receiving:
         if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
             self._alive(sender, beat=isinstance(message, Pulse))
         match message:
-            case Hello() if state and message.peer == sender:
+            case Announcement() if state and message.peer == sender:
                 self.presence.announced(message)
             case Claim() if sender == shared.me.peer:
                 self.presence.claimed(message)
@@ -137,7 +137,7 @@ class Receiving:
             self.shared.timeouts.receive(sender, now=self.shared.now, beat=beat)
 
     def _chunk(self, sender: str, chunk: Chunk) -> None:
-        if self.shared.books.behind(sender):  # its models would pass for those of its earlier incarnation
+        if self.shared.ledgers.behind(sender):  # its models would pass for those of its earlier incarnation
             return  # it sends them again once a heartbeat reports its first round
         new, messages = self.streams.take(sender, chunk)
         if new:  # the broker can replay older chunks
@@ -156,7 +156,7 @@ class Receiving:
         shared.progress.receive(sender, pulse)
         self.totals.compare(sender, pulse.total)
         if pulse.first is not None:
-            shared.books.revive(sender, pulse.first)
+            shared.ledgers.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)
         if pulse.waiting and (pulse.round, pulse.step) < shared.mailbox.gossip_step:
             shared.timeouts.waits(sender, now=shared.now)
@@ -169,7 +169,7 @@ class Receiving:
         if account.incarnation != shared.membership.up[sender].incarnation:
             raise DecodeError("expected an account of the sender's current incarnation, got one of another")
         plausible.account(account, last=shared.last)
-        shared.books.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
+        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
 
     # ------------------------------------------------------------------ models
 
@@ -202,7 +202,7 @@ class Receiving:
             shared.refuse(sender, "not a row")
             return
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
-        late = verdict == "late" and self.verdicts.takes(vote) and shared.books.late(sender, Delivery(head, row))
+        late = verdict == "late" and self.verdicts.takes(vote) and shared.ledgers.late(sender, Delivery(head, row))
         if vote is not None and late:
             self.verdicts.arrived(vote)
         if verdict == "kept":

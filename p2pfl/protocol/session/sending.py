@@ -6,8 +6,8 @@ import math
 from collections import deque
 from dataclasses import dataclass, field
 
-from p2pfl.protocol.session.effects import Sent
-from p2pfl.protocol.session.events import Offer
+from p2pfl.protocol.interface.effects import Sent
+from p2pfl.protocol.interface.events import Offer
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.waiting import Waiting
@@ -42,7 +42,7 @@ class Sending:
             self.shared.do(Sent())  # skipped, because the next model is newer
             return
         self.offered, self._stored = offer, False
-        account = self._account() if self.shared.books.news(released=offer.masked) else None
+        account = self._account() if self.shared.ledgers.news(released=offer.masked) else None
         self.shared.timeouts.pace.ready(now=self.shared.now)
         self._store(account, model=True)
 
@@ -85,8 +85,8 @@ class Sending:
         self.shared.do(Sent())
 
     def _account(self) -> Account | None:
-        books = self.shared.books
-        return books.account(self.shared.me.incarnation) if books.kept else None
+        ledgers = self.shared.ledgers
+        return ledgers.account(self.shared.me.incarnation) if ledgers.kept else None
 
     def _store(self, account: Account | None, *, model: bool) -> None:
         self._stores.append((account, model))

@@ -8,12 +8,12 @@ from dataclasses import replace
 from p2pfl.errors import PeerError
 from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
-from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.interface import events
+from p2pfl.protocol.interface.effects import Collected, Effect, Fail, Play, Sent, WakeAt
+from p2pfl.protocol.interface.events import Event
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session import events
-from p2pfl.protocol.session.effects import Collected, Effect, Fail, Play, Sent, WakeAt
-from p2pfl.protocol.session.events import Event
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -42,7 +42,7 @@ class Session:
     ----------
     codec
         Codec that opens incoming messages, with the announcement and the keys of this peer.
-    membership, mailbox, edges, books
+    membership, mailbox, edges, ledgers
         Present peers, received models, schedule of senders and receivers, and ledgers of each neighbour.
     row_bytes
         Upper bound on the size of a model's message in bytes.
@@ -72,7 +72,7 @@ class Session:
         membership: Membership,
         mailbox: Mailbox,
         edges: Edges,
-        books: Books | None = None,
+        ledgers: PeerLedgers | None = None,
         row_bytes: int,
         chunk: int,
         patience: float,
@@ -80,8 +80,8 @@ class Session:
         sums: bool = False,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
-        books = Books(membership.me.peer) if books is None else books
-        self.shared = shared = Shared(codec, membership, mailbox, edges, books, row_bytes, patience, last)
+        ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
+        self.shared = shared = Shared(codec, membership, mailbox, edges, ledgers, row_bytes, patience, last)
         self.summing = False
         self.streams = streams = Streams(shared, chunk=chunk)
         self.neighbours = Neighbours(shared, streams)
@@ -170,9 +170,9 @@ class Session:
         return self.shared.mailbox
 
     @property
-    def books(self) -> Books:
+    def ledgers(self) -> PeerLedgers:
         """Ledgers of what was sent to and received from each neighbour."""
-        return self.shared.books
+        return self.shared.ledgers
 
     # ------------------------------------------------------------------ events
 
@@ -219,7 +219,7 @@ class Session:
                 self.waiting.expect(event.sender, keep=event.keep)
             case events.Reject():
                 self.shared.refused[f"{event.sender}: {event.fault}"] += 1
-                self.shared.books.missed()
+                self.shared.ledgers.missed()
             case events.Close():
                 self.waiting.close()
             case events.Collect() if isinstance(self.mailbox, Newest):
@@ -284,10 +284,10 @@ class Session:
 
     def _resume(self, event: events.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
-        books, progress = self.shared.books, self.shared.progress
-        books.turn(event.page, event.rows, round=event.round, journal=event.journal)
+        ledgers, progress = self.shared.ledgers, self.shared.progress
+        ledgers.turn(event.page, event.rows, round=event.round, journal=event.journal)
         for peer in progress.places:
-            books.revive(peer, progress.entered[peer])
+            ledgers.revive(peer, progress.entered[peer])
 
     def _begin(self, first: int) -> None:
         self.shared.membership.begun = True

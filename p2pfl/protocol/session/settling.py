@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.protocol.session.effects import Clear, Flush, Left, Settled, Vanished
-from p2pfl.protocol.session.events import Compare, Finish, Leave, Stop
+from p2pfl.protocol.interface.effects import Clear, Flush, Left, Settled, Vanished
+from p2pfl.protocol.interface.events import Compare, Finish, Leave, Stop
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.sending import Sending
 from p2pfl.protocol.session.shared import PULSE, Shared
@@ -35,16 +35,16 @@ class Settling:
 
     def begin(self, asked: Finish | Compare | Stop) -> None:
         """Make the requested promise, and send the first account."""
-        books = self.shared.books
+        ledgers = self.shared.ledgers
         match asked:
             case Finish(ledger):
-                (books.masks if ledger == "masks" else books.flows).finish()
+                (ledgers.masks if ledger == "masks" else ledgers.flows).finish()
                 self.about = ledger
             case Compare(partners):
                 self.about, self._partners = "accounts", partners
             case Stop():
-                books.masks.finish()
-                books.flows.finish()
+                ledgers.masks.finish()
+                ledgers.flows.finish()
                 self.about, self._partners = "accounts", frozenset()
         self._since = self._reported = self.shared.now
         self.sending.report()
@@ -71,12 +71,12 @@ class Settling:
             self.sending.report()
 
     def _silent(self) -> frozenset[str]:
-        books = self.shared.books
+        ledgers = self.shared.ledgers
         if self.about == "masks":
-            return books.masks.partners - books.masks.finished
+            return ledgers.masks.partners - ledgers.masks.finished
         if self.about == "flows":
-            return books.flows.partners - books.flows.finished
-        return self._partners - books.reported
+            return ledgers.flows.partners - ledgers.flows.finished
+        return self._partners - ledgers.reported
 
 
 @dataclass

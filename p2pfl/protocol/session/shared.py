@@ -9,13 +9,13 @@ from typing import Literal
 from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.incoming.rate_limit import Allowance
-from p2pfl.protocol.ledgers.books import Books
+from p2pfl.protocol.interface.effects import Effect, Publish, Store
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.progress import Whereabouts
-from p2pfl.protocol.session.effects import Effect, Publish, Store
 from p2pfl.protocol.timing.timeouts import Doubts
-from p2pfl.protocol.wire.messages import Digest, Hello, Message
+from p2pfl.protocol.wire.messages import Announcement, Digest, Message
 from p2pfl.protocol.wire.sealing import Codec
 
 PULSE = 1.0
@@ -30,7 +30,7 @@ class Shared:
     ----------
     codec
         Codec that opens incoming messages, with the announcement and the keys of this peer.
-    membership, mailbox, edges, books
+    membership, mailbox, edges, ledgers
         Present peers, received models, schedule of senders and receivers, and ledgers of each neighbour.
     row_bytes
         Upper bound on the size of a model's message in bytes.
@@ -67,7 +67,7 @@ class Shared:
     membership: Membership
     mailbox: Mailbox
     edges: Edges
-    books: Books
+    ledgers: PeerLedgers
     row_bytes: int
     patience: float
     last: int = plausible.UNLIMITED
@@ -87,7 +87,7 @@ class Shared:
         self.timeouts.patience = self.patience
 
     @property
-    def me(self) -> Hello:
+    def me(self) -> Announcement:
         """Announcement of this incarnation."""
         return self.membership.me
 

@@ -65,20 +65,22 @@ class Statements:
     def _current(self, stated: Vote | Promise, *, direct: bool) -> bool:
         """Return whether a member can have made a statement: now if it sends it itself, or else ever."""
         me = self.shared.me
-        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
-        if hello is None:
+        announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
+        if announcement is None:
             return False
-        return stated.incarnation == hello.incarnation if direct else stated.incarnation <= hello.incarnation
+        return (
+            stated.incarnation == announcement.incarnation if direct else stated.incarnation <= announcement.incarnation
+        )
 
     def signed(self, stated: Vote | Promise) -> bool:
         """Return whether a member has signed a statement."""
         me = self.shared.me
         if self.shared.codec.identity is None:
             return True
-        hello = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
-        if hello is None:
+        announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
+        if announcement is None:
             return False
-        known = hello.identity, self.text(stated.statement), stated.signature
+        known = announcement.identity, self.text(stated.statement), stated.signature
         if known in self._verified:
             return True
         if not verify(known[0], known[1], known[2], domain="vote"):

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.incoming.mailbox import AHEAD
+from p2pfl.protocol.interface.effects import Publish
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.entering import REACH
-from p2pfl.protocol.session.effects import Publish
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.wire.bounds import HEAD
-from p2pfl.protocol.wire.messages import Ack, Chunk, Hello, Pulse
+from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Pulse
 from p2pfl.protocol.wire.rows import Encoded
 from p2pfl.protocol.wire.stream import Inbox, Outbox, largest_window
 from p2pfl.protocol.wire.trailer import Trailer
@@ -103,15 +103,15 @@ class Streams:
 
     # ------------------------------------------------------------------ neighbours
 
-    def open(self, hello: Hello) -> None:
+    def open(self, announcement: Announcement) -> None:
         """Open the streams from and to a live neighbour."""
-        peer = hello.peer
-        self.trailers[peer] = self.shared.codec.trailer(hello)
+        peer = announcement.peer
+        self.trailers[peer] = self.shared.codec.trailer(announcement)
         self.resume(peer)
         for outbox in self.outboxes:
             if peer in self.shared.edges.senders_in(outbox.phase):
                 inbox = Inbox(
-                    hello.incarnation, self.window, self.shared.row_bytes, phase=outbox.phase, widest=self.chunk
+                    announcement.incarnation, self.window, self.shared.row_bytes, phase=outbox.phase, widest=self.chunk
                 )
                 self.inboxes.setdefault((peer, outbox.phase), inbox)
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 from p2pfl.errors import DecodeError, PeerError, TopologyError
 from p2pfl.privacy.totals import Slot
-from p2pfl.protocol.session.effects import Convened, Fail, Publish, Subscribe, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene
+from p2pfl.protocol.interface.effects import Convened, Fail, Publish, Subscribe, Totalled, Unfinished
+from p2pfl.protocol.interface.events import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
 from p2pfl.protocol.totals.early import Early
@@ -105,8 +105,8 @@ class Totals:
                 swarm=codec.swarm,
                 identity=codec.identity,
                 known=Known(
-                    {peer: mark_of(hello) for peer, hello in up.items()},
-                    {peer: hello.identity for peer, hello in up.items()},
+                    {peer: mark_of(announcement) for peer, announcement in up.items()},
+                    {peer: announcement.identity for peer, announcement in up.items()},
                 ),
             )
         except TopologyError as error:
@@ -400,9 +400,9 @@ class Totals:
         """Return the deadline of a neighbour, which is past if it has left or has begun a new incarnation."""
         shared, agreed = self.shared, None if self._participation is None else self._participation.agreed
         membership = shared.membership
-        hello = membership.up.get(peer)
+        announcement = membership.up.get(peer)
         left = peer in membership.excluded or peer in membership.gone - membership.lost
-        if left or (agreed is not None and hello is not None and mark_of(hello) != agreed.members[peer]):
+        if left or (agreed is not None and announcement is not None and mark_of(announcement) != agreed.members[peer]):
             return -math.inf
         return self._times.deadline(peer)
 

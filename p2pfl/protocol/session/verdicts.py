@@ -24,15 +24,15 @@ from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
 from p2pfl.protocol.agreement.translation import VerdictRecord, Wired, read, read_vote, release_of, sent, sent_vote
 from p2pfl.protocol.incoming.equivocation import Proof
+from p2pfl.protocol.interface.effects import Decided, Undecided
+from p2pfl.protocol.interface.events import Decide, Disclose
 from p2pfl.protocol.session.copies import Copies
-from p2pfl.protocol.session.effects import Decided, Undecided
-from p2pfl.protocol.session.events import Decide, Disclose
 from p2pfl.protocol.session.mask_keys import MaskKeys
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.statements import PLACE, Statements
 from p2pfl.protocol.wire.rows import Parsed
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 from p2pfl.protocol.wire.verdicts import BATCH, Contradiction, Copy, Halves, OfVerdicts, Votes, Wanted
 
 SLOW = 3 * PULSE
@@ -127,7 +127,7 @@ class Verdicts:
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._again = shared.now + PULSE
-        shared.books.flows.decide(shared.mailbox.gossip_step)
+        shared.ledgers.flows.decide(shared.mailbox.gossip_step)
         self.keys.begin(asked.round, asked.masked)
         held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
@@ -156,10 +156,10 @@ class Verdicts:
 
     def delivered(self, sender: str, model: Parsed) -> Vote | None:
         """Keep a release that has arrived, and return its owner's vote; ``None`` if there is none, or not its own."""
-        hello = self.shared.membership.up.get(sender)
-        if not model.vote or hello is None:
+        announcement = self.shared.membership.up.get(sender)
+        if not model.vote or announcement is None:
             return None
-        vote = self.copies.vote_of(Release(sender, hello.incarnation, model.head.round, 0), model)
+        vote = self.copies.vote_of(Release(sender, announcement.incarnation, model.head.round, 0), model)
         if vote is not None and abs(model.head.round - self._now) <= REACH:
             first = self.copies.keep(vote, model)
             if contradict(first, vote):
@@ -344,18 +344,18 @@ class Verdicts:
 
     def _adopt(self, release: Release, value: Value) -> bool:
         """Apply the copy of a release that counts, in place of another one; return whether it is applied."""
-        books, step = self.shared.books, self.shared.mailbox.gossip_step
-        if self._applied.get(release) == value and not books.lacks(release.peer, step):
+        ledgers, step = self.shared.ledgers, self.shared.mailbox.gossip_step
+        if self._applied.get(release) == value and not ledgers.lacks(release.peer, step):
             return True
         kept = self.copies.get(release, value)
-        return kept is not None and books.replace(release.peer, kept.delivery)
+        return kept is not None and ledgers.replace(release.peer, kept.delivery)
 
     def _part(self, dropped: list[Release]) -> None:
         """Treat the owners of dropped releases as gone until they begin another incarnation."""
         membership = self.shared.membership
         for release in dropped:
-            hello = membership.up.get(release.peer)
-            if hello is not None and hello.incarnation == release.incarnation:
+            announcement = membership.up.get(release.peer)
+            if announcement is not None and announcement.incarnation == release.incarnation:
                 membership.gone.add(release.peer)
                 membership.lost.discard(release.peer)
                 membership.returning.discard(release.peer)
@@ -427,7 +427,9 @@ class Verdicts:
         if one.incarnation != other.incarnation:
             self.shared.refuse(one.member, "forgot its vote")
             return
-        first, second = (Said(self._statements.text(each.statement), each.signature) for each in (one, other))
+        first, second = (
+            SignedStatement(self._statements.text(each.statement), each.signature) for each in (one, other)
+        )
         if self.shared.codec.identity is not None:
             self.proofs.setdefault(one.member, Proof(first, second, "vote"))
         if isinstance(other, Vote) and one.member not in self.shared.membership.excluded:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from p2pfl.protocol.session.effects import Deliver, Missing, Reason
-from p2pfl.protocol.session.events import GossipStep
+from p2pfl.protocol.interface.effects import Deliver, Missing, Reason
+from p2pfl.protocol.interface.events import GossipStep
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 
@@ -18,7 +18,7 @@ class Awaited:
     Attributes
     ----------
     sender, keep
-        See :class:`~p2pfl.protocol.session.events.Expect`.
+        See :class:`~p2pfl.protocol.interface.events.Expect`.
     since
         Time at which the peer began to wait.
     """
@@ -86,7 +86,7 @@ class Waiting:
         elif reason is not None:
             if not awaited.keep:
                 mailbox.give_up(awaited.sender)
-                self.shared.books.missed()
+                self.shared.ledgers.missed()
             self.shared.do(Missing(awaited.sender, reason))
         else:
             return

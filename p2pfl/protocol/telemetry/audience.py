@@ -22,7 +22,7 @@ from p2pfl.protocol.telemetry.messages import (
     room,
     seal,
 )
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 PERIOD = 1.0
 """Seconds from one frame to the next."""
@@ -148,7 +148,14 @@ class Audience:
     """
 
     def __init__(
-        self, swarm: str, *, me: Hello, identity: Identity, source: Source, observers: Mapping[str, bytes], past: Past
+        self,
+        swarm: str,
+        *,
+        me: Announcement,
+        identity: Identity,
+        source: Source,
+        observers: Mapping[str, bytes],
+        past: Past,
     ) -> None:
         self.observers = observers
         self.refused: Counter[str] = Counter()

@@ -21,7 +21,7 @@ from p2pfl.protocol.telemetry.messages import (
     open_frame,
 )
 from p2pfl.protocol.wire import codec
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 RETRY = 4.0
 """Seconds after which an observer asks a peer again that has not answered."""
@@ -33,7 +33,7 @@ class Link:
 
     Attributes
     ----------
-    hello
+    announcement
         Last announcement.
     number
         Number of the last request.
@@ -55,7 +55,7 @@ class Link:
         Number of entries that the peer could not send.
     """
 
-    hello: Hello
+    announcement: Announcement
     number: int = 0
     request: Request | None = None
     asked: float = 0.0
@@ -101,7 +101,7 @@ class Looking:
         self._trust, self._peers = trust, frozenset(peers)
         self._key = ExchangeKey.from_source(source, peer=name)
 
-    def announced(self, peer: str, payload: bytes | memoryview) -> Hello | None:
+    def announced(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
         """Take an announcement from the topic of a peer; return it if it is authentic and new."""
         try:
             return self._announced(peer, payload)
@@ -109,36 +109,40 @@ class Looking:
             self.refused[str(error)] += 1
             return None
 
-    def _announced(self, peer: str, payload: bytes | memoryview) -> Hello | None:
+    def _announced(self, peer: str, payload: bytes | memoryview) -> Announcement | None:
         if peer not in self._peers:
             raise UnusedError("not of the experiment")
         try:
-            hello = codec.decode(payload, plain=True)
+            announcement = codec.decode(payload, plain=True)
         except DecodeError:
             raise UnusedError("no announcement") from None
-        if not isinstance(hello, Hello) or hello.peer != peer or not hello.authentic(swarm=self._swarm):
+        if (
+            not isinstance(announcement, Announcement)
+            or announcement.peer != peer
+            or not announcement.authentic(swarm=self._swarm)
+        ):
             raise UnusedError("no announcement")
         try:
-            self._trust.check(peer, hello.identity)
+            self._trust.check(peer, announcement.identity)
         except PeerError:
             raise UnusedError("another identity") from None
         link = self.links.get(peer)
-        if link is not None and hello.incarnation < link.hello.incarnation:
+        if link is not None and announcement.incarnation < link.announcement.incarnation:
             raise UnusedError("old announcement")
-        if link is None or hello.announced != link.hello.announced:
-            self.links[peer] = Link(hello)
-        elif hello.status == link.hello.status:
+        if link is None or announcement.announced != link.announcement.announced:
+            self.links[peer] = Link(announcement)
+        elif announcement.status == link.announcement.status:
             return None
         else:
-            link.hello = hello
-        return hello
+            link.announcement = announcement
+        return announcement
 
     def due(self, now: float) -> list[tuple[str, bytes]]:
         """Return the requests that are due, each with the name of its peer."""
         found = []
         for peer, link in self.links.items():
             wait = RENEW if link.arrived is not None and now - link.arrived < RENEW else RETRY
-            if link.hello.status == "up" and (link.request is None or now - link.asked >= wait):
+            if link.announcement.status == "up" and (link.request is None or now - link.asked >= wait):
                 found.append((peer, self._ask(peer, link, now=now)))
         return found
 
@@ -176,29 +180,29 @@ class Looking:
     def _granted(self, peer: str, link: Link, grant: Grant, *, now: float) -> bytes:
         if link.request is None or not grant.answers(link.request):
             raise UnusedError("not asked")
-        if not grant.authentic(link.hello.identity, swarm=self._swarm):
+        if not grant.authentic(link.announcement.identity, swarm=self._swarm):
             raise UnusedError("not signed")
         if grant.number <= link.granted:  # else an old key would return, and the frames under it
             raise UnusedError("repeated")
         link.granted = grant.number
         if grant.key != link.theirs:
-            key = key_between(self._key, grant.key, grant=grant, peer=link.hello.identity, swarm=self._swarm)
+            key = key_between(self._key, grant.key, grant=grant, peer=link.announcement.identity, swarm=self._swarm)
             link.key, link.theirs, link.frames = key, grant.key, 0
         link.challenge = grant.challenge
         if isinstance(self._trust, FirstUse):
-            self._trust.remember(peer, link.hello.identity)  # it has signed our key, so it is present
+            self._trust.remember(peer, link.announcement.identity)  # it has signed our key, so it is present
         return self._ask(peer, link, now=now)
 
     def _ask(self, peer: str, link: Link, *, now: float) -> bytes:
         link.number, link.asked = link.number + 1, now
-        hello = link.hello
+        announcement = link.announcement
         link.request = Request(
             self._name,
             self._identity.public,
             self._key.public,
             peer,
-            hello.incarnation,
-            hello.nonce,
+            announcement.incarnation,
+            announcement.nonce,
             link.number,
             link.challenge,
         ).signed(self._identity, swarm=self._swarm)

@@ -23,7 +23,7 @@ import msgspec
 from p2pfl.errors import DecodeError, InputError, PrivacyError
 from p2pfl.identity import ExchangeKey, Identity, SenderKey, edge_key, edge_secret, verify
 from p2pfl.protocol.wire import bounds
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 REQUEST, GRANT, FRAME = 240, 241, 242
 """First bytes of the payloads; no other payload of p2pfl begins with them."""
@@ -95,7 +95,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True, tag="request"):
         """Return whether the owner of ``identity`` signed this in this swarm."""
         return verify(self.identity, _signable(self, swarm), self.signature, domain="observe")
 
-    def names(self, peer: Hello) -> bool:
+    def names(self, peer: Announcement) -> bool:
         """Return whether the request is for this start of a peer."""
         return (self.peer, self.incarnation, self.nonce) == (peer.peer, peer.incarnation, peer.nonce)
 

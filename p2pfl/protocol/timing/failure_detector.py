@@ -97,7 +97,7 @@ class Detector:
         return received is None or received.last < since
 
     def stand(self, seconds: float, *, now: float) -> None:
-        """Do not count time in which nothing could have been heard: the fault was at this end."""
+        """Do not count time in which nothing could have been received: the fault was at this end."""
         for received in self._received.values():
             received.last = min(received.last + seconds, now)
             received.beat = min(received.beat + seconds, now)

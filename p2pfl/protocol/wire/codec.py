@@ -12,7 +12,7 @@ import msgspec
 
 from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire import bounds
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Key, Message, Plain, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.protocol.wire.totals import Abort, Again, Here, Participants, Subtotal, Total
 from p2pfl.protocol.wire.verdicts import (
@@ -96,7 +96,7 @@ class _ChunkHead(msgspec.Struct, frozen=True, array_like=True, tag="chunk"):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(
-    Hello
+    Announcement
     | Key
     | Claim
     | Pulse
@@ -172,7 +172,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
         return _with_data(head, view[end:])
     if len(view) > end and not isinstance(head, Claim):
         raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
-    message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Hello) else head
+    message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
     return message
 
 

@@ -32,7 +32,7 @@ from p2pfl.identity import (
     wrap,
 )
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Chunk, ForOne, Hello, Key, Message
+from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
 from p2pfl.protocol.wire.tags import MOST, TAG_BYTES, Parts, authentic, parts, tagged
 
 SEALED = 5
@@ -90,8 +90,8 @@ class Envelope:
     _next: int = 0
     _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this incarnation
 
-    def meet(self, hello: Hello) -> None:
-        """Learn a neighbour's public key from its authenticated hello, and forget its earlier lives.
+    def meet(self, announcement: Announcement) -> None:
+        """Learn a neighbour's public key from its authenticated announcement, and forget its earlier lives.
 
         Raises
         ------
@@ -99,19 +99,21 @@ class Envelope:
             The key leads to no secret.
         """
         try:
-            epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), hello.announced)
-            secret = epoch_secret(edge_secret(self.gossip_step, hello.key, run=self.run), epoch)
+            epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), announcement.announced)
+            secret = epoch_secret(edge_secret(self.gossip_step, announcement.key, run=self.run), epoch)
         except (InputError, PrivacyError) as error:
             raise DecodeError(str(error)) from None
-        self._secrets[hello.peer] = hello.incarnation, secret
-        mine, theirs = f"{self.me}@{self.incarnation:x}", f"{hello.peer}@{hello.incarnation:x}"
-        self._tags[hello.peer] = (
-            self._direction(secret, hello.peer, purpose="auth", incarnation=self.incarnation, receiver=theirs),
-            self._direction(secret, hello.peer, purpose="auth", incarnation=hello.incarnation, receiver=mine),
+        self._secrets[announcement.peer] = announcement.incarnation, secret
+        mine, theirs = f"{self.me}@{self.incarnation:x}", f"{announcement.peer}@{announcement.incarnation:x}"
+        self._tags[announcement.peer] = (
+            self._direction(secret, announcement.peer, purpose="auth", incarnation=self.incarnation, receiver=theirs),
+            self._direction(
+                secret, announcement.peer, purpose="auth", incarnation=announcement.incarnation, receiver=mine
+            ),
         )
-        self._keys.pop(hello.peer, None)
-        self._known.discard(hello.peer)
-        for kind in [kind for kind in self._last if kind.startswith(f"{hello.peer} ")]:
+        self._keys.pop(announcement.peer, None)
+        self._known.discard(announcement.peer)
+        for kind in [kind for kind in self._last if kind.startswith(f"{announcement.peer} ")]:
             del self._last[kind]  # what is sealed under an earlier key cannot be opened
 
     def meets(self, peer: str) -> bool:

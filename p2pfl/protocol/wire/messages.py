@@ -21,7 +21,7 @@ from p2pfl.protocol.wire.verdicts import OfVerdicts
 Status = Literal["up", "left", "dead"]
 
 
-class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True):
+class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True):
     """Name, keys and status of a peer; retained, and planted as the Last Will.
 
     Attributes
@@ -74,7 +74,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         """The end of an epoch that this incarnation is."""
         return Announced(self.peer, self.incarnation, self.nonce)
 
-    def signed(self, identity: Identity, *, swarm: str) -> Hello:
+    def signed(self, identity: Identity, *, swarm: str) -> Announcement:
         """Return the announcement with a signature."""
         named = msgspec.structs.replace(self, identity=identity.public, signature=b"")
         return msgspec.structs.replace(named, signature=identity.sign(named.signable(swarm), domain="hello"))
@@ -91,7 +91,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag="hello", dict=True
         fields[place:] = [_UNSIGNED, *fields[place + 1 :]] if len(fields) > place else []
         return swarm.encode() + b"/" + _encoder.encode(fields)
 
-    def came(self, head: bytes) -> Hello:
+    def came(self, head: bytes) -> Announcement:
         """Return the announcement with the bytes that it was read from; a changed copy drops them."""
         vars(self)["head"] = head
         return self
@@ -288,7 +288,7 @@ class Chunk(msgspec.Struct, frozen=True):
 ForOne = OfSums | Here | Subtotal | Again | Abort
 """Message that is sealed for one neighbour alone."""
 
-Plain = Hello | Key | Claim
+Plain = Announcement | Key | Claim
 """Message that is not sealed, because it is signed, wrapped, or sent to the own inbox."""
 
 Message = Plain | Pulse | Ack | Account | Chunk | OfSums | OfTotals | OfVerdicts
@@ -298,14 +298,14 @@ _fields = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _UNSIGNED = msgspec.Raw(_encoder.encode(b""))
 
 
-def mark_of(hello: Hello) -> bytes:
+def mark_of(announcement: Announcement) -> bytes:
     """Return the 16 bytes that name an incarnation among those of a peer, see :class:`p2pfl.identity.Announced`.
 
     Examples
     --------
-    >>> mark_of(Hello("ada", 1, "up")) == mark_of(Hello("ada", 2, "up"))
+    >>> mark_of(Announcement("ada", 1, "up")) == mark_of(Announcement("ada", 2, "up"))
     False
     """
-    end = hello.announced
+    end = announcement.announced
     named = f"p2pfl/v1/participant/{end.peer}/{end.incarnation}/{end.nonce.hex()}"
     return hashlib.sha256(named.encode()).digest()[:16]

@@ -27,7 +27,7 @@ from p2pfl.errors import DecodeError, InputError
 from p2pfl.identity import SIGNATURE_BYTES
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.bounds import HEAD
-from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, Said, Trailer
+from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, SignedStatement, Trailer
 from p2pfl.rows import Rows, raw
 
 ALIGNMENT = 64
@@ -99,7 +99,7 @@ class Parsed(NamedTuple):
 
     head: Head
     row: Rows
-    said: Said
+    said: SignedStatement
     vote: bytes = b""
     digest: bytes = b""
     message: memoryview = memoryview(b"")
@@ -284,7 +284,7 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
         raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
     digest = trailer.begin()
     digest.update(view[: -trailer.size])
-    said = Said(digest.digest(), bytes(view[-trailer.size :]))
+    said = SignedStatement(digest.digest(), bytes(view[-trailer.size :]))
     trailer.check(said.statement, said.signature)
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expanded(view[start:end], size=size)), 0
@@ -321,7 +321,7 @@ def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, len
     return row
 
 
-def said_head(said: Said) -> Head:
+def said_head(said: SignedStatement) -> Head:
     """Return the head of the model that a sender has signed.
 
     Raises

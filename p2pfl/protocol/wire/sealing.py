@@ -8,7 +8,7 @@ from typing import NamedTuple
 from p2pfl.identity import Identity
 from p2pfl.protocol.wire.codec import HEAD, decode, encode
 from p2pfl.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
-from p2pfl.protocol.wire.messages import ForOne, Hello, Message, Plain, Status
+from p2pfl.protocol.wire.messages import Announcement, ForOne, Message, Plain, Status
 from p2pfl.protocol.wire.trailer import CHECKSUM, Signature, Trailer
 
 UNBOUNDED = 2**63
@@ -86,7 +86,7 @@ class Codec:
     """
 
     swarm: str
-    me: Hello
+    me: Announcement
     identity: Identity | None = None
     envelope: Envelope | None = None
     largest: int = UNBOUNDED
@@ -115,10 +115,10 @@ class Codec:
             return self.envelope.seal_for(place.removeprefix("in/"), message)
         return self.envelope.seal(message, to=[place[3:]] if place.startswith("in/") else None)
 
-    def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Hello:
+    def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Announcement:
         """Return the announcement with a status, signed if there is an identity."""
         me, up = self.me, status == "up"
-        hello = Hello(
+        announcement = Announcement(
             me.peer,
             me.incarnation,
             status,
@@ -132,7 +132,7 @@ class Codec:
             version=me.version if up else "",
             nonce=me.nonce,
         )
-        return hello if self.identity is None else hello.signed(self.identity, swarm=self.swarm)
+        return announcement if self.identity is None else announcement.signed(self.identity, swarm=self.swarm)
 
     # ------------------------------------------------------------------ incoming
 
@@ -168,9 +168,11 @@ class Codec:
             return self.envelope.open_from(sender, payload)
         return decode(payload, plain=True)
 
-    def trailer(self, hello: Hello) -> Trailer:
+    def trailer(self, announcement: Announcement) -> Trailer:
         """Return the trailer of the models of a peer's incarnation."""
         if self.identity is None:
             return CHECKSUM
-        own = self.identity if hello.peer == self.me.peer else None
-        return Signature.of(self.swarm, hello.peer, hello.incarnation, public=hello.identity, identity=own)
+        own = self.identity if announcement.peer == self.me.peer else None
+        return Signature.of(
+            self.swarm, announcement.peer, announcement.incarnation, public=announcement.identity, identity=own
+        )

@@ -19,7 +19,7 @@ LONGEST = SIGNATURE_BYTES
 
 
 @dataclass(frozen=True)
-class Said:
+class SignedStatement:
     """Signed statement of a sender about a model, without the model itself.
 
     Attributes

@@ -67,7 +67,7 @@ def advice(
 
     Examples
     --------
-    >>> facts = {"peer": "ada", "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "heard": 2, "update": 1.0}
+    >>> facts = {"peer": "ada", "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 2, "update": 1.0}
     >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0, "training_loss": 1.0, "disagreement": 0.0}
     >>> losses = [2.0, 3.0, 5.0, 9.0, 17.0, 33.0]
     >>> print(*advice([Record(round=t, scores={"loss": loss}, **facts) for t, loss in enumerate(losses)]))
@@ -90,7 +90,7 @@ def advice(
 
 def _late(records: Sequence[Record]) -> list[str]:
     missed = sum(len(record.missed) for record in records)
-    expected = missed + sum(record.heard for record in records)
+    expected = missed + sum(record.received for record in records)
     if not expected or missed <= LATE * expected:
         return []
     seen = f"{missed} of {expected} models did not arrive in time"

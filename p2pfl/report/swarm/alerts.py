@@ -135,8 +135,8 @@ def _late(swarm: Swarm) -> Iterator[Alert]:
     for name, at in swarm.late.items():
         peer = swarm.peers[name]
         said = (
-            f"{peer.missed} of {peer.missed + peer.heard} models did not arrive in time; raise transport.patience, or "
-            "find the slow neighbour"
+            f"{peer.missed} of {peer.missed + peer.received} models did not arrive in time; raise transport.patience, "
+            "or find the slow neighbour"
         )
         yield Alert("late", "warning", name, at, said)
 

@@ -104,7 +104,7 @@ class PeerState:
         Scores of its last round.
     bytes_out, bytes_in
         Bytes sent and received.
-    heard, missed
+    received, missed
         Number of models that it has used, and of models that did not arrive in time.
     epsilon
         Epsilon spent so far; ``None`` without a claim.
@@ -134,7 +134,7 @@ class PeerState:
     scores: Mapping[str, float] = field(default_factory=dict)
     bytes_out: int = 0
     bytes_in: int = 0
-    heard: int = 0
+    received: int = 0
     missed: int = 0
     epsilon: float | None = None
     last: float | None = None
@@ -279,13 +279,13 @@ class Swarm:
         peer.rounds, peer.since, peer.scores = record.round + 1, at, record.scores or peer.scores
         peer.waits_for, peer.waiting_since, peer.connected = (), None, True  # an ended round waits for nobody
         peer.bytes_out, peer.bytes_in = record.bytes_out, record.bytes_in
-        peer.heard, peer.missed = peer.heard + record.heard, peer.missed + len(record.missed)
+        peer.received, peer.missed = peer.received + record.received, peer.missed + len(record.missed)
         peer.epsilon = record.privacy_spent
         if self.metric is None:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
         self.trends.take(at, record)
-        due = peer.heard + peer.missed
+        due = peer.received + peer.missed
         if due >= FEW and peer.missed > LATE * due:
             self.late.setdefault(peer.name, at)
         budget = self.setting.epsilon

@@ -66,7 +66,7 @@ class Trends:
     Examples
     --------
     >>> trends = Trends()
-    >>> facts = {"peer": "ada", "training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "heard": 2}
+    >>> facts = {"peer": "ada", "training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 2}
     >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0}
     >>> for t, loss in enumerate([2.0, 1.0, 1.5, 2.5, 4.0]):
     ...     trends.take(float(t), Record(round=t, scores={"loss": loss}, **facts))

@@ -9,20 +9,20 @@ from p2pfl.identity import Identity, SeededSource
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.agreement.messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
 from p2pfl.protocol.incoming.equivocation import Proof
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.sums import sum_statement
-from p2pfl.protocol.wire.trailer import Said
+from p2pfl.protocol.wire.trailer import SignedStatement
 
 EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "ada"))
 
 
 def roll(*here, round=3, life=1, receiver="eve"):
-    hello = Hello(receiver, life, "up")
-    return sum_statement(hello, hello, swarm="clinic", round=round, step=0, here=here)
+    announcement = Announcement(receiver, life, "up")
+    return sum_statement(announcement, announcement, swarm="clinic", round=round, step=0, here=here)
 
 
 def signed(statement, *, by=EVE, domain="roll"):
-    return Said(statement, by.sign(statement, domain=domain))
+    return SignedStatement(statement, by.sign(statement, domain=domain))
 
 
 def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
@@ -46,7 +46,7 @@ def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
         signed(roll("ada"), by=ADA),
         signed(roll("ada"), domain="consent"),
         signed(b"clinic/" + bytes(9)),
-        Said(b"", b""),
+        SignedStatement(b"", b""),
     ],
 )
 def test_what_is_no_contradiction_convicts_nobody(other):

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from p2pfl.peer.masking.unsettled import unsettled
 from p2pfl.peer.storage.journal import Journal, opened, sealed
-from p2pfl.protocol.ledgers.books import Books
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.ledgers.payments import Mask
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.rows import Delivery, Head
@@ -23,7 +23,7 @@ MASK = Mask(("ada", "bob"), Slot(0, 0))
 
 def mixed(*, found):
     """The models of ada's two releases a round, over two rounds; bob's of step k is found in step ``found[k]``."""
-    ada, models = Books("ada", gossip=["bob"]), np.zeros((2, 1))
+    ada, models = PeerLedgers("ada", gossip=["bob"]), np.zeros((2, 1))
     for number in range(2 * STEPS):
         chain = number % 2
         ada.open((0, number), np.zeros(1), weights={"bob": 0.5}, chain=chain)
@@ -53,7 +53,7 @@ def test_flows_found_late_end_in_the_model_of_their_release(delays):
 
 def exchanged(*, healing):
     """What ada tells after an exchange with bob, of whose row it applied the flow."""
-    ada = Books("ada", gossip=["bob"], healing=healing)
+    ada = PeerLedgers("ada", gossip=["bob"], healing=healing)
     for partner in ("bob", "eve"):
         ada.begin(partner, incarnation=1, key=KEY)
     ada.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
@@ -63,7 +63,7 @@ def exchanged(*, healing):
 
 
 def test_where_partners_may_be_met_later_nothing_is_said_of_whoever_listens():
-    one = Books("eve", gossip=["ada"])
+    one = PeerLedgers("eve", gossip=["ada"])
     one.open((0, 0), np.ones(2), weights={"ada": 0.5}, chain=0)
     assert one.apply("ada", (0, 0), np.zeros(2)) is not None
     assert exchanged(healing=False).flows[0][1] == []  # what was applied of all
@@ -73,26 +73,26 @@ def test_where_partners_may_be_met_later_nothing_is_said_of_whoever_listens():
 
 
 def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
-    books = Books("ada", gossip=["bob"], healing=True)
-    books.begin("eve", incarnation=1, key=KEY)
-    books.open((0, 0), np.zeros(2), weights={"eve": 0.5}, chain=0)
-    books.apply("eve", (0, 0), np.ones(2))
-    books.close()
-    page, rows = books.page()
-    later = Books("ada", gossip=["bob"], healing=True)
+    ledgers = PeerLedgers("ada", gossip=["bob"], healing=True)
+    ledgers.begin("eve", incarnation=1, key=KEY)
+    ledgers.open((0, 0), np.zeros(2), weights={"eve": 0.5}, chain=0)
+    ledgers.apply("eve", (0, 0), np.ones(2))
+    ledgers.close()
+    page, rows = ledgers.page()
+    later = PeerLedgers("ada", gossip=["bob"], healing=True)
     later.turn(page, rows, round=1, journal=None)
     assert later.flows.unsettled() == [("eve", (0, 0))]
 
 
 @pytest.mark.parametrize("back", [1, 2])
 def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(back):
-    books = Books("ada", gossip=["bob"])
-    books.begin("bob", incarnation=1, key=KEY)
-    books.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
-    books.apply("bob", (0, 0), np.ones(2))
-    books.close()
-    page, rows = books.page()
-    later = Books("ada", gossip=["bob"])
+    ledgers = PeerLedgers("ada", gossip=["bob"])
+    ledgers.begin("bob", incarnation=1, key=KEY)
+    ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
+    ledgers.apply("bob", (0, 0), np.ones(2))
+    ledgers.close()
+    page, rows = ledgers.page()
+    later = PeerLedgers("ada", gossip=["bob"])
     later.begin("bob", incarnation=back, key=KEY)
     later.turn(page, rows, round=1, journal=None)
     later.revive("bob", 0)  # whichever life it is in, it says that it plays round 0 again
@@ -102,8 +102,8 @@ def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(
 
 
 def masked():
-    """Ada's books after a release that was masked with bob under his first key, and the page of that row."""
-    ada = Books("ada", masks=["bob"])
+    """Ada's ledgers after a release that was masked with bob under his first key, and the page of that row."""
+    ada = PeerLedgers("ada", masks=["bob"])
     ada.begin("bob", incarnation=1, key=KEY)
     ada.masks.release(0)
     return ada, through(ada.page()[0])
@@ -117,7 +117,7 @@ def through(page):
 def test_a_life_that_knew_only_the_keys_that_a_partner_has_lost_pays_nothing_under_the_new_ones():
     ada, page = masked()
     journal = ada.masks.journal()  # of a life that ended before it had met bob again
-    later = Books("ada", masks=["bob"])
+    later = PeerLedgers("ada", masks=["bob"])
     later.begin("bob", incarnation=2, key=OTHER)
     later.turn(page, {}, round=1, journal=journal)
     assert later.masks.uncancelled() == [MASK]
@@ -127,7 +127,7 @@ def test_a_life_that_knew_only_the_keys_that_a_partner_has_lost_pays_nothing_und
 def test_a_row_that_goes_back_behind_the_loss_of_a_partners_keys_takes_its_old_masks_for_lost():
     ada, page = masked()
     ada.begin("bob", incarnation=2, key=OTHER)
-    later = Books("ada", masks=["bob"])
+    later = PeerLedgers("ada", masks=["bob"])
     later.turn(page, {}, round=1, journal=ada.masks.journal())
     assert later.masks.uncancelled() == [MASK]
     assert later.masks.release(1).terms.keys() == {MASK._replace(slot=Slot(0, 1))}
@@ -137,7 +137,7 @@ def test_masks_that_nobody_can_cancel_any_more_stay_so_in_later_lives():
     ada, _ = masked()
     ada.begin("bob", incarnation=2, key=OTHER)
     page = through(ada.page()[0])
-    later = Books("ada", masks=["bob"])
+    later = PeerLedgers("ada", masks=["bob"])
     later.turn(page, {}, round=1, journal=ada.masks.journal())
     assert later.masks.uncancelled() == [MASK]
 
@@ -146,16 +146,16 @@ def test_what_was_said_of_masks_under_keys_that_were_lost_is_not_for_who_has_new
     ada, _ = masked()
     account = ada.account(1)
     for key, owed in ((OTHER, 0), (KEY, 1)):
-        bob = Books("bob", masks=["ada"])
+        bob = PeerLedgers("bob", masks=["ada"])
         bob.receive("ada", account, incarnation=2, key=key)
         assert len(bob.masks.uncancelled()) == owed
 
 
 @pytest.mark.parametrize("aware", [False, True])
 def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(aware):
-    later = Books("ada", gossip=["bob"])
+    later = PeerLedgers("ada", gossip=["bob"])
     later.turn(Page(), {}, round=0, journal=None)
-    bob = Books("bob", gossip=["ada"])
+    bob = PeerLedgers("bob", gossip=["ada"])
     bob.begin("ada", incarnation=1, key=KEY)
     bob.begin("ada", incarnation=2, key=KEY)
     if aware:
@@ -166,7 +166,7 @@ def test_who_came_back_says_what_stays_open_with_partners_that_may_not_know(awar
 
 def test_the_epoch_of_a_mask_survives_an_account_a_page_and_a_journal():
     first, second = b"1" * 16, b"2" * 16
-    ada, bob = Books("ada", masks=["bob"]), Books("bob", masks=["ada"])
+    ada, bob = PeerLedgers("ada", masks=["bob"]), PeerLedgers("bob", masks=["ada"])
     ada.begin("bob", incarnation=1, key=KEY, epoch=first)
     bob.begin("ada", incarnation=1, key=KEY, epoch=second)
     mask = MASK._replace(epoch=first)
@@ -175,7 +175,7 @@ def test_the_epoch_of_a_mask_survives_an_account_a_page_and_a_journal():
     assert bob.masks.release(1).terms == {mask: -1, Mask(MASK.edge, Slot(0, 1), second): -1}
     page = msgspec.json.decode(msgspec.json.encode(ada.page()[0]), type=Page)
     journal = opened(sealed(Journal(1, KEY).after(round=0, masks=ada.masks.journal(), spent={})))
-    later = Books("ada", masks=["bob"])
+    later = PeerLedgers("ada", masks=["bob"])
     later.begin("bob", incarnation=1, key=KEY, epoch=second)
     later.turn(page, {}, round=1, journal=journal.masks)
     assert later.masks.carried() == ada.masks.carried()

@@ -5,91 +5,91 @@ from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import NotSigned, NotTrusted, OtherExperiment
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 FACTS = {"seed": "1", "learning.rate": "0.1"}
 
 
-def hello(peer="bob", incarnation=5, status="up", facts=FACTS):
-    return Hello(peer, incarnation, status, facts)
+def announcement(peer="bob", incarnation=5, status="up", facts=FACTS):
+    return Announcement(peer, incarnation, status, facts)
 
 
 @pytest.fixture
 def membership():
-    return Membership(hello("ada", 10), frozenset({"bob", "eve"}))
+    return Membership(announcement("ada", 10), frozenset({"bob", "eve"}))
 
 
 def test_a_neighbour_that_says_hello_is_present(membership):
-    assert membership.receive(hello())
+    assert membership.receive(announcement())
     assert membership.present == {"bob"}
     assert membership.absent == ["eve"]
 
 
 def test_the_same_hello_again_changes_nothing(membership):
-    membership.receive(hello())
-    assert not membership.receive(hello())
+    membership.receive(announcement())
+    assert not membership.receive(announcement())
 
 
 def test_a_neighbour_whose_experiment_differs_is_refused_with_the_difference(membership):
     with pytest.raises(PeerError, match=r'"bob".*learning.rate = 0.2 there and 0.1 here'):
-        membership.receive(hello(facts=FACTS | {"learning.rate": "0.2"}))
+        membership.receive(announcement(facts=FACTS | {"learning.rate": "0.2"}))
 
 
 def test_one_that_bears_our_name_and_came_first_is_an_error(membership):
     with pytest.raises(PeerError, match="choose another --name"):
-        membership.receive(hello("ada", 9))
+        membership.receive(announcement("ada", 9))
 
 
 def test_one_that_bears_our_name_and_came_later_will_find_out_itself(membership):
-    assert not membership.receive(hello("ada", 11))
+    assert not membership.receive(announcement("ada", 11))
 
 
 def test_the_will_of_an_earlier_life_is_ignored(membership):
-    membership.receive(hello(incarnation=5))
-    assert not membership.receive(hello(incarnation=4, status="dead"))
+    membership.receive(announcement(incarnation=5))
+    assert not membership.receive(announcement(incarnation=4, status="dead"))
     assert membership.present == {"bob"}
 
 
 def test_the_will_of_this_life_ends_it(membership):
-    membership.receive(hello(incarnation=5))
-    assert membership.receive(hello(incarnation=5, status="dead"))
+    membership.receive(announcement(incarnation=5))
+    assert membership.receive(announcement(incarnation=5, status="dead"))
     assert membership.present == frozenset()
 
 
 def test_a_goodbye_of_someone_never_met_is_ignored(membership):
-    assert not membership.receive(hello(status="left"))
+    assert not membership.receive(announcement(status="left"))
 
 
 def test_a_stranger_is_ignored(membership):
-    assert not membership.receive(hello("mallory"))
+    assert not membership.receive(announcement("mallory"))
 
 
 def test_a_neighbour_that_restarts_before_it_was_missed_is_awaited_until_it_says_where_it_goes_on(membership):
-    membership.receive(hello(incarnation=5))
-    assert membership.receive(hello(incarnation=6))
+    membership.receive(announcement(incarnation=5))
+    assert membership.receive(announcement(incarnation=6))
     assert membership.present == membership.returning == {"bob"}
-    assert membership.receive(hello(incarnation=6, status="dead"))
+    assert membership.receive(announcement(incarnation=6, status="dead"))
     assert not membership.returning
 
 
 def test_a_neighbour_that_restarts_after_it_was_missed_is_not_awaited(membership):
-    membership.receive(hello(incarnation=5))
-    membership.receive(hello(incarnation=5, status="dead"))
-    assert membership.receive(hello(incarnation=6))
+    membership.receive(announcement(incarnation=5))
+    membership.receive(announcement(incarnation=5, status="dead"))
+    assert membership.receive(announcement(incarnation=6))
     assert membership.present == {"bob"}
     assert not membership.returning
 
 
 def test_one_that_was_excluded_may_not_come_again(membership):
-    membership.receive(hello(incarnation=5))
+    membership.receive(announcement(incarnation=5))
     membership.gone.add("bob")
     membership.excluded.add("bob")
-    assert not membership.receive(hello(incarnation=6))
+    assert not membership.receive(announcement(incarnation=6))
     assert membership.present == frozenset()
 
 
 def test_a_quorum_counts_those_that_came(membership):
-    membership.receive(hello())
+    membership.receive(announcement())
     assert membership.complete(quorum=0.5)
     assert not membership.complete(quorum=1.0)
 
@@ -103,12 +103,12 @@ ROSTER = Roster({name: key.public for name, key in KEYS.items()})
 
 
 def signed(peer="bob", incarnation=5, status="up", *, by=None, swarm="swarm", **fields):
-    said = Hello(peer, incarnation, status, fields.pop("facts", FACTS), key=b"k" * 32, **fields)
+    said = Announcement(peer, incarnation, status, fields.pop("facts", FACTS), key=b"k" * 32, **fields)
     return said.signed(KEYS[by or peer], swarm=swarm)
 
 
 def trusting(trust):
-    return Membership(Hello("ada", 10, "up", FACTS, key=b"a" * 32), frozenset({"bob", "eve"}), "swarm", trust)
+    return Membership(Announcement("ada", 10, "up", FACTS, key=b"a" * 32), frozenset({"bob", "eve"}), "swarm", trust)
 
 
 @pytest.fixture(params=["roster", "first use"])
@@ -127,7 +127,7 @@ def test_a_signed_hello_counts_once_its_peer_has_shown_that_it_lives(trusted):
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (hello(), NotSigned),
+        (announcement(), NotSigned),
         (signed(swarm="another"), NotSigned),
         (signed(by="eve"), NotTrusted),
         (msgspec.structs.replace(signed(), key=b"m" * 32), NotSigned),
@@ -145,7 +145,7 @@ def test_a_hello_that_the_peer_did_not_sign_is_refused_with_the_reason(trusted, 
 
 
 def test_what_was_refused_is_forgotten_once_the_right_one_comes(trusted):
-    trusted.receive(hello())
+    trusted.receive(announcement())
     trusted.receive(signed())
     assert trusted.refused == {}
 
@@ -241,42 +241,42 @@ def test_a_forged_answer_of_a_namesake_is_refused_under_a_roster():
 
 def test_what_a_stranger_signs_for_itself_is_ignored():
     membership = trusting(trust := FirstUse())
-    said = Hello("mallory", 3, "up", FACTS).signed(KEYS["eve"], swarm="swarm")
+    said = Announcement("mallory", 3, "up", FACTS).signed(KEYS["eve"], swarm="swarm")
     assert not membership.receive(said)
     assert trust.seen == {}
     assert membership.refused == {}
 
 
 def returned(turn, **fields):
-    return Hello("bob", fields.pop("incarnation", 5), "up", FACTS, turn=turn, **fields)
+    return Announcement("bob", fields.pop("incarnation", 5), "up", FACTS, turn=turn, **fields)
 
 
 def test_a_neighbour_that_was_taken_for_dead_comes_back_in_the_same_life(membership):
-    membership.receive(hello())
-    membership.receive(hello(status="dead"))
-    assert not membership.receive(hello())  # retained, or repeated by whoever heard it
+    membership.receive(announcement())
+    membership.receive(announcement(status="dead"))
+    assert not membership.receive(announcement())  # retained, or repeated by whoever heard it
     assert membership.receive(returned(1))
     assert membership.present == {"bob"}
-    membership.receive(hello(status="dead"))
+    membership.receive(announcement(status="dead"))
     assert not membership.receive(returned(1))
     assert membership.receive(returned(2))
 
 
 def test_a_return_that_overtakes_the_will_is_followed_by_another(membership):
-    membership.receive(hello())
+    membership.receive(announcement())
     assert not membership.receive(returned(1))
-    assert membership.receive(hello(status="dead"))
+    assert membership.receive(announcement(status="dead"))
     assert not membership.receive(returned(1))
     assert membership.receive(returned(2))
 
 
 @pytest.mark.parametrize("way", ["left", "excluded"])
 def test_who_left_or_was_excluded_does_not_come_back(membership, way):
-    membership.receive(hello())
-    membership.receive(hello(status="dead"))
+    membership.receive(announcement())
+    membership.receive(announcement(status="dead"))
     if way == "left":
         membership.receive(returned(1))
-        membership.receive(hello(status="left"))
+        membership.receive(announcement(status="left"))
     else:
         membership.exclude("bob")
     assert not membership.receive(returned(7))
@@ -284,19 +284,19 @@ def test_who_left_or_was_excluded_does_not_come_back(membership, way):
 
 
 def test_who_was_lost_and_restarted_comes_back_in_the_new_life_alone(membership):
-    membership.receive(hello())
-    membership.receive(hello(status="dead"))
-    assert membership.receive(hello(incarnation=6))
+    membership.receive(announcement())
+    membership.receive(announcement(status="dead"))
+    assert membership.receive(announcement(incarnation=6))
     assert not membership.receive(returned(7))
     assert membership.up["bob"].incarnation == 6
-    membership.receive(hello(incarnation=6, status="dead"))
+    membership.receive(announcement(incarnation=6, status="dead"))
     assert not membership.receive(returned(7))
     assert membership.receive(returned(1, incarnation=6))
 
 
 def test_a_return_under_another_key_is_none(membership):
-    membership.receive(hello())
-    membership.receive(hello(status="dead"))
+    membership.receive(announcement())
+    membership.receive(announcement(status="dead"))
     assert not membership.receive(returned(1, key=b"k" * 32))
 
 
@@ -316,11 +316,11 @@ def test_a_return_is_signed(trusted):
 @pytest.fixture
 def healing():
     names = frozenset({"bob", "eve", "fay"})
-    return Membership(hello("ada", 10), frozenset({"bob"}), names=names)
+    return Membership(announcement("ada", 10), frozenset({"bob"}), names=names)
 
 
 def test_the_view_is_everybody_until_learning_begins_and_then_those_of_whom_it_was_heard(healing):
-    healing.receive(hello("eve"))
+    healing.receive(announcement("eve"))
     assert healing.view == {"ada", "bob", "eve", "fay"}
     assert healing.silent == {"bob", "fay"}
     healing.begun = True
@@ -330,62 +330,64 @@ def test_the_view_is_everybody_until_learning_begins_and_then_those_of_whom_it_w
 def test_a_signed_word_of_anybody_changes_the_view(healing):
     healing.begun = True
     for peer in ("bob", "eve"):
-        assert healing.receive(hello(peer))
-    assert healing.receive(hello("eve", status="dead"))
+        assert healing.receive(announcement(peer))
+    assert healing.receive(announcement("eve", status="dead"))
     assert healing.view == {"ada", "bob"}
-    assert healing.receive(hello("eve", 6))
+    assert healing.receive(announcement("eve", 6))
     assert healing.view == {"ada", "bob", "eve"}
-    assert healing.receive(hello("eve", 6, "left"))
+    assert healing.receive(announcement("eve", 6, "left"))
     assert healing.view == {"ada", "bob"}
 
 
 def test_who_has_played_all_rounds_stays_in_the_view_for_who_is_in_the_last(healing):
     healing.begun = True
-    healing.receive(hello("eve"))
-    assert healing.receive(msgspec.structs.replace(hello("eve", status="left"), done=True))
+    healing.receive(announcement("eve"))
+    assert healing.receive(msgspec.structs.replace(announcement("eve", status="left"), done=True))
     assert healing.greeted == frozenset()
     assert healing.view == {"ada", "eve"}
 
 
 def test_what_the_board_says_again_of_one_that_was_lost_counts(healing):
     healing.begun = True
-    healing.receive(hello("eve"))
-    healing.receive(hello("eve", status="dead"))  # came twice, and late: eve had said already that she lives
-    assert healing.receive(hello("eve"))
+    healing.receive(announcement("eve"))
+    healing.receive(announcement("eve", status="dead"))  # came twice, and late: eve had said already that she lives
+    assert healing.receive(announcement("eve"))
     assert "eve" in healing.view
 
 
 def test_a_hello_of_an_earlier_turn_brings_nobody_back(healing):
     healing.begun = True
-    back = msgspec.structs.replace(hello("eve"), turn=1)
-    for said in (hello("eve"), hello("eve", status="dead"), back, hello("eve", status="dead")):
+    back = msgspec.structs.replace(announcement("eve"), turn=1)
+    for said in (announcement("eve"), announcement("eve", status="dead"), back, announcement("eve", status="dead")):
         assert healing.receive(said)
-    assert not healing.receive(hello("eve"))
+    assert not healing.receive(announcement("eve"))
     assert healing.view == {"ada"}
 
 
 def test_who_is_excluded_here_stays_in_the_view_for_others_know_nothing_of_it(healing):
     healing.begun = True
-    healing.receive(hello("bob"))
+    healing.receive(announcement("bob"))
     healing.exclude("bob")
     assert healing.present == frozenset()
     assert healing.view == {"ada", "bob"}
-    healing.receive(hello("bob", status="left"))
+    healing.receive(announcement("bob", status="left"))
     assert healing.view == {"ada"}
 
 
 def test_a_word_that_its_peer_did_not_sign_does_not_change_the_view():
-    membership = Membership(Hello("ada", 10, "up", FACTS), frozenset(), "swarm", ROSTER, frozenset({"bob", "eve"}))
+    membership = Membership(
+        Announcement("ada", 10, "up", FACTS), frozenset(), "swarm", ROSTER, frozenset({"bob", "eve"})
+    )
     membership.begun = True
     assert membership.receive(signed("bob"))
     assert not membership.receive(signed("bob", status="left", by="eve"))
-    assert not membership.receive(hello("eve"))
+    assert not membership.receive(announcement("eve"))
     assert membership.view == {"ada", "bob"}
 
 
 def test_names_of_no_peer_never_count(healing):
     healing.begun = True
-    assert not healing.receive(hello("mallory"))
+    assert not healing.receive(announcement("mallory"))
     assert healing.view == {"ada"}
 
 

@@ -15,7 +15,7 @@ from p2pfl.peer.joining.introductions import Introductions
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import VersionDiffers
 from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
@@ -59,9 +59,9 @@ async def test_peers_of_one_release_report_no_difference():
 
 def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_printed():
     said = []
-    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"eve"}))
+    membership = Membership(Announcement("ada", 1, "up", version=OURS), frozenset({"eve"}))
     introduce = Introductions(membership, said.append)
-    membership.receive(Hello("eve", 1, "up", version="1\n\x1b[2J\u202e\U0001f600'\""))
+    membership.receive(Announcement("eve", 1, "up", version="1\n\x1b[2J\u202e\U0001f600'\""))
     introduce()
     introduce()
     assert len(said) == 1
@@ -72,19 +72,19 @@ def test_what_a_hostile_peer_announces_as_its_version_is_escaped_where_it_is_pri
 
 def test_another_version_of_the_next_incarnation_is_reported_too():
     said = []
-    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}))
+    membership = Membership(Announcement("ada", 1, "up", version=OURS), frozenset({"bob"}))
     introduce = Introductions(membership, said.append)
     for incarnation, version in enumerate(("0.0.9", OURS, "0.0.9", ""), start=1):
-        membership.receive(Hello("bob", incarnation, "up", version=version))
+        membership.receive(Announcement("bob", incarnation, "up", version=version))
         introduce()
     assert [notice.theirs for notice in said] == ["0.0.9", "0.0.9", ""]
 
 
 def test_a_version_that_is_too_long_is_refused_and_an_older_announcement_has_none():
-    hello = Hello("ada", 1, "up", version="1" * 32)
-    assert decode(encode(hello)) == hello
+    announcement = Announcement("ada", 1, "up", version="1" * 32)
+    assert decode(encode(announcement)) == announcement
     with pytest.raises(DecodeError):
-        decode(encode(msgspec.structs.replace(hello, version="1" * 33)))
+        decode(encode(msgspec.structs.replace(announcement, version="1" * 33)))
     assert came(["hello", "ada", 1, "up"]).version == ""
 
 
@@ -96,7 +96,7 @@ def came(fields):
 
 def announced(version, *, fields, identity):
     """What a peer of another release says: the fields of ours, cut off or followed by some that only it knows."""
-    ours = ["hello", *msgspec.structs.astuple(Hello("bob", 1, "up", identity=identity.public, version=version))]
+    ours = ["hello", *msgspec.structs.astuple(Announcement("bob", 1, "up", identity=identity.public, version=version))]
     theirs = [*ours, *range(fields)][: len(ours) + fields]
     theirs[SIGNED] = b""
     theirs[SIGNED] = identity.sign(b"clinic/" + msgspec.msgpack.encode(theirs), domain="hello")
@@ -106,7 +106,7 @@ def announced(version, *, fields, identity):
 @pytest.mark.parametrize(("fields", "version"), [(3, "9.0.0"), (0, "9.0.0"), (-1, "0.0.1"), (-2, "")])
 def test_an_announcement_with_other_fields_is_genuine_and_the_other_version_is_named(fields, version):
     identity, said = Identity.generate(SeededSource(1), peer="bob"), []
-    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
+    membership = Membership(Announcement("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
     assert membership.receive(came(announced(version, fields=fields, identity=identity)))
     membership.prove("bob")
     assert not membership.refused
@@ -117,7 +117,7 @@ def test_an_announcement_with_other_fields_is_genuine_and_the_other_version_is_n
 @pytest.mark.parametrize("place", [1, 2, 4, 13, 16])
 def test_an_announcement_with_more_fields_of_which_one_was_changed_is_refused(place):
     identity = Identity.generate(SeededSource(1), peer="bob")
-    membership = Membership(Hello("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
+    membership = Membership(Announcement("ada", 1, "up", version=OURS), frozenset({"bob"}), "clinic", FirstUse())
     fields = announced("9.0.0", fields=3, identity=identity)
     fields[place] = {1: "bob", 2: 2, 4: {"seed": "2"}, 13: "9.0.1", 16: 7}[place]
     assert membership.receive(came(fields)) == (place == 1)  # the name was not changed
@@ -133,9 +133,9 @@ def test_a_changed_copy_of_an_announcement_is_verified_by_what_it_says_itself():
 
 def test_an_announcement_whose_signature_does_not_fit_names_the_version_where_it_differs():
     identity = Identity.generate(SeededSource(1), peer="bob")
-    membership = Membership(Hello("ada", 1, "up", version="0.1.0"), frozenset({"bob"}), "clinic", FirstUse())
+    membership = Membership(Announcement("ada", 1, "up", version="0.1.0"), frozenset({"bob"}), "clinic", FirstUse())
     for version, told in (("0.2.0", " (it runs p2pfl 0.2.0, this peer runs 0.1.0)"), ("0.1.0", "")):
-        signed = Hello("bob", 1, "up", version=version).signed(identity, swarm="elsewhere")
+        signed = Announcement("bob", 1, "up", version=version).signed(identity, swarm="elsewhere")
         assert not membership.receive(signed)
         assert membership.refused["bob"] == NotSigned("bob", theirs=version, ours="0.1.0")
         assert text(membership.refused["bob"]).startswith(f'the announcement of "bob" is not signed by it{told}; check')
@@ -149,7 +149,7 @@ async def test_a_peer_of_another_wire_format_is_refused_with_both_versions(their
 
     async def main():
         async with asyncio.timeout(60), transport.join("older") as older:
-            payload = bytes([theirs]) + encode(Hello("peer1", 1, "up"))[1:]
+            payload = bytes([theirs]) + encode(Announcement("peer1", 1, "up"))[1:]
             await older.publish("p2pfl/v1/test/peer/peer1/state", payload, retain=True)
             async with Peer("peer0", plan(experiment, only=["peer0"]), transport=transport) as peer:
                 await peer.run()

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from p2pfl.errors import PeerError
-from p2pfl.protocol.session.effects import (
+from p2pfl.protocol.interface.effects import (
     Clear,
     Deliver,
     Entered,
@@ -25,7 +25,7 @@ from p2pfl.protocol.session.effects import (
     Vanished,
     WakeAt,
 )
-from p2pfl.protocol.session.events import (
+from p2pfl.protocol.interface.events import (
     Close,
     Connected,
     Continue,
@@ -46,7 +46,7 @@ from p2pfl.protocol.session.events import (
     Tolerate,
     Turn,
 )
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Claim, Hello, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Pulse
 from sessions import announced, arrived, arrives, heartbeat, met, model, offered, published, session
 from snapshots import snapshot
 
@@ -109,7 +109,7 @@ def test_a_connection_that_was_lost_while_a_peer_entered_is_reported_with_the_fi
     ada = entered()
     ada.handle(Connected(), now=0.5)
     ada.handle(Tick(), now=1.4)
-    said = [message for _, message in published(ada.handle(Published("heartbeat"), now=1.5), Hello)]
+    said = [message for _, message in published(ada.handle(Published("heartbeat"), now=1.5), Announcement)]
     assert [message.turn for message in said] == [1]
 
 
@@ -147,9 +147,9 @@ def test_nothing_leaves_before_it_is_stored():
 def test_an_account_leaves_with_every_fifth_model_and_before_it():
     ada, said = met(keeps=True), []
     for round in range(5):
-        ada.books.open((round, 0), torch.zeros(8).numpy(), weights={"bob": 0.3, "eve": 0.3}, chain=0)
+        ada.ledgers.open((round, 0), torch.zeros(8).numpy(), weights={"bob": 0.3, "eve": 0.3}, chain=0)
         said.append([type(message) for _, message in published(offered(ada, round=round))])
-        ada.books.close()
+        ada.ledgers.close()
         for peer in ("bob", "eve"):
             ada.handle(arrived(peer, Ack(7, 0, round + 1, round + 9)), now=1.0)
     assert said == [[Chunk]] * 4 + [[Account, Chunk]]

@@ -6,9 +6,8 @@ import torch
 
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.ledgers.books import vector
-from p2pfl.protocol.session.effects import Deliver, Fail, Forget, Missing, Publish, Sent, WakeAt
-from p2pfl.protocol.session.events import (
+from p2pfl.protocol.interface.effects import Deliver, Fail, Forget, Missing, Publish, Sent, WakeAt
+from p2pfl.protocol.interface.events import (
     Close,
     Enter,
     Expect,
@@ -20,8 +19,9 @@ from p2pfl.protocol.session.events import (
     Subscribed,
     Tick,
 )
+from p2pfl.protocol.ledgers.peer_ledgers import vector
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Pulse
+from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
 from p2pfl.protocol.wire.rows import pieces
 from p2pfl.protocol.wire.trailer import Signature
 from sessions import announced, arrived, arrives, heartbeat, met, model, offered, published, session
@@ -48,8 +48,8 @@ def test_a_sealed_message_that_overtakes_its_key_is_not_called_a_forgery():
     bob, mine = envelope("bob", 7), envelope("ada", 7)
     ada = session()
     ada.shared.codec.envelope = mine
-    bob.meet(Hello("ada", 7, "up", key=mine.gossip_step.public))
-    mine.meet(Hello("bob", 7, "up", key=bob.gossip_step.public))
+    bob.meet(Announcement("ada", 7, "up", key=mine.gossip_step.public))
+    mine.meet(Announcement("bob", 7, "up", key=bob.gossip_step.public))
     sealed = bob.seal(Pulse(7, 0, 0, 0, 0, 0))
     topic = f"{ada.shared.codec.root}/bob/pub/0"
     ada.handle(Received(topic, sealed), now=1.0)
@@ -187,15 +187,15 @@ def test_what_a_former_incarnation_said_and_the_next_takes_back_leaves_the_books
     def undone():
         ada = met(keeps=True)
         opened(ada)
-        ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
-        assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
-        ada.books.close()
+        ada.ledgers.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+        assert ada.ledgers.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
+        ada.ledgers.close()
         ada.handle(Close(), now=1.0)
         ada.handle(announced("bob", life=8), now=2.0)
         ada.handle(heartbeat("bob", life=8, first=0), now=3.0)  # it plays round 0 again
         opened(ada, round=1)
-        ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
-        return ada.books.close()
+        ada.ledgers.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+        return ada.ledgers.close()
 
     assert undone().tolist() == [-0.5] * 8
     monkeypatch.setattr("p2pfl.protocol.ledgers.flows.FlowLedger.revive", lambda *_: {})
@@ -213,29 +213,29 @@ def test_the_model_of_the_next_incarnation_takes_the_place_of_that_of_the_former
     if mutated:
         monkeypatch.setattr(Mailbox, "forget", heedless)
     ada = opened(met(keeps=True))
-    ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    ada.ledgers.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
     (chunk,) = arrives("bob", value=1.0)
     ada.handle(chunk, now=1.0)
     (answer,) = answers(ada.handle(Expect("bob"), now=1.0))
-    assert ada.books.apply("bob", (0, 0), vector(answer.model)).tolist() == [0.5] * 8
+    assert ada.ledgers.apply("bob", (0, 0), vector(answer.model)).tolist() == [0.5] * 8
     ada.handle(announced("bob", life=8), now=2.0)
     ada.handle(heartbeat("bob", life=8, first=0), now=3.0)  # it plays round 0 again, and trains otherwise
     (chunk,) = arrives("bob", value=3.0, life=8)
     ada.handle(chunk, now=4.0)
     assert ada.shared.refused == ({"bob: duplicate": 1} if mutated else {})
-    moved = ada.books.close()
+    moved = ada.ledgers.close()
     assert moved.tolist() == [-0.5 if mutated else 1.0] * 8  # 0.5 was moved before
 
 
 def test_a_late_model_of_a_next_incarnation_counts_though_the_heartbeat_that_says_where_it_goes_on_was_lost():
     """Seed 112: the model came first, seemed to be the one that was applied already, and was dropped for good."""
     ada = opened(met(keeps=True))
-    ada.books.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
-    assert ada.books.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
-    ada.books.close()
+    ada.ledgers.open((0, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    assert ada.ledgers.apply("bob", (0, 0), np.ones(8, np.float32)).tolist() == [0.5] * 8
+    ada.ledgers.close()
     ada.handle(Close(), now=1.0)
     opened(ada, round=1)
-    ada.books.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
+    ada.ledgers.open((1, 0), np.zeros(8, np.float32), weights={"bob": 0.5, "eve": 0.25}, chain=0)
     ada.handle(announced("bob", life=8), now=2.0)
     (chunk,) = arrives("bob", value=3.0, life=8)
     assert published(ada.handle(chunk, now=3.0), Ack) == []
@@ -244,7 +244,7 @@ def test_a_late_model_of_a_next_incarnation_counts_though_the_heartbeat_that_say
     ((place, ack),) = published(asked, Ack)
     assert (place, ack.missing, ack.next) == ("in/bob", [0], 0)
     ada.handle(chunk, now=5.0)
-    assert ada.books.close().tolist() == [1.0] * 8  # -0.5 taken back, and 1.5 applied instead
+    assert ada.ledgers.close().tolist() == [1.0] * 8  # -0.5 taken back, and 1.5 applied instead
 
 
 def test_a_heartbeat_of_a_former_incarnation_says_nothing_of_the_present_one():
@@ -280,10 +280,12 @@ def test_a_neighbour_of_another_experiment_that_is_heard_before_the_announcement
     ada = session()
     ada.handle(Enter(limit=2**20), now=0.0)
     ada.handle(Subscribed("places"), now=0.0)
-    other = Hello("bob", 7, "up", {"rounds": "9"})
+    other = Announcement("bob", 7, "up", {"rounds": "9"})
     assert answers(ada.handle(arrived("bob", other, state=True), now=0.1)) == []
     ada.handle(arrived("ada", Claim(7)), now=0.2)
-    assert [type(each.message) for each in ada.handle(Tick(), now=0.2)] == [Hello]  # so that bob can tell it, too
+    assert [type(each.message) for each in ada.handle(Tick(), now=0.2)] == [
+        Announcement
+    ]  # so that bob can tell it, too
     (failure,) = answers(ada.handle(Published("announced"), now=0.3))
     assert "rounds = 9 there" in str(failure.error)
 
@@ -358,7 +360,7 @@ def _signed(value, *, trailer, sequence):
 def test_a_stranger_that_takes_the_name_of_a_neighbour_is_not_waited_for():
     ada = session()
     ada.membership.trust = FirstUse()
-    forged = Hello("bob", 9, "up")
+    forged = Announcement("bob", 9, "up")
     assert ada.handle(arrived("bob", forged, state=True), now=1.0) == []
     assert ada.shared.refused == {"bob: not trusted": 1}
     assert not ada.membership.up

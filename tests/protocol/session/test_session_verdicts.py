@@ -11,9 +11,9 @@ from honest import IDENTITIES, LARGEST, SIGNED, SWARM, promise, repromised, revo
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
+from p2pfl.protocol.interface.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
+from p2pfl.protocol.interface.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.session import statements
-from p2pfl.protocol.session.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
-from p2pfl.protocol.session.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
 from p2pfl.protocol.wire.messages import Account, Chunk, Moved
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.stream import Outbox
@@ -545,8 +545,8 @@ def test_a_model_without_its_owners_vote_does_not_count_as_held(vote):
     """Or with a vote that the owner has not signed: such a model is refused."""
     bob = totalling("bob", "bob")
     bob.handle(Open((0, 0), ("ada", "cleo"), since=0), now=0.0)
-    hello = bob.membership.up["ada"]
-    bob.streams.open(hello)
+    announcement = bob.membership.up["ada"]
+    bob.streams.open(announcement)
     bob.mailbox.know("ada")
     outbox = Outbox(1, chunk=LARGEST, trailer=SIGNED)
     outbox.listen("bob")
@@ -592,9 +592,9 @@ def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold()
 
 def mixing(square, name, *applied):
     """Open the gossip step of a session, and mix the models of others, by the value of their numbers."""
-    books = square.sessions[name].books
-    books.open((0, 0), np.zeros(LENGTH, np.float32), weights=dict.fromkeys(square.others(name), 0.25), chain=0)
-    return sum(books.apply(peer, (0, 0), np.full(LENGTH, value, np.float32)) for peer, value in applied)
+    ledgers = square.sessions[name].ledgers
+    ledgers.open((0, 0), np.zeros(LENGTH, np.float32), weights=dict.fromkeys(square.others(name), 0.25), chain=0)
+    return sum(ledgers.apply(peer, (0, 0), np.full(LENGTH, value, np.float32)) for peer, value in applied)
 
 
 @pytest.mark.parametrize("sent", [(2.0,), (1.0, 2.0), (2.0, 1.0), ()], ids=["other", "both", "both late", "none"])
@@ -615,7 +615,7 @@ def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_th
     for _ in range(4):
         square.wait(1.0)
     assert square.answers == {"ada": []} | {name: [Decided(frozenset())] for name in square.others("ada")}
-    arrived_late = square.sessions["eve"].books.arrived()
+    arrived_late = square.sessions["eve"].ledgers.arrived()
     assert (mixed + (0 if arrived_late is None else arrived_late)).tolist() == [0.75] * LENGTH
     accused = {name for name in square.others("ada") if "ada" in square.sessions[name].membership.excluded}
     assert accused == ({*square.others("ada")} if 2.0 in sent else set())
@@ -661,17 +661,17 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
             square.ask(name, event)
     lost = dict.fromkeys((3584, 7168), True)
     square.drop = lambda message: isinstance(message, Copy) and lost.pop(message.offset, False)
-    books = square.sessions["eve"].books
-    books.open((0, 0), np.zeros(4000, np.float32), weights=dict.fromkeys(square.others("eve"), 0.25), chain=0)
+    ledgers = square.sessions["eve"].ledgers
+    ledgers.open((0, 0), np.zeros(4000, np.float32), weights=dict.fromkeys(square.others("eve"), 0.25), chain=0)
     for name in ("bob", "dan"):
-        books.apply(name, (0, 0), np.zeros(4000, np.float32))
+        ledgers.apply(name, (0, 0), np.zeros(4000, np.float32))
     for name in square.others("ada"):
         square.decide(name, *({*square.others(name)} - ({"ada"} if name == "eve" else set())))
     for _ in range(9):
         square.wait(1.0)
     assert not lost
     assert square.answers["eve"] == [Decided(frozenset())]
-    assert books.arrived().tolist() == [0.25] * 4000
+    assert ledgers.arrived().tolist() == [0.25] * 4000
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["before the decision", "during it"])
@@ -694,7 +694,7 @@ def test_an_owner_that_states_that_it_mixes_no_model_of_a_peer_does_not_keep_its
     for _ in range(4):
         square.wait(1.0)
     assert square.answers["eve"] == [Decided(frozenset())]
-    books = square.sessions["eve"].books
-    back = books.close()
+    ledgers = square.sessions["eve"].ledgers
+    back = ledgers.close()
     assert (mixed + (0 if back is None else back)).tolist() == [0.75] * LENGTH
-    assert "ada" in books.flows.applied((0, 0))
+    assert "ada" in ledgers.flows.applied((0, 0))

@@ -10,7 +10,7 @@ from p2pfl.protocol.telemetry.audience import EACH, KEPT, LEASE, MOST, PERIOD, R
 from p2pfl.protocol.telemetry.looking import RETRY, Looking
 from p2pfl.protocol.telemetry.messages import SIZE, Body, Grant, Request, decode, encode, open_frame, seal
 from p2pfl.protocol.wire.codec import encode as encoded
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.wire.messages import Announcement
 
 SWARM = "clinic"
 SOURCE = SeededSource(7)
@@ -18,13 +18,21 @@ ADA, OPS, EVE = (Identity.generate(SOURCE, peer=name) for name in ("ada", "ops",
 NONCE = bytes(range(16))
 
 
-def hello(status="up", *, incarnation=5, nonce=NONCE, identity=ADA, swarm=SWARM):
-    return Hello("ada", incarnation, status, key=bytes([9]) + bytes(31), nonce=nonce).signed(identity, swarm=swarm)
+def announcement(status="up", *, incarnation=5, nonce=NONCE, identity=ADA, swarm=SWARM):
+    return Announcement("ada", incarnation, status, key=bytes([9]) + bytes(31), nonce=nonce).signed(
+        identity, swarm=swarm
+    )
 
 
 def peer(**given):
     """Return the audience of ada, who lists ops."""
-    usual = {"me": hello(), "identity": ADA, "source": SOURCE, "observers": {"ops": OPS.public}, "past": lambda: ()}
+    usual = {
+        "me": announcement(),
+        "identity": ADA,
+        "source": SOURCE,
+        "observers": {"ops": OPS.public},
+        "past": lambda: (),
+    }
     return Audience(SWARM, **(usual | given))
 
 
@@ -33,7 +41,7 @@ def observer(name="ops", identity=OPS, *, source=None, swarm=SWARM, trust=None, 
     trust = trust or Roster({"ada": ADA.public})
     source = source or SecretSource()
     looking = Looking(swarm, name=name, identity=identity, source=source, trust=trust, peers=("ada", "bob"))
-    assert looking.announced("ada", encoded(announced or hello(swarm=swarm))) is not None
+    assert looking.announced("ada", encoded(announced or announcement(swarm=swarm))) is not None
     return looking
 
 
@@ -158,9 +166,9 @@ def test_an_observer_that_is_listed_no_more_receives_nothing_more():
 @pytest.mark.parametrize(
     "other",
     [
-        {"me": hello(incarnation=6)},
-        {"me": hello(nonce=bytes(16))},
-        {"me": Hello("bob", 5, "up", nonce=NONCE)},
+        {"me": announcement(incarnation=6)},
+        {"me": announcement(nonce=bytes(16))},
+        {"me": Announcement("bob", 5, "up", nonce=NONCE)},
     ],
     ids=["start", "nonce", "peer"],
 )
@@ -349,26 +357,26 @@ def test_an_observer_asks_no_peer_whose_announcement_is_not_authentic():
     looking = Looking(
         SWARM, name="ops", identity=OPS, source=SOURCE, trust=Roster({"ada": ADA.public}), peers=("ada", "bob")
     )
-    own = hello()
+    own = announcement()
     for name, payload in (
-        ("ada", encoded(hello(identity=EVE))),
+        ("ada", encoded(announcement(identity=EVE))),
         ("bob", encoded(own)),
         ("dan", encoded(own)),
-        ("ada", encoded(hello(swarm="other"))),
+        ("ada", encoded(announcement(swarm="other"))),
         ("ada", b""),
         ("ada", bytes(100)),
     ):
         assert looking.announced(name, payload) is None
     assert looking.due(0.0) == []
     assert looking.announced("ada", encoded(own)) is not None
-    assert looking.announced("ada", encoded(hello(incarnation=4))) is None
+    assert looking.announced("ada", encoded(announcement(incarnation=4))) is None
     assert len(looking.due(0.0)) == 1
 
 
 def test_without_a_roster_the_first_identity_that_answers_is_the_one_of_the_peer():
     looking = observer(trust=FirstUse())
     looks(looking, peer())
-    fresh = Hello("ada", 9, "up", nonce=NONCE).signed(EVE, swarm=SWARM)
+    fresh = Announcement("ada", 9, "up", nonce=NONCE).signed(EVE, swarm=SWARM)
     assert looking.announced("ada", encoded(fresh)) is None
     assert looking.refused == {"another identity": 1}
 
@@ -378,7 +386,7 @@ def test_an_observer_asks_again_and_asks_nobody_who_has_left():
     assert len(looking.due(0.0)) == 1
     assert looking.due(RETRY - 0.1) == []
     assert len(looking.due(RETRY)) == 1
-    looking.announced("ada", encoded(hello("left")))
+    looking.announced("ada", encoded(announcement("left")))
     assert looking.due(100.0) == []
 
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from p2pfl.protocol.session.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene
-from p2pfl.protocol.wire.messages import Hello
+from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
+from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.totals import Abort, Here, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
 from sessions import arrived
@@ -115,7 +115,7 @@ def test_a_participant_that_was_restarted_before_the_set_arrives_ends_the_attemp
             held.append((sender, message))
         else:
             swarm.tell(to, arrived(sender, message))
-    swarm.tell(late, arrived(restarted, Hello(restarted, 2, "up"), state=True))
+    swarm.tell(late, arrived(restarted, Announcement(restarted, 2, "up"), state=True))
     for sender, message in held:
         swarm.tell(late, arrived(sender, message))
     assert swarm.last()[late] == Unfinished(frozenset({restarted}))
@@ -123,7 +123,7 @@ def test_a_participant_that_was_restarted_before_the_set_arrives_ends_the_attemp
 
 def test_a_participant_that_was_restarted_between_two_totals_ends_the_attempt_before_anything_leaves():
     swarm = convened(complete(4))
-    swarm.tell("peer0", arrived("peer1", Hello("peer1", 2, "up"), state=True))
+    swarm.tell("peer0", arrived("peer1", Announcement("peer1", 2, "up"), state=True))
     before = swarm.sent["peer0", "Subtotal"]
     swarm.tell("peer0", Contribute(contributions(complete(4))["peer0"]))
     assert swarm.last()["peer0"] == Unfinished(frozenset({"peer1"}))

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
-from p2pfl.protocol.session.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.session.events import Contribute, Convene
+from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
+from p2pfl.protocol.interface.events import Contribute, Convene
 from p2pfl.protocol.totals.early import PIECES
 from p2pfl.protocol.totals.waits import AGAIN
-from p2pfl.protocol.wire.messages import Digest, Hello, Pulse
+from p2pfl.protocol.wire.messages import Announcement, Digest, Pulse
 from p2pfl.protocol.wire.totals import Abort, Again, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning
 from sessions import arrived
@@ -141,7 +141,7 @@ def test_after_a_failed_attempt_the_others_begin_the_next_one_without_the_lost_p
 def test_a_neighbour_in_a_new_incarnation_ends_the_attempt_at_once():
     swarm = convened(ring(4))
     swarm.tell("peer0", Contribute(contributions(ring(4))["peer0"]))
-    swarm.tell("peer0", arrived("peer1", Hello("peer1", 2, "up"), state=True))
+    swarm.tell("peer0", arrived("peer1", Announcement("peer1", 2, "up"), state=True))
     assert swarm.last()["peer0"] == Unfinished(frozenset({"peer1"}))
     swarm.carry()
     swarm.tell("peer3", Contribute(contributions(ring(4))["peer3"]))
@@ -161,7 +161,7 @@ def test_a_participant_that_is_restarted_between_two_pieces_ends_the_attempt_and
     swarm.queue.clear()
     for sender, to, message in pieces[:2]:
         swarm.tell(to, arrived(sender, message))
-    swarm.tell(root, arrived(child, Hello(child, 2, "up"), state=True))
+    swarm.tell(root, arrived(child, Announcement(child, 2, "up"), state=True))
     assert swarm.last()[root] == Unfinished(frozenset({child}))
     for sender, to, message in pieces[2:]:
         swarm.tell(to, arrived(sender, message))

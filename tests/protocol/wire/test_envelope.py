@@ -9,7 +9,7 @@ from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
-from p2pfl.protocol.wire.messages import Account, Ack, Chunk, Hello, Key, Pulse
+from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
 from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
 from p2pfl.protocol.wire.tags import parts, tagged
 
@@ -24,8 +24,8 @@ def envelope(name, *, seed=1, life=None, run="run", nonce=b""):
     return Envelope(name, life, exchange, SenderKey.draw(source, peer=name, round=life), run, nonce)
 
 
-def hello(end):
-    return Hello(end.me, end.incarnation, "up", key=end.gossip_step.public, nonce=end.nonce)
+def announcement(end):
+    return Announcement(end.me, end.incarnation, "up", key=end.gossip_step.public, nonce=end.nonce)
 
 
 def acquainted(*names, **options):
@@ -34,7 +34,7 @@ def acquainted(*names, **options):
     for one in ends:
         for other in ends:
             if one is not other:
-                one.meet(hello(other))
+                one.meet(announcement(other))
     for _ in range(2):
         for one in ends:
             for other in ends:
@@ -57,8 +57,8 @@ def test_all_neighbours_read_one_sealed_message():
 
 def test_keys_are_settled_once_each_knows_that_the_other_has_them():
     ada, bob = envelope("ada"), envelope("bob")
-    ada.meet(hello(bob))
-    bob.meet(hello(ada))
+    ada.meet(announcement(bob))
+    bob.meet(announcement(ada))
     assert bob.receive("ada", ada.handover("bob"))  # bob is to answer
     assert not bob.settled(["ada"])
     assert ada.receive("bob", bob.handover("ada"))
@@ -148,7 +148,7 @@ def test_a_key_for_another_life_is_refused():
     ada, bob = acquainted("ada", "bob")
     old = ada.handover("bob")
     later = envelope("ada", seed=2, life=17)
-    bob.meet(hello(later))
+    bob.meet(announcement(later))
     with pytest.raises(DecodeError, match="incarnation 17"):
         bob.receive("ada", old)
     with pytest.raises(DecodeError):  # nor under the number of this life
@@ -159,7 +159,7 @@ def test_a_key_that_was_handed_to_our_own_earlier_life_is_refused():
     ada, _ = acquainted("ada", "bob")
     old = ada.handover("bob")
     again = envelope("bob", seed=2, life=18)
-    again.meet(hello(ada))
+    again.meet(announcement(ada))
     with pytest.raises(DecodeError):
         again.receive("ada", old)
 
@@ -168,10 +168,10 @@ def test_what_was_sealed_for_our_own_earlier_life_is_refused_by_the_next_that_ha
     ada, _ = acquainted("ada", "bob")
     old = ada.seal_for("bob", Unmasking(1, 2, bytes(32)))
     again = envelope("bob", seed=2, life=18)
-    again.meet(hello(ada))
+    again.meet(announcement(ada))
     with pytest.raises(DecodeError):
         again.open_from("ada", old)
-    ada.meet(hello(again))
+    ada.meet(announcement(again))
     assert isinstance(again.open_from("ada", ada.seal_for("bob", Unmasking(1, 2, bytes(32)))), Unmasking)
 
 
@@ -179,11 +179,11 @@ def test_two_copies_of_an_incarnation_seal_for_a_neighbour_under_two_keys():
     bob = envelope("bob", nonce=bytes(16))
     copies = [envelope("ada", nonce=bytes([number] * 16)) for number in (1, 2)]
     for ada in copies:
-        ada.meet(hello(bob))
+        ada.meet(announcement(bob))
     one, two = (ada.seal_for("bob", Unmasking(1, 2, bytes(32))) for ada in copies)
     assert one != two
     assert copies[0].handover("bob").wrapped != copies[1].handover("bob").wrapped
-    bob.meet(hello(copies[0]))
+    bob.meet(announcement(copies[0]))
     assert bob.open_from("ada", one) == Unmasking(1, 2, bytes(32))
     with pytest.raises(DecodeError):
         bob.open_from("ada", two)
@@ -202,8 +202,8 @@ def test_a_key_for_another_neighbour_or_reflected_is_refused():
 @pytest.mark.parametrize("known", [False, True])
 def test_what_a_key_says_of_the_other_cannot_be_changed(have, known):
     ada, bob = envelope("ada"), envelope("bob")
-    ada.meet(hello(bob))
-    bob.meet(hello(ada))
+    ada.meet(announcement(bob))
+    bob.meet(announcement(ada))
     told = ada.handover("bob")
     if (have, known) != (told.have, told.known):
         with pytest.raises(DecodeError):
@@ -213,7 +213,7 @@ def test_what_a_key_says_of_the_other_cannot_be_changed(have, known):
 
 def test_a_new_life_of_a_neighbour_ends_what_the_old_one_could_say():
     ada, bob = acquainted("ada", "bob")
-    bob.meet(hello(envelope("ada", seed=2, life=17)))
+    bob.meet(announcement(envelope("ada", seed=2, life=17)))
     assert not bob.settled(["ada"])
     with pytest.raises(DecodeError):
         bob.open("ada", ada.seal(CHUNK))
@@ -221,8 +221,8 @@ def test_a_new_life_of_a_neighbour_ends_what_the_old_one_could_say():
 
 def test_peers_of_two_runs_or_rosters_hand_nothing_over():
     ada, bob = envelope("ada"), envelope("bob", run="another run")
-    ada.meet(hello(bob))
-    bob.meet(hello(ada))
+    ada.meet(announcement(bob))
+    bob.meet(announcement(ada))
     with pytest.raises(DecodeError):
         bob.receive("ada", ada.handover("bob"))
 
@@ -230,7 +230,7 @@ def test_peers_of_two_runs_or_rosters_hand_nothing_over():
 @pytest.mark.parametrize("key", [b"", bytes(32), bytes(31)], ids=["none", "a weak point", "short"])
 def test_a_public_key_that_leads_to_no_secret_is_refused(key):
     with pytest.raises(DecodeError):
-        envelope("bob").meet(Hello("ada", 7, "up", key=key))
+        envelope("bob").meet(Announcement("ada", 7, "up", key=key))
 
 
 @pytest.mark.parametrize("message", [CHUNK, PULSE], ids=["chunk", "control"])
@@ -248,7 +248,7 @@ def test_a_message_that_its_sender_sealed_in_the_place_of_another_is_refused(mes
 def forged(ada, eve, bob):
     """Return everything that eve can make of ada's sender key, her own keys and what ada has said."""
     pretender = Envelope("ada", ada.incarnation, eve.gossip_step, eve._keys["ada"], eve.run)
-    pretender.meet(hello(bob))  # the edge of eve and bob, under ada's name
+    pretender.meet(announcement(bob))  # the edge of eve and bob, under ada's name
     pretender._next = 2**47
     other = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"other bytes"))  # in the place of a genuine one
     for message in (other, PULSE, Ack(8, 0, 5, 9), Account(7, 2**47)):
@@ -287,7 +287,7 @@ def test_a_chunk_that_is_sent_again_to_one_neighbour_has_the_same_ciphertext_und
     ada, bob = acquainted("ada", "bob")
     first = parts(ada.seal(CHUNK), prefix=13)
     later = envelope("bob", seed=2, life=18)
-    ada.meet(hello(later))
+    ada.meet(announcement(later))
     second = parts(ada.seal(CHUNK, to=["bob"]), prefix=13)
     assert (second.prefix, second.ciphertext) == (first.prefix, first.ciphertext)
     assert bytes(second.tags) != bytes(first.tags)
@@ -299,9 +299,9 @@ def test_tags_differ_between_directions_and_incarnations():
     ada, bob = acquainted("ada", "bob")
     keys = {*ada._tags["bob"], *bob._tags["ada"]}
     assert len(keys) == 2  # one for each direction, the same at both ends
-    ada.meet(hello(envelope("bob", life=18)))
+    ada.meet(announcement(envelope("bob", life=18)))
     again = envelope("ada", life=17)
-    again.meet(hello(bob))
+    again.meet(announcement(bob))
     assert not keys & {*ada._tags["bob"], *again._tags["bob"]}
 
 
@@ -371,7 +371,7 @@ def test_junk_for_one_neighbour_is_refused_as_such(junk):
 def test_numbers_and_directions_and_lives_never_share_a_key_and_nonce():
     ada, bob = acquainted("ada", "bob")
     again = envelope("ada", life=70)
-    again.meet(hello(bob))
+    again.meet(announcement(bob))
     sealed = [ada.seal_for("bob", FOR_ONE[2]), ada.seal_for("bob", FOR_ONE[2])]
     sealed += [bob.seal_for("ada", FOR_ONE[2]), again.seal_for("bob", FOR_ONE[2])]
     assert len({each[9:] for each in sealed}) == 4

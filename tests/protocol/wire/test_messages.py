@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from effort import MANY
 from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
-from p2pfl.protocol.wire.messages import Ack, Chunk, Claim, Hello, Pulse
+from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse
 
 MESSAGES = [
-    Hello("ada", 7, "up", {"seed": "1"}, bytes(32)),
+    Announcement("ada", 7, "up", {"seed": "1"}, bytes(32)),
     Claim(3),
     Pulse(1, 0, 2, 9, 4, 1, waiting=True),
     Ack(1, 0, 5, 9, [6, 8]),
@@ -75,8 +75,8 @@ def test_a_message_with_changed_bytes_decodes_to_a_message_or_raises_decode_erro
 def test_a_claim_may_be_followed_by_bytes_that_say_nothing_and_nothing_else_may():
     claim = Claim(7, b"k" * 32)
     assert decode(encode(claim).ljust(1000, b"\0")) == claim
-    with pytest.raises(DecodeError, match="expected a Hello of"):
-        decode(encode(Hello("ada", 1, "up")) + b"\0")
+    with pytest.raises(DecodeError, match="expected a Announcement of"):
+        decode(encode(Announcement("ada", 1, "up")) + b"\0")
 
 
 def test_of_what_should_have_been_sealed_only_the_kind_is_looked_at():

@@ -27,7 +27,7 @@ def made(losses, *, peers=4, **changes):
         "bytes_in": 1,
         "seconds_training": 0.0,
         "seconds_waiting": 0.0,
-        "heard": 3,
+        "received": 3,
         "update": 1.0,
     }
     return [
@@ -155,7 +155,14 @@ def test_of_a_real_run_that_went_well_nothing_is_said():
 
 
 def test_distances_give_no_advice_under_masks_for_they_measure_the_masks():
-    facts = {"peer": "ada", "bytes_out": 0, "bytes_in": 0, "heard": 2, "seconds_training": 0.0, "seconds_waiting": 0.0}
+    facts = {
+        "peer": "ada",
+        "bytes_out": 0,
+        "bytes_in": 0,
+        "received": 2,
+        "seconds_training": 0.0,
+        "seconds_waiting": 0.0,
+    }
     records = [
         Record(round=t, scores={"loss": 2.0 - 0.2 * t}, training_loss=1.0, distance=80.0, update=1.0, **facts)
         for t in range(6)

@@ -40,7 +40,7 @@ def ended(peer, round, loss=1.0):
         bytes_in=0,
         seconds_training=1.0,
         seconds_waiting=0.0,
-        heard=2,
+        received=2,
     )
 
 

@@ -37,7 +37,7 @@ def waits(peer, *others, round=0, connected=True):
     return WaitBegan(peer=peer, round=round, neighbours=others, connected=connected)
 
 
-def ended(peer, round, *, accuracy=0.5, heard=3, missed=(), spent=None):
+def ended(peer, round, *, accuracy=0.5, received=3, missed=(), spent=None):
     return Record(
         peer=peer,
         round=round,
@@ -48,7 +48,7 @@ def ended(peer, round, *, accuracy=0.5, heard=3, missed=(), spent=None):
         bytes_in=50,
         seconds_training=0.0,
         seconds_waiting=0.0,
-        heard=heard,
+        received=received,
         missed=list(missed),
         privacy_spent=spent,
     )
@@ -215,9 +215,9 @@ def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
 
 
 def test_many_missed_models_and_a_budget_that_is_nearly_spent_are_alerts():
-    few = [(1.0, ended("ada", 0, heard=40, missed=["bob"]))]
+    few = [(1.0, ended("ada", 0, received=40, missed=["bob"]))]
     assert alerts(after(*few), now=2.0) == []
-    swarm = after(*few, (2.0, ended("ada", 1, heard=40, missed=["bob"], spent=6.5)))
+    swarm = after(*few, (2.0, ended("ada", 1, received=40, missed=["bob"], spent=6.5)))
     assert [(alert.kind, alert.peer, alert.at) for alert in alerts(swarm, now=3.0)] == [
         ("budget_nearly_spent", "ada", 2.0),
         ("late", "ada", 2.0),

@@ -49,14 +49,14 @@ class Connected:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """Confirmation by the broker of a :class:`~p2pfl.protocol.session.effects.Subscribe` with a receipt."""
+    """Confirmation by the broker of a :class:`~p2pfl.protocol.interface.effects.Subscribe` with a receipt."""
 
     receipt: str
 
 
 @dataclass(frozen=True)
 class Published:
-    """Confirmation by the broker of a :class:`~p2pfl.protocol.session.effects.Publish` with a receipt."""
+    """Confirmation by the broker of a :class:`~p2pfl.protocol.interface.effects.Publish` with a receipt."""
 
     receipt: str
 
@@ -68,12 +68,12 @@ class Flushed:
 
 @dataclass(frozen=True)
 class Stored:
-    """Confirmation that the state is durable, see :class:`~p2pfl.protocol.session.effects.Store`."""
+    """Confirmation that the state is durable, see :class:`~p2pfl.protocol.interface.effects.Store`."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """Models that were read, see :class:`~p2pfl.protocol.session.effects.Parse`; ``None`` marks an invalid model."""
+    """Models that were read, see :class:`~p2pfl.protocol.interface.effects.Parse`; ``None`` marks an invalid model."""
 
     sender: str
     phase: int

@@ -7,7 +7,7 @@ from typing import Literal
 
 from p2pfl.errors import DecodeError, P2PFLError, PeerError
 from p2pfl.privacy.ring import Ring
-from p2pfl.protocol.session.events import Read
+from p2pfl.protocol.interface.events import Read
 from p2pfl.protocol.wire.messages import ForOne, Message
 from p2pfl.protocol.wire.rows import Delivery, Parsed, read_row
 from p2pfl.protocol.wire.trailer import Trailer

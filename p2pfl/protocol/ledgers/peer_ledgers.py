@@ -65,7 +65,7 @@ def vector(rows: Released | Delivery) -> Row:
     return homogeneous
 
 
-class Books:
+class PeerLedgers:
     """Ledgers of one peer: what it owes to its partners, and they to it.
 
     Parameters

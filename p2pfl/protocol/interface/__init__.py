@@ -1,0 +1,1 @@
+"""Interface of the session to its shell: events in, effects out."""
