@@ -176,9 +176,9 @@ class Observer:
             return
         peer, _, _ = message.topic[len(self._root) :].partition("/")
         if message.topic == f"{self._root}{peer}{self._state}":
-            hello = self._looking.announced(peer, message.data)
-            if hello is not None:
-                self._announced(hello)
+            announcement = self._looking.announced(peer, message.data)
+            if announcement is not None:
+                self._announced(announcement)
         elif message.topic == f"{self._root}{peer}{self._outlet}":
             await self._told(channel, peer, message)
 
@@ -200,14 +200,17 @@ class Observer:
             else:
                 self._feed.put(max(0.0, now - age), entry)
 
-    def _announced(self, hello: Announcement) -> None:
-        if hello.status != "up":
-            self._silent.discard(hello.peer)
-        self._feed.put(self._feed.elapsed, PeerAnnounced(peer=hello.peer, status=hello.status, done=hello.done))
+    def _announced(self, announcement: Announcement) -> None:
+        if announcement.status != "up":
+            self._silent.discard(announcement.peer)
+        self._feed.put(
+            self._feed.elapsed,
+            PeerAnnounced(peer=announcement.peer, status=announcement.status, done=announcement.done),
+        )
 
     def _listen(self, peer: str, link: Link, *, now: float) -> None:
         """Report a peer that shared its state and is silent although the broker has its connection."""
         quiet = 0.0 if link.arrived is None else now - link.arrived
-        if link.hello.status == "up" and quiet > SILENT and peer not in self._silent:
+        if link.announcement.status == "up" and quiet > SILENT and peer not in self._silent:
             self._silent.add(peer)
             self._feed.put(now, PeerSilent(peer=peer, seconds=quiet))
