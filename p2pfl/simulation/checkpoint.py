@@ -208,11 +208,15 @@ class Keeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write the newest state of a run that is interrupted or fails; remove the checkpoint of one that has ended."""
-        if kind is not None:
+        """Write the newest state of a run that is interrupted or fails; remove the checkpoint of one that has ended.
+
+        Where the run failed because it could not write, there is no second attempt, which would hide the first error.
+        """
+        if kind is None:
+            if self.path is not None:
+                self.path.unlink(missing_ok=True)
+        elif not issubclass(kind, StorageError):
             self.write()
-        elif self.path is not None:
-            self.path.unlink(missing_ok=True)
 
     def keep(self, newest: Checkpoint) -> None:
         """Take the state after a round, and write it if it is time to."""
