@@ -78,6 +78,7 @@ CATALOGUE = sorted(
 OWN = {"own": f"{__name__}:Remembering", "own half": f"{__name__}:DeclaredHalf"}
 CASES = {name: [f"learning.algorithm={OWN.get(name, name)}"] for name in [*CATALOGUE, *OWN]}
 CASES |= {
+    "fedbn": ["learning.algorithm=fedbn", "model.name=norming:Normed"],
     "fedavg, half of the peers": ["learning.fraction=0.5"],
     "fedavg, sizes that nobody knows": ["data.name=synthetic"],
     "fedavg, all alike": ["learning.weighted=false"],
