@@ -78,6 +78,8 @@ def on(accelerator):
 def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator):
     if "epsilon" in name:
         pytest.importorskip("dp_accounting")
+    if accelerator == "shadow" and "FedBN" in name:
+        pytest.skip("a shadow cannot become the data of a parameter, as models that train one by one need")
     wanted = last_state(CASES[name], device="cpu").rows
     with on(accelerator):
         state = last_state(CASES[name], device="cuda")
