@@ -134,6 +134,8 @@ def test_cuda_does_not_wait_within_a_round(name):
 @pytest.mark.parametrize("optimizer", ELEMENTWISE)
 @pytest.mark.sampled(fast=0, all=4)
 def test_every_optimiser_keeps_its_state_on_the_device(optimizer, accelerator):
+    if (optimizer, accelerator) == ("asgd", "shadow"):
+        pytest.skip("torch makes the rate of ASGD from a number without an operation that the shadow sees")
     changes = ["learning.algorithm=dpsgd", f"learning.optimizer={optimizer}", "learning.rate=0.01"]
     wanted = last_state(changes, device="cpu")
     with on(accelerator):
