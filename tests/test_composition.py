@@ -362,6 +362,7 @@ learning = { learner = "clinic_loop:trainer", rate = 0.1 }
 """
 
 
+@pytest.mark.slow
 def test_a_learner_of_ones_own_runs_from_the_file_alone(tmp_path, monkeypatch, capsys):
     pytest.importorskip("sklearn")
     (tmp_path / "clinic_loop.py").write_text(CLINIC)

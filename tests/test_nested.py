@@ -68,6 +68,7 @@ FEDAVG = {
 }
 
 
+@pytest.mark.slow
 async def test_fedavg_over_levels_is_fedavg_over_everybody_live_and_simulated():
     nested = simulate(FEDAVG, baselines=False).models
     complete = {"topology": {"kind": "complete", "peers": 6}, "gossip": {"steps": 1}}

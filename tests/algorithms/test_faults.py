@@ -90,6 +90,7 @@ def learner():
     return classifier(wine(GRAPH.peers), batch=8)[0]
 
 
+@pytest.mark.sampled(fast=6)
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_faults_that_never_happen_change_nothing(algorithm, learner):
     plain = play(algorithm, learner, GRAPH, rounds=3)[-1].rows
@@ -109,6 +110,7 @@ def test_what_is_missed_falls_to_the_own_row(loss, absence, seed, round):
     assert (left.diagonal() >= whole.diagonal()).all()
 
 
+@pytest.mark.sampled(fast=6)
 @pytest.mark.parametrize("algorithm", ALGORITHMS.values(), ids=ALGORITHMS)
 def test_the_rows_of_absent_peers_do_not_move_and_those_of_the_others_do(algorithm, learner):
     faults = Faults(absence=0.4)

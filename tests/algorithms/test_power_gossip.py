@@ -146,6 +146,7 @@ def test_whatever_is_missed_two_ends_never_use_two_directions(loss, absence, see
             assert same or numbers[0] != numbers[1]
 
 
+@pytest.mark.slow
 def test_after_a_loss_both_ends_begin_anew_and_agree_again():
     ring = topology.ring(5)
     algorithm = power(ring)

@@ -35,6 +35,7 @@ def test_it_ends_at_the_closed_form_of_the_paper(smoothing):
     assert states[-1].rows.numpy() == pytest.approx(expected, abs=1e-10)
 
 
+@pytest.mark.slow
 def test_it_ends_where_the_objective_of_the_paper_is_least():
     smoothing = 0.8
     rows = play(Propagation(AVERAGE, smoothing=smoothing), solitary(VALUES), GRAPH, rounds=600)[-1].rows

@@ -30,6 +30,7 @@ def test_one_step_a_round_is_diging_in_its_adapt_then_combine_form():
         assert state.rows.squeeze(-1).numpy() == pytest.approx(x, abs=1e-12)
 
 
+@pytest.mark.slow
 def test_several_steps_a_round_are_those_of_the_paper_peer_by_peer():
     K, x, c = 5, [0.0] * 4, [0.0] * 4
     for state in play(GradientTracking(), quadratics(steps=K), RING, rounds=30)[1:]:

@@ -56,6 +56,7 @@ def test_masks_hide_the_sample_from_the_broker_and_not_from_all_others_together(
     assert found["broker and everyone else", "analytic"].psnr > 60
 
 
+@pytest.mark.slow
 def test_private_noise_hides_the_sample_from_everybody():
     found = quality(inverted(Settings(clip=1.0, noise=0.3), iterations=20))
     assert all(

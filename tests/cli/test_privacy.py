@@ -51,6 +51,7 @@ def test_every_observer_has_a_line_and_the_budget_is_met(p2pfl):
     assert all(len(line) <= 80 for line in said.out.splitlines() if "differential" not in line)
 
 
+@pytest.mark.slow
 def test_guarantees_are_those_of_the_plan_over_all_rounds():
     protection = plan(read(TABLE)).protection
     expected = protection.observers()
@@ -235,6 +236,7 @@ def test_the_verdict_names_what_is_in_the_way(changes, words):
         assert f"about {found['peers_needed']} peers" in found["sentence"]
 
 
+@pytest.mark.slow
 def test_all_of_it_comes_as_json(p2pfl):
     said = p2pfl("privacy", "small.toml", *CLAIM, "--json", "--peers", "5")
     found = json.loads(said.out)

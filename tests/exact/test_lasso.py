@@ -73,6 +73,7 @@ def test_a_poisson_model_meets_the_conditions_of_its_optimum():
         assert deviance == pytest.approx(sm.families.Poisson().deviance(targets, means), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_validation_data_choose_the_penalty():
     rng = np.random.default_rng(1)
     features = rng.normal(size=(120, 30)).astype(np.float32)

@@ -163,6 +163,7 @@ def test_a_run_spends_its_epsilon_and_a_budget_stops_it():
     assert short.summary["privacy"]["epsilon"] <= 1.2
 
 
+@pytest.mark.slow
 async def test_live_peers_charge_each_total_and_end_with_one_model():
     experiment = read(table(epsilon=2.0), changes=["rounds=3"])
     ended = await live(experiment, MemoryTransport(), source=SeededSource(2))

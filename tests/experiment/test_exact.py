@@ -169,6 +169,7 @@ async def test_live_peers_end_with_the_model_of_the_simulation():
         assert end.peer.common["accuracy"] > 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_a_saved_model_predicts_evaluates_and_is_exported(task, tmp_path):
     load = datasets.load_wine if task == "classes" else datasets.load_diabetes
@@ -201,6 +202,7 @@ def test_a_saved_model_predicts_evaluates_and_is_exported(task, tmp_path):
     assert np.allclose(program(torch.from_numpy(predictor.columns(tmp_path / "peer3.csv"))).numpy(), found.values)
 
 
+@pytest.mark.slow
 def test_categories_of_a_table_are_named_by_their_columns(tmp_path):
     rng = np.random.default_rng(5)
     wards = rng.integers(0, 5, 240)

@@ -64,6 +64,7 @@ def workers(monkeypatch):
     return set_to
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "engine", "optimizer"),
     [(KERNELS, Kernels, "sgd"), (STACKED, Stacked, "adam")],

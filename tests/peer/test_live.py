@@ -29,6 +29,7 @@ def is_chunk(message):
     return message.data[:1] == bytes([SEALED]) and message.data[1:5] != CONTROL.to_bytes(4, "little")
 
 
+@pytest.mark.slow
 async def test_only_neighbours_ever_exchange_rows():
     heard = set()
 

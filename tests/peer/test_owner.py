@@ -60,6 +60,7 @@ def test_a_second_owner_is_refused_and_told_the_first_also_in_one_process(tmp_pa
         pass
 
 
+@pytest.mark.slow
 def test_a_run_directory_is_free_when_its_owner_was_killed(forks, tmp_path):
     process, pipe = began(forks, hold, tmp_path / RUN)
     with pipe:
@@ -84,6 +85,7 @@ def test_a_peer_that_goes_on_without_its_parent_keeps_others_out(forks, tmp_path
             pipe.recv()  # it has ended, and closed all it had
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_process_releases_in_time_is_taken(forks, tmp_path):
     process, pipe = began(forks, hold, tmp_path / RUN)
     pauses = []

@@ -72,6 +72,7 @@ def test_what_a_simulation_with_weights_and_a_guarantee_writes_conforms(tmp_path
         assert (found["stopped"] is None) == (name == "weights")
 
 
+@pytest.mark.slow
 def test_what_live_peers_write_conforms_and_the_events_tell_their_course(tmp_path):
     changes = ["topology.kind=path", "topology.peers=2", "rounds=2", "transport.broker=embedded"]
     run(read(SMALL, changes=changes), folder=tmp_path / "run")

@@ -180,6 +180,7 @@ def test_an_experiment_is_on_the_disk_before_anything_else_is_done_with_the_run(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_picture_shows_the_range_of_the_peers_and_what_there_is_to_compare_with(tmp_path):
     records = [
         record(peer, round, scores={"loss": 1.0, "accuracy": accuracy + round / 10})

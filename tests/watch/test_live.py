@@ -159,6 +159,7 @@ def test_an_observer_sees_where_each_peer_is_and_for_which_it_waits(world):
         assert again["peers"] == frame["peers"]
 
 
+@pytest.mark.slow
 def test_an_observer_that_comes_later_sees_the_same(world):
     here = world()
     early, late, seen = here.feed(), here.feed(), []
@@ -195,6 +196,7 @@ def test_nobody_looks_and_nothing_is_published(world):
     assert here.published == []
 
 
+@pytest.mark.slow
 def test_peers_stop_soon_after_the_observer_has_gone(world):
     here = world(rounds=8)
     feed = here.feed()
@@ -224,6 +226,7 @@ def test_scores_stay_with_peers_that_share_their_health_alone(world):
     assert {(peer.scores == {}, peer.epsilon, peer.rounds) for peer in feed.swarm.peers.values()} == {(True, None, 5)}
 
 
+@pytest.mark.slow
 def test_who_may_look_changes_while_the_run_goes_on(world, observers):
     here = world(rounds=8)
     feed, seen = here.feed(), []
@@ -282,6 +285,7 @@ def test_a_peer_without_a_sign_of_life_is_named(world):
     assert [(alert["kind"], alert["peer"]) for alert in seen[1]["alerts"]] == [("hung", "peer2")]
 
 
+@pytest.mark.slow
 def test_the_same_run_is_computed_whether_somebody_looks_or_not(world, tmp_path):
     scores = []
     for name, watched in (("one", True), ("other", False)):

@@ -70,6 +70,7 @@ async def test_without_the_token_there_is_nothing(scene):
         assert (await client.get(f"/api/frame?token={TOKEN}")).status_code == 403
 
 
+@pytest.mark.slow
 async def test_the_token_of_the_address_becomes_a_cookie(scene):
     async with served(scene, token=None) as address, httpx.AsyncClient(timeout=DEADLINE, trust_env=False) as client:
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{22}", address)
@@ -97,6 +98,7 @@ async def test_names_of_this_machine_are_served(scene):
             assert answer.status_code == 200
 
 
+@pytest.mark.slow
 async def test_the_page_can_only_be_read(scene):
     async with asking(scene) as client:
         for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):

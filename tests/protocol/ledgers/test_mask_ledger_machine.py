@@ -3,6 +3,7 @@
 from collections import Counter
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -196,5 +197,5 @@ class Churn(RuleBasedStateMachine):
                 self.ledgers[receiver].receive(sender, statement)
 
 
-TestChurn = Churn.TestCase
+TestChurn = pytest.mark.slow(Churn.TestCase)
 TestChurn.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
