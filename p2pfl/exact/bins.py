@@ -16,18 +16,17 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import LearningError, ModelError
+from p2pfl.errors import ModelError
 from p2pfl.exact.model import Asked, Owns, Part
+from p2pfl.exact.sketch import EXPONENTS, FINE, Values, coarse, fine, impossible, live, number_at, possible
+from p2pfl.exact.sketch import MOST as SKETCHED
 from p2pfl.learning.additive import Question
-
-EXPONENTS = 512
-"""Cells of the first total, by sign and exponent."""
-
-FINE = 128
-"""Cells of the second total within an exponent."""
 
 MOST = 255
 """Largest number of bins, so that a bin and the mark of a missing value fit into a byte."""
+
+LIVE = 64
+"""Largest number of exponents in use of a feature, on average; of a few features more may be in use."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +57,7 @@ class Bins:
 
     @property
     def categorical(self) -> npt.NDArray[np.bool_]:
-        """Whether the values of each feature are categories, ``[F]``."""
+        """True for each feature whose values are categories, ``[F]``."""
         found: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
         return found if self.known is None else found | self.known.any(axis=1)
 
@@ -106,30 +105,30 @@ def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[b
     Bins
         Bins.
     """
-    size = features * (EXPONENTS + 1)
-    total = yield Question(lambda peer: _coarse(own(peer).train), size=size)
-    coarse = _counts(total).reshape(features, EXPONENTS + 1)  # [F, 513]
-    feature, exponent = np.nonzero(coarse[:, :EXPONENTS])  # [L] in the order of features
-    live = feature * EXPONENTS + exponent  # [L]
-    total = yield Question(lambda peer: _fine(own(peer).train, live), size=len(live) * FINE)
-    fine = _counts(total).reshape(len(live), FINE)  # [L, 128]
+    size = features * EXPONENTS
+    total = yield Question(lambda peer: _first(own(peer).train), size=size + features)
+    used = live(total[:size], most=max(SKETCHED, LIVE * features))  # [L] in the order of features
+    missing = possible(total[size:])  # [F]
+    feature, exponent = used // EXPONENTS, used % EXPONENTS
+    total = yield Question(lambda peer: fine(_columns(own(peer).train), used), size=len(used) * FINE)
+    cells_of = possible(total).reshape(len(used), FINE)  # [L, 128]
     cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
     known = np.zeros((features, MOST), np.bool_) if any(categorical) else None
     for number in range(features):
         here = feature == number
-        cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), fine[here].ravel()
+        cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), cells_of[here].ravel()
         found = _cuts(cells, own_counts, max_bins)
         cuts[number, : len(found)], counts[number] = found, len(found)
         if known is not None and categorical[number]:
             known[number, _categories(number, cells[own_counts > 0], max_bins)] = True
-    return Bins(cuts, counts, coarse[:, EXPONENTS] > 0, known)
+    return Bins(cuts, counts, missing > 0, known)
 
 
 def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
     """Return the categories that some cells stand for."""
-    values = _number(cells << 16)
+    values = number_at(cells << 16)
     if ((values < 0) | (values >= MOST) | (values != np.floor(values))).any():
-        raise _impossible()
+        raise impossible()
     if len(values) > max_bins:
         raise ModelError(
             f"feature {feature} has {len(values)} categories and model.options.max_bins is {max_bins}; raise it, or "
@@ -138,55 +137,14 @@ def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
     return values.astype(np.int64)
 
 
-def _counts(total: Ints) -> Ints:
-    """Return a total of counts; no count is negative unless a peer lies."""
-    if (total < 0).any():
-        raise _impossible()
-    return total
+def _columns(part: Part) -> list[Values]:
+    """Return the values of each feature."""
+    return list(part.features.T)
 
 
-def _impossible() -> LearningError:
-    return LearningError(
-        "the totals of the bins cannot be right, because a peer has added what it does not have; compare with the "
-        "other owners which peers take part"
-    )
-
-
-def _ordered(values: npt.NDArray[np.float32]) -> npt.NDArray[np.uint32]:
-    """Return float32 numbers as integers in the same order; the two zeros are one."""
-    bits = (values + np.float32(0)).view(np.uint32)
-    return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
-
-
-def _number(place: Ints) -> Floats:
-    """Return the float32 numbers of integers of :func:`_ordered`, as float64."""
-    bits = place.astype(np.uint32)
-    found: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
-    return found.astype(np.float64)
-
-
-def _coarse(part: Part) -> Ints:
-    """Return the number of values by feature and exponent, then of missing ones, ``[F 513]``."""
-    found = np.zeros((part.features.shape[1], EXPONENTS + 1), np.int64)
-    for number, column in enumerate(part.features.T):
-        known = np.ascontiguousarray(column[~np.isnan(column)])
-        found[number, :EXPONENTS] = np.bincount(_ordered(known) >> 23, minlength=EXPONENTS)
-        found[number, EXPONENTS] = len(column) - len(known)
-    return found.ravel()
-
-
-def _fine(part: Part, live: Ints) -> Ints:
-    """Return the number of values by cell, in each exponent in use, ``[L 128]``."""
-    slot = np.full(part.features.shape[1] * EXPONENTS, -1, np.int64)
-    slot[live] = np.arange(len(live))
-    found = np.zeros(len(live) * FINE, np.int64)
-    for number, column in enumerate(part.features.T):
-        place = _ordered(np.ascontiguousarray(column[~np.isnan(column)])) >> 16
-        slots = slot[number * EXPONENTS + (place >> 7)]
-        if (slots < 0).any():  # others have cancelled what this peer counted
-            raise _impossible()
-        found += np.bincount(slots * FINE + (place & 127), minlength=len(found))
-    return found
+def _first(part: Part) -> Ints:
+    """Return the number of values by feature and exponent, then of missing ones by feature, ``[F 512 + F]``."""
+    return np.concatenate([coarse(_columns(part)), np.isnan(part.features).sum(axis=0)])
 
 
 def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
@@ -209,6 +167,6 @@ def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
         ranks = int(counts.sum()) * np.arange(1, max_bins)
         after = np.unique(np.searchsorted(reached, ranks, side="left"))
         after = after[after < len(cells) - 1]
-    beyond, first = _number((cells[after] + 1) << 16), _number(cells[after + 1] << 16)
+    beyond, first = number_at((cells[after] + 1) << 16), number_at(cells[after + 1] << 16)
     middle: Floats = (0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64)
     return middle

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import LearningError
-from p2pfl.exact.bins import _number, _ordered, sketched
+from p2pfl.exact.bins import sketched
 from p2pfl.exact.model import Own, Part
+from p2pfl.exact.sketch import number_at, ordered
 
 
 def part(features):
@@ -51,13 +52,13 @@ def test_bins_do_not_depend_on_who_holds_which_sample(values, peers, max_bins):
 @given(st.lists(floats.filter(lambda value: not math.isnan(value)), min_size=1, max_size=50))
 def test_integers_of_floats_have_their_order(values):
     values = np.array(values, np.float32)
-    order = np.argsort(_ordered(values), kind="stable")
+    order = np.argsort(ordered(values), kind="stable")
     assert (np.diff(values[order]) >= 0).all()
-    assert np.array_equal(_number(_ordered(values).astype(np.int64)), values)
+    assert np.array_equal(number_at(ordered(values).astype(np.int64)), values)
 
 
 def test_the_two_zeros_are_one_number():
-    assert _ordered(np.array([-0.0], np.float32)) == _ordered(np.array([0.0], np.float32))
+    assert ordered(np.array([-0.0], np.float32)) == ordered(np.array([0.0], np.float32))
 
 
 def test_each_whole_number_up_to_256_has_a_bin_of_its_own():
@@ -81,7 +82,7 @@ def test_bins_are_quantiles_to_within_the_samples_of_a_cell():
     values = np.random.default_rng(3).normal(size=20_000).astype(np.float32)
     found = binned([part(values[:, None])], 16)
     counts = np.bincount(found.codes(values[:, None])[0], minlength=16)
-    cells = np.unique(_ordered(values) >> 16, return_counts=True)[1]
+    cells = np.unique(ordered(values) >> 16, return_counts=True)[1]
     assert np.abs(np.cumsum(counts) - len(values) * np.arange(1, 17) / 16).max() <= cells.max()
 
 
@@ -106,3 +107,11 @@ def test_totals_that_cannot_be_end_the_run_with_a_sentence(lie, second):
         total[used[0]] = -1
     with pytest.raises(LearningError, match="a peer has added what it does not have"):
         asking.send(total).answer("ada")
+
+
+def test_a_peer_that_uses_every_magnitude_of_every_feature_makes_no_giant_total():
+    owns = {"ada": Own(part(np.ones((2, 300))), part(np.ones((2, 300))))}
+    asking = sketched(owns.__getitem__, features=300, max_bins=12)
+    question = next(asking)
+    with pytest.raises(LearningError, match="153600 different magnitudes, but a total counts at most 19200; leave out"):
+        asking.send(np.ones(question.size, np.int64))

@@ -9,9 +9,9 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import ExactLearner
+from p2pfl.exact.sketch import coarse, fine, live, sketches
 from p2pfl.exact.statistics.correlations import fraction
 from p2pfl.exact.statistics.description import QUANTILES, Description
-from p2pfl.exact.statistics.sketch import coarse, fine, live, sketches
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 

@@ -19,7 +19,7 @@ from p2pfl.exact.additive.predictor import Additive
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import inverse, log
 from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors
-from p2pfl.exact.statistics.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
+from p2pfl.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 

@@ -12,7 +12,7 @@ from p2pfl.exact.model import Own, Part
 
 @dataclass(frozen=True)
 class Columns:
-    """Which numbers of a sample are described.
+    """Numbers of a sample that are described.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a description says of each column of a table, in the units of the table."""
+"""Description of each column of a table, in the units of the table."""
 
 from __future__ import annotations
 

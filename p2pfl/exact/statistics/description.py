@@ -15,9 +15,9 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, ModelError
 from p2pfl.exact import sums
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.exact.statistics.columns import Columns
 from p2pfl.exact.statistics.correlations import correlations, fraction, products
-from p2pfl.exact.statistics.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.exact.statistics.tensors import Tensored
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout

@@ -67,27 +67,38 @@ class Sketch:
 
 def coarse(columns: list[Values]) -> Ints:
     """Return the number of values by column and exponent, ``[K 512]``; missing values are not counted."""
-    found = [np.bincount(_ordered(column) >> 23, minlength=EXPONENTS) for column in map(_known, columns)]
+    found = [np.bincount(ordered(column) >> 23, minlength=EXPONENTS) for column in map(_known, columns)]
     return np.concatenate(found).astype(np.int64)
 
 
-def live(total: Ints) -> Ints:
+def live(total: Ints, *, most: int = MOST) -> Ints:
     """Return the exponents in use of a total of :func:`coarse`.
 
     Raises
     ------
     LearningError
-        They are too many for a message, or a count is impossible.
+        There are more than ``most``, or a count is impossible.
     """
-    if (total < 0).any():
-        raise _impossible()
-    found = np.flatnonzero(total)
-    if len(found) > MOST:
+    found = np.flatnonzero(possible(total))
+    if len(found) > most:
         raise LearningError(
-            f"the values of all columns have {len(found)} different magnitudes, but a total counts at most {MOST}; "
-            "leave out columns such as identifiers, or describe fewer columns at once"
+            f"the values of all columns have {len(found)} different magnitudes, but a total counts at most {most}; "
+            "leave out columns such as identifiers, or use fewer columns at once"
         )
     return found
+
+
+def possible(total: Ints) -> Ints:
+    """Return a total of counts; no count is negative unless a peer lies.
+
+    Raises
+    ------
+    LearningError
+        A count is negative.
+    """
+    if (total < 0).any():
+        raise impossible()
+    return total
 
 
 def fine(columns: list[Values], used: Ints) -> Ints:
@@ -96,26 +107,24 @@ def fine(columns: list[Values], used: Ints) -> Ints:
     slot[used] = np.arange(len(used))
     found = np.zeros(len(used) * FINE, np.int64)
     for number, column in enumerate(map(_known, columns)):
-        place = _ordered(column) >> 16
+        place = ordered(column) >> 16
         slots = slot[number * EXPONENTS + (place >> 7)]
         if (slots < 0).any():  # others have cancelled what this peer counted
-            raise _impossible()
+            raise impossible()
         found += np.bincount(slots * FINE + (place & (FINE - 1)), minlength=len(found))
     return found
 
 
 def sketches(used: Ints, total: Ints, *, columns: int) -> list[Sketch]:
     """Return the cells of each column that follow from the totals."""
-    if (total < 0).any():
-        raise _impossible()
-    counts = total.reshape(len(used), FINE)
+    counts = possible(total).reshape(len(used), FINE)
     cells = ((used % EXPONENTS)[:, None] * FINE + np.arange(FINE)).ravel()
     found = []
     for column in range(columns):
         own = np.repeat(used // EXPONENTS == column, FINE)
         here, there = cells[own], counts.ravel()[own]
         kept = there > 0
-        found.append(Sketch(_number(here[kept] << 16), _number((here[kept] + 1) << 16), there[kept]))
+        found.append(Sketch(number_at(here[kept] << 16), number_at((here[kept] + 1) << 16), there[kept]))
     return found
 
 
@@ -123,20 +132,21 @@ def _known(column: Values) -> Values:
     return np.ascontiguousarray(column[~np.isnan(column)], np.float32)
 
 
-def _ordered(values: Values) -> npt.NDArray[np.uint32]:
+def ordered(values: Values) -> npt.NDArray[np.uint32]:
     """Return float32 numbers as integers in the same order; the two zeros are one."""
     bits = (values + np.float32(0)).view(np.uint32)
     return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
 
 
-def _number(place: Ints) -> Floats:
-    """Return the float32 numbers of integers of :func:`_ordered`, as float64."""
+def number_at(place: Ints) -> Floats:
+    """Return the float32 numbers of integers of :func:`ordered`, as float64."""
     bits = place.astype(np.uint32)
     found: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
     return found.astype(np.float64)
 
 
-def _impossible() -> LearningError:
+def impossible() -> LearningError:
+    """Return the error of totals that no honest peers add up to."""
     return LearningError(
         "the totals of the values cannot be right, because a peer has added what it does not have; compare with the "
         "other owners which peers take part"
