@@ -32,7 +32,7 @@ from p2pfl.rows import draw
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 CHANGE = 2.0**20
-"""What one sample can change, in integers."""
+"""Largest change by one sample, in integers."""
 
 SAMPLES = 24
 """Samples of a peer that are left out, one at a time."""

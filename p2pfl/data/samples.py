@@ -11,7 +11,7 @@ import torch
 from p2pfl.errors import DataError
 
 PAIR = "return (features, targets) as arrays of numbers, or a map-style Dataset of torch whose samples are such pairs"
-"""What to do about data of another kind."""
+"""Advice for data of another kind."""
 
 
 OTHERS = (torch.Tensor, np.ndarray, str, bytes, Mapping)

@@ -148,7 +148,7 @@ class Boosting:
 
     @property
     def signs(self) -> Ints | None:
-        """By feature whether predictions rise or fall with it; ``None`` if all are free."""
+        """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
         return self.seen.signs(self.monotonic_cst)
 
     @property

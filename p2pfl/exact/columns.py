@@ -90,7 +90,7 @@ class Columns:
 
     @property
     def plain(self) -> bool:
-        """Whether the features are those of the data."""
+        """True if the features are those of the data."""
         return not any(self.categorical)
 
     def seen(self, part: Part) -> Part:

@@ -20,10 +20,10 @@ class Family(Protocol):
     """A distribution with its link."""
 
     dispersed: ClassVar[bool]
-    """Whether a dispersion is estimated."""
+    """True if a dispersion is estimated."""
 
     bounded: ClassVar[bool]
-    """Whether targets lie at the bound of what means can be, so that coefficients can grow without bound."""
+    """True if targets lie at a bound of the mean, so that coefficients can grow without bound."""
 
     def valid(self, targets: npt.NDArray[Any]) -> str:
         """Return what is wrong with targets; empty if nothing is."""

@@ -124,7 +124,7 @@ class RandomBoosting:
 
     @property
     def loss(self) -> Loss:
-        """What the trees minimise."""
+        """Loss that the trees minimise."""
         return Two() if self.classes == 2 else Several(self.classes or 2)
 
     @property

@@ -130,7 +130,7 @@ def check_trained(parameters: Collection[str]) -> None:
 
 @dataclass
 class Size:
-    """What a model computes for one sample.
+    """Size of a model's computation for one sample.
 
     Attributes
     ----------

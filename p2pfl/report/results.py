@@ -143,7 +143,7 @@ class Weights(msgspec.Struct, frozen=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """How much a simulation evaluated after each round; it evaluated the last round in full.
+    """Amount that a simulation evaluated after each round; it evaluated the last round in full.
 
     Attributes
     ----------

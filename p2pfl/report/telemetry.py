@@ -30,7 +30,7 @@ from p2pfl.report.records import Record
 from p2pfl.texts import printable
 
 Level = Literal["health", "scores"]
-"""How much of a peer its owner shares."""
+"""Level at which an owner shares the state of a peer."""
 
 RECORD = "record"
 """Kind of a record among the entries."""
@@ -148,7 +148,7 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
 
 
 class Recent:
-    """What a peer has done lately: its present state for a new observer, and what is new for the others.
+    """Recent activity of a peer: its present state for a new observer, and what is new for the others.
 
     Records of rounds that end faster than somebody takes them are merged to one.
 

@@ -1,4 +1,4 @@
-"""How much a simulation evaluates after each round, chosen by counted operations."""
+"""Amount that a simulation evaluates after each round, chosen by counted operations."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Evaluator:
 
     @property
     def stated(self) -> Evaluated:
-        """What is evaluated, for the summary."""
+        """Evaluated part, for the summary."""
         peers, count = self.scope.peers, len(self.names)
         return Evaluated(self.scope.every, count if peers is None else peers, self.scope.samples)
 

@@ -92,7 +92,7 @@ class LiveFeed:
 
     @property
     def stage(self) -> Stage:
-        """Whether the run goes on: it has ended once all peers that were seen have left."""
+        """State of the run: it has ended once all peers that were seen have left."""
         seen = [peer.announced for peer in self.swarm.peers.values() if peer.announced is not None]
         return "ended" if seen and all(status == "left" for status in seen) else "running"
 

@@ -1,4 +1,4 @@
-"""What the page shows: a run directory or a live swarm."""
+"""Sources of the page: a run directory or a live swarm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.watch.timeline import Timeline
 
 Stage = Literal["running", "ended", "interrupted"]
-"""Whether a run goes on: it has no summary and its processes live; it has one; neither."""
+"""State of a run: it has no summary and its processes live; it has one; neither."""
 
 DRAWN = 300
 """Largest number of peers whose graph is drawn; more are shown as cells."""
@@ -41,7 +41,7 @@ class Source(Protocol):
 
     @property
     def stage(self) -> Stage:
-        """Whether the run goes on."""
+        """State of the run."""
         ...
 
     @property
@@ -56,7 +56,7 @@ class Source(Protocol):
 
     @property
     def timed(self) -> bool:
-        """Whether the events have times."""
+        """True if the events have times."""
         ...
 
     @property

@@ -11,10 +11,10 @@ from p2pfl.errors import InputError
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 DEVICE = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml", "keys", "runs"})
-"""What a bundle or the folder of a peer holds besides the files that the operator writes first."""
+"""Files of a bundle or a peer's folder besides those that the operator writes first."""
 
 FLEET = frozenset({"broker", "authority", "roster.toml"})
-"""What the folder of a fleet holds besides bundles."""
+"""Files of the folder of a fleet besides bundles."""
 
 
 def plain(name: str, *, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Which splits of nodes are allowed, and how much they gain."""
+"""Limits of splits of nodes, and their gains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNBOUNDED = (-np.inf, np.inf)
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """Which splits are allowed, and how much they gain.
+    """Limits of splits, and their gains.
 
     Parameters
     ----------

@@ -63,7 +63,7 @@ class Boosted(Protocol):
 
     @property
     def signs(self) -> Ints | None:
-        """By feature whether predictions rise or fall with it; ``None`` if all are free."""
+        """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
         ...
 
     def margins(self, tensors: Tensors, part: Part) -> Floats:

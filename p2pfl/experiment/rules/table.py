@@ -214,7 +214,7 @@ SHARED = (
         'set it to "none"',
     ),
 )
-"""What peers tell observers."""
+"""Telemetry for observers."""
 
 RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""

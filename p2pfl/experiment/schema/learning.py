@@ -179,7 +179,7 @@ class Learning(Section, frozen=True):
 
 
 class Evaluation(Section, frozen=True):
-    """How much ``simulate`` evaluates after each round; the last round is always evaluated in full.
+    """Amount that ``simulate`` evaluates after each round; the last round is always evaluated in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
     fewer samples, then fewer rounds. With any of these keys set, the others mean all. A live peer evaluates its model

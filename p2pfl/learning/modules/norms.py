@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from p2pfl.errors import ModelError
 
 Norm = Literal["frozen", "group", "local"]
-"""What becomes of the batch normalisation of a model."""
+"""Treatment of the batch normalisation of a model."""
 
 STATISTICS = ("running_mean", "running_var")
 """Names of the running statistics of a layer."""

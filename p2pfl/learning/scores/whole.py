@@ -19,7 +19,7 @@ from p2pfl.learning.metrics import auc as area
 from p2pfl.learning.metrics import macro_auc
 
 Kept = tuple[torch.Tensor, ...]
-"""What a score keeps of a batch."""
+"""Tensors that a score keeps of a batch."""
 
 
 @runtime_checkable

@@ -1,4 +1,4 @@
-"""How a peer, or an observer, of an experiment reaches its brokers."""
+"""Connections of the peers and observers of an experiment to its brokers."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Cover:
         self.places = places
         self.least = least
         self.whole = True
-        """Whether the last release had all masks of the graph."""
+        """True if the last release had all masks of the graph."""
         self.charged: set[Slot] = {*charged}
         """Releases that count as hidden by their private noise alone."""
         self.slot: Slot | None = None

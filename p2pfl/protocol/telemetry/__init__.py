@@ -1,1 +1,1 @@
-"""What a peer tells observers that its owner lists, and how both ends decide: without a clock, a loop or a disk."""
+"""Telemetry for observers that a peer's owner lists: decisions of both ends, without a clock, a loop or a disk."""

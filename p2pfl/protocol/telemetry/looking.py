@@ -29,7 +29,7 @@ RETRY = 4.0
 
 @dataclass
 class Link:
-    """What an observer knows of one peer.
+    """Knowledge of an observer about one peer.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What each peer did over time, as a figure."""
+"""Activity of each peer over time, as a figure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each peer did over time: one lane a peer, from the same events as its state."""
+"""Activity of each peer over time: one lane a peer, from the same events as its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the peers of a swarm fall into groups that do not reach each other."""
+"""Detection of groups of peers that do not reach each other."""
 
 from __future__ import annotations
 

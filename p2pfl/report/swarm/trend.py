@@ -43,14 +43,14 @@ class Course:
 
     @property
     def diverges(self) -> bool:
-        """Whether the loss is no number, or has risen for some rounds to a multiple of its lowest value."""
+        """True if the loss is no number, or has risen for some rounds to a multiple of its lowest value."""
         if self.rounds and not math.isfinite(self.last):
             return True
         return self.rounds >= FEWEST and self.rising >= ROWS and self.last > WORSE * self.lowest
 
     @property
     def recovered(self) -> bool:
-        """Whether the loss is near its lowest value again."""
+        """True if the loss is near its lowest value again."""
         return self.last <= (1 + WORSE) / 2 * self.lowest
 
 
