@@ -230,9 +230,8 @@ class StackedNeighbourhood:
 
     def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
         """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""
-        for number, peer in enumerate(self.peers):
-            sent = (peer in tree.parents) + bool(tree.children(peer))
-            self.bytes_out[number] += sent * size * bits // 8
+        sent = [(peer in tree.parents) + bool(tree.children(peer)) for peer in self.peers]
+        self.bytes_out += torch.tensor(sent) * (size * bits // 8)
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""
