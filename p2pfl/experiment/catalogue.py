@@ -164,6 +164,7 @@ MODELS = Catalogue(
         "componentwise": "additive.componentwise:Componentwise",
         "cox": "survival:Cox",
         "description": "statistics.description:Description",
+        "private_description": "statistics.private_description:PrivateDescription",
         "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",
         "pca": "statistics.pca:PCA",
     },

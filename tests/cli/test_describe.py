@@ -111,6 +111,27 @@ async def test_live_peers_describe_their_data_as_the_command_does(clinic, tmp_pa
     assert json.loads(capsys.readouterr().out) == made
 
 
+def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, capsys):
+    path, frame = clinic
+    folder = tmp_path / "run"
+    bounds = {"age": [18, 90], "weight": [30, 150]}
+    changes = ["model.name=private_description", "rounds=1", f"model.options.bounds={json.dumps(bounds)}"]
+    changes += ["privacy.mode=pairwise", "privacy.epsilon=4.0", 'privacy.mask_graph="complete"']
+    sets = [part for each in changes for part in ("--set", each.replace('":', '" ='))]
+    page = tmp_path / "page.html"
+    assert main(["describe", str(path), *sets, "--json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["private"]
+    assert found["columns"][0]["mean"] == pytest.approx(frame["age"].mean(), abs=10)
+    assert sum(found["columns"][2]["levels"].values()) == pytest.approx(300, abs=60)
+    assert "Every number has private noise" in page.read_text()
+    simulate(read(path, changes=[each.replace('":', '" =') for each in changes]), folder=folder, baselines=False)
+    assert main(["describe", str(folder / "peers" / "peer0.safetensors")]) == 0
+    assert "samples of all peers; with private noise" in capsys.readouterr().out
+    assert main(["describe", str(path), *sets, "--bins", "3"]) == 2
+    assert "options of private_description are in model.options, so --bins has no effect" in capsys.readouterr().err
+
+
 def test_another_model_is_refused(clinic, tmp_path, capsys):
     simulate(
         read(clinic[0], changes=["model.name=linear", "rounds=1", "data.options.columns.weight.missing=70.0"]),

@@ -97,10 +97,7 @@ class Site:
         """Return products of all functions with the residuals, their squares, the loss, and errors of own effects."""
         products, residuals = self._fitted(), self._residuals
         squares = float(residuals @ residuals)
-        if self.binary:
-            loss = float(np.logaddexp(0.0, self._signs * self.scores).sum())
-        else:
-            loss = squares / 2
+        loss = float(np.logaddexp(0.0, self._signs * self.scores).sum()) if self.binary else squares / 2
         errors = np.add.reduceat(products * (self._errors @ products), self._starts[:-1]) + squares
         return np.concatenate([products, [squares, loss], errors if self._inverses else []])
 
