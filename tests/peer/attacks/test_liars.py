@@ -1,4 +1,4 @@
-"""Strangers that say anything, and neighbours that say two things; see tests/attacks.py."""
+"""Strangers that say anything, and neighbours that say two things; see tests/support/attacks.py."""
 
 import asyncio
 import random

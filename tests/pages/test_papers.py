@@ -26,7 +26,7 @@ from p2pfl.experiment import plan, read
 
 @pytest.fixture
 def _data(monkeypatch):
-    folder = Path(os.environ.get("P2PFL_DATA") or Path(__file__).resolve().parents[2] / "shared" / "data")
+    folder = Path(os.environ.get("P2PFL_DATA") or Path(__file__).resolve().parents[3] / "shared" / "data")
     if not folder.is_dir():
         pytest.skip("no folder with data sets; set P2PFL_DATA")
     monkeypatch.setenv("P2PFL_DATA", str(folder))

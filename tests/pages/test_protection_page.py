@@ -9,7 +9,7 @@ from benchmarks import privacy
 from p2pfl.cli import main
 from p2pfl.experiment import read
 
-PAGE = (Path(__file__).parent.parent / "docs" / "protection.md").read_text("utf-8").partition("## Four hospitals")[2]
+PAGE = (Path(__file__).parents[2] / "docs" / "protection.md").read_text("utf-8").partition("## Four hospitals")[2]
 TABLE = {
     name: cells.split(" | ")
     for name, cells in re.findall(r"^\| ([^|]+) \| ([^|]+(?: \| [^|]+){6}) \|$", PAGE, re.MULTILINE)

@@ -3,7 +3,7 @@
 
 ``scripts/fuzz 600`` runs it for ten minutes. The first byte chooses the reader; the last argument is the corpus. Some
 readers take bytes as strangers send them, whom seals and checksums stop; the others put those around what the fuzzer
-made, by the keys of a neighbour, and see what comes of it (``tests/honest.py``).
+made, by the keys of a neighbour, and see what comes of it (``tests/support/honest.py``).
 """
 
 import contextlib

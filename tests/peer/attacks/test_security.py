@@ -1,4 +1,4 @@
-"""Attacks on live peers by the broker in the middle, by replays, and in another's name; see tests/attacks.py."""
+"""Attacks on live peers by the broker in the middle, by replays, and in another peer's name."""
 
 import math
 import random
@@ -66,7 +66,7 @@ TRUSTS = {"roster": roster, "known keys": lambda: FirstUse(PUBLIC)}
         (other_identity, NotTrusted),
     ],
 )
-async def test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_nothing(trust, forge, why):
+async def test_a_broker_that_substitutes_its_own_key_is_reported_by_name_and_receives_nothing(trust, forge, why):
     def meddle(topic, data, retain):
         if topic == f"{ROOT}/peer1/state" and data:
             data = encode(forge(decode(data)))

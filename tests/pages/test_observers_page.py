@@ -4,37 +4,39 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "protection.md").read_text("utf-8").partition("## Who sees what")[2].partition("`tests/")[0]
 
-BYTES = ("peer/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round",)
-FORGE = ("peer/test_security.py::test_a_broker_that_puts_its_own_key_into_a_hello_is_told_by_name_and_hears_nothing",)
+BYTES = ("peer/attacks/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round",)
+FORGE = (
+    "peer/attacks/test_security.py::test_a_broker_that_substitutes_its_own_key_is_reported_by_name_and_receives_nothing",
+)
 BARE = ("audit/test_game.py::test_what_nothing_hides_is_seen_exactly_and_breaks_no_promise",)
 NOISE = (
     "privacy/test_release.py::test_private_noise_has_its_deviation_and_is_new_for_each_peer_round_and_release",
-    "cli/test_privacy.py::test_nobody_and_everybody_colluding_are_lines_too",
+    "cli/planning/test_privacy.py::test_nobody_and_everybody_colluding_are_lines_too",
 )
 MASKS = ("audit/test_game.py::test_masks_alone_hide_whose_an_update_was_and_not_that_it_was",)
 KNOWN = ("audit/test_game.py::test_an_observer_subtracts_what_his_colluders_know",)
 EXACT = (
     "privacy/test_leakage.py::test_leaks_are_the_diagonal_of_the_inverse_for_any_graph_and_colluders",
     "audit/test_game.py::test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted",
-    "cli/test_privacy.py::test_guarantees_are_those_of_the_plan_over_all_rounds",
+    "cli/planning/test_privacy.py::test_guarantees_are_those_of_the_plan_over_all_rounds",
 )
 LIES = (
     "privacy/test_isolation.py::test_a_peer_whose_neighbours_mask_with_it_alone_is_the_centre_of_a_star",
     "privacy/test_isolation.py::test_without_an_epsilon_a_broker_that_lies_turns_7_6_into_26_5",
     "privacy/test_isolation.py::test_with_an_epsilon_the_neighbours_own_floor_ends_what_a_broker_that_lies_gains",
-    "peer/test_churn.py::test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded",
+    "peer/masking/test_churn.py::test_a_release_that_lacked_half_a_mask_is_charged_as_if_all_others_colluded",
 )
 FLOOR = ("privacy/test_isolation.py::test_if_all_mask_neighbours_collude_private_noise_is_left",)
 PARTNERS = (
-    "peer/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone",
-    "peer/test_partners.py::test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them",
+    "peer/masking/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone",
+    "peer/masking/test_partners.py::test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them",
 )
 DROPPED = (
-    "peer/test_verdicts.py::test_survivors_of_a_death_at_any_event_of_a_round_agree_and_keep_no_mask",
-    "peer/test_verdicts.py::test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_before_it_ends",
+    "peer/masking/test_verdicts.py::test_survivors_of_a_death_at_any_event_of_a_round_agree_and_keep_no_mask",
+    "peer/masking/test_verdicts.py::test_a_peer_that_learns_no_verdict_on_its_model_charges_it_durably_before_it_ends",
 )
 SUMS = ("privacy/test_release.py::test_the_sum_of_what_is_released_is_that_of_the_unmasked_bit_for_bit",)
 

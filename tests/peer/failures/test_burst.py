@@ -38,7 +38,7 @@ def default_broker(tmp_path):
 @contextlib.contextmanager
 def listener(url, kind):
     """A listener that has subscribed."""
-    script = Path(__file__).parent.with_name("listener.py")
+    script = Path(__file__).parents[2] / "support" / "listener.py"
     command = [sys.executable, str(script), url, kind, str(COUNT)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

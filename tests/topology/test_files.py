@@ -11,7 +11,7 @@ from p2pfl import topology as graphs
 from p2pfl.errors import TopologyError
 from p2pfl.topology import Topology
 
-SHIPPED = sorted((Path(__file__).parent.parent / "topologies").glob("*.json"))
+SHIPPED = sorted((Path(__file__).parents[2] / "topologies").glob("*.json"))
 CONNECTED = [
     *(graphs.complete(1), graphs.path(2), graphs.star(6), graphs.torus(3, 4)),
     graphs.small_world(20, degree=4, rewire=0.3, seed=1),

@@ -13,7 +13,7 @@ from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal
 from p2pfl.simulation import simulate
 
-PAGE = Path(__file__).parents[1] / "docs" / "algorithms.md"
+PAGE = Path(__file__).parents[2] / "docs" / "algorithms.md"
 
 
 @pytest.fixture(scope="module")
