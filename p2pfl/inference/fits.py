@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.exact.coefficients import Coefficient, coefficients
+from p2pfl.exact.regression.coefficients import Coefficient, coefficients
 from p2pfl.inference.model_file import SavedModel
 
 FACTS = {

@@ -13,8 +13,8 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import ExactLearner
-from p2pfl.exact.coefficients import coefficients
-from p2pfl.exact.glm import GLM
+from p2pfl.exact.regression.coefficients import coefficients
+from p2pfl.exact.regression.glm import GLM
 from p2pfl.exact.sums import numbers, summed
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate

@@ -11,7 +11,7 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import ModelError
 from p2pfl.exact import ExactLearner
-from p2pfl.exact.lasso import Lasso
+from p2pfl.exact.regression.lasso import Lasso
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 

@@ -13,9 +13,10 @@ from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import ExactLearner
-from p2pfl.exact.coefficients import coefficients
-from p2pfl.exact.model import Own, Part
-from p2pfl.exact.survival import Cox, Grid, concordance, kaplan_meier, log_rank, survival_totals
+from p2pfl.exact.regression.coefficients import coefficients
+from p2pfl.exact.survival.cox import Cox
+from p2pfl.exact.survival.curves import concordance, kaplan_meier, log_rank
+from p2pfl.exact.survival.grid import Grid
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 
@@ -80,24 +81,17 @@ def test_with_a_ridge_the_score_of_statsmodels_is_the_penalty(rossi):
     assert np.abs(oracle.score(beta) - 3.0 * beta).max() < 1e-8
 
 
-def answered(asking, owns):
-    """Return the result of questions that some peers answer."""
-    question = next(asking)
-    try:
-        asking.send(sum(question.answer(peer) for peer in owns))
-    except StopIteration as stop:
-        return stop.value
-    raise AssertionError("there was another question")
-
-
 @pytest.mark.parametrize("peers", [1, 6])
 def test_kaplan_meier_and_the_log_rank_test_are_those_of_lifelines(rossi, peers):
     features, times, events = rossi
     targets = np.where(events, times, -times)
-    parts = {str(number): Part(features[number::peers], targets[number::peers]) for number in range(peers)}
-    owns = {peer: Own(part, part) for peer, part in parts.items()}
     grid = Grid(width=1.0, horizon=60.0)
-    died, left = answered(survival_totals(grid, owns.__getitem__, group=0, groups=2), owns)
+    died, left = np.zeros((2, 2, grid.cells), np.int64)
+    for number in range(peers):
+        cell, event = grid.placed(targets[number::peers])
+        group = features[number::peers, 0].astype(np.int64)
+        np.add.at(left, (group, cell), 1)
+        np.add.at(died, (group[event], cell[event]), 1)
     curve = kaplan_meier(died.sum(0), left.sum(0))
     oracle = KaplanMeierFitter().fit(times, events)
     weeks = np.unique(times).astype(int)

@@ -11,8 +11,8 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact import sums
 from p2pfl.exact.elementary import added
-from p2pfl.exact.glm import GLM, HALVINGS
 from p2pfl.exact.model import Asked, Outcome, Owns, Round, Tensors
+from p2pfl.exact.regression.glm import GLM, HALVINGS
 from p2pfl.learning.additive import Question
 
 STEPS = 100
@@ -38,7 +38,7 @@ class Lasso(GLM):
     Parameters
     ----------
     features, classes, family, fit_intercept
-        As of :class:`p2pfl.exact.glm.GLM`; the intercept has no penalty.
+        As of :class:`p2pfl.exact.regression.glm.GLM`; the intercept has no penalty.
     ridge
         Must be 0; ``l1_ratio`` mixes both penalties.
     l1_ratio

@@ -1,27 +1,21 @@
-"""Times until an event: Cox regression, and Kaplan-Meier curves with the log-rank test, by exact totals.
-
-The target of a sample is its time; the sign of a censored one is negative, as in XGBoost's ``survival:cox``. Times fall
-into cells of a public grid, so totals show how many samples leave in each cell, and how many of them with the event.
-"""
+""":class:`Cox`, proportional hazards from exact totals over cells of time."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
-import scipy.special
 import torch
 from torch import nn
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
-from p2pfl.exact.coefficients import check_ridge, unbounded
 from p2pfl.exact.elementary import added, inverse, log, times
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.exact.regression.coefficients import check_ridge, unbounded
+from p2pfl.exact.survival.grid import Grid
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -39,41 +33,6 @@ SCALARS = (
     *("decrement", "steps", "halvings", "converged"),
 )
 """Numbers of a fit."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Cells of time.
-
-    Parameters
-    ----------
-    width
-        Width of a cell.
-    horizon
-        End of the last cell; whoever is under observation longer is censored there.
-    """
-
-    width: float
-    horizon: float
-
-    def __post_init__(self) -> None:
-        if not (0 < self.width <= self.horizon and self.horizon / self.width <= 2**16):
-            raise ModelError(
-                f"model.options.width = {self.width:g} and horizon = {self.horizon:g} make no grid of times; set a "
-                "width above 0 and a horizon of 1 to 65536 widths"
-            )
-
-    @property
-    def cells(self) -> int:
-        """Number of cells, and one more for whoever is under observation beyond the last."""
-        return math.ceil(self.horizon / self.width) + 1
-
-    def placed(self, targets: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
-        """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
-        passed = np.abs(targets)
-        beyond = passed > self.horizon
-        cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
-        return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,8 +114,7 @@ class Cox:
 
     def start(self) -> Tensors:
         """Return the model with zero coefficients."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        return zeros(self.layout)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one step; a step that lowers the likelihood is halved instead."""
@@ -181,8 +139,7 @@ class Cox:
         return times(features.astype(np.float64) - means, beta)
 
     def _counted(self, peer: str, part: Part) -> Ints:
-        if np.isnan(part.features).any():
-            raise DataError(f"{peer} has missing values, which cox does not take; give the columns a rule `missing`")
+        part.check_complete(peer, model=self.name)
         wide = part.features.astype(np.float64)
         return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), len(part))
 
@@ -195,36 +152,31 @@ class Cox:
         first = sums.size(2 * cells * terms)
         by_cell = sums.numbers(total[:first]).reshape(2, cells, terms)
         events, covered = total[-cells:], sums.numbers(total[first:-cells])
-        return self._likelihood(beta, by_cell, events, covered, upper)
+        return self._likelihood(beta, by_cell, events, covered)
 
     def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints]) -> Ints:
         """Return the sums of a peer by cell: of whoever leaves, of whoever has the event, and numbers of events."""
         cell, event = self.grid.placed(part.targets)
         cells, count = self.grid.cells, 1 + self.features + len(upper[0])
 
-        def each(where: slice) -> Floats:
-            centred = part.features[where].astype(np.float64) - means
-            risk = np.exp(np.clip(times(centred, beta), -STEEPEST, STEEPEST))[:, None]
-            return np.concatenate([risk, risk * centred, risk * centred[:, upper[0]] * centred[:, upper[1]]], axis=1)
+        def summed(some: Part, cell: Ints) -> Ints:
+            def each(where: slice) -> Floats:
+                centred = some.features[where].astype(np.float64) - means
+                risk = np.exp(np.clip(times(centred, beta), -STEEPEST, STEEPEST))[:, None]
+                return np.concatenate(
+                    [risk, risk * centred, risk * centred[:, upper[0]] * centred[:, upper[1]]], axis=1
+                )
+
+            return sums.summed(len(some), count, each, groups=cell, number=cells).reshape(sums.WORDS, -1)
 
         chosen = np.flatnonzero(event)
         some = Part(part.features[chosen], part.targets[chosen])
-        leaving = sums.summed(len(part), count, each, groups=cell, number=cells)
+        both = np.stack([summed(part, cell), summed(some, cell[chosen])], axis=1)
         centred = some.features.astype(np.float64) - means
-
-        def of_events(where: slice) -> Floats:
-            risk = np.exp(np.clip(times(centred[where], beta), -STEEPEST, STEEPEST))[:, None]
-            own = centred[where]
-            return np.concatenate([risk, risk * own, risk * own[:, upper[0]] * own[:, upper[1]]], axis=1)
-
-        having = sums.summed(len(some), count, of_events, groups=cell[chosen], number=cells)
-        both = np.stack([leaving.reshape(sums.WORDS, -1), having.reshape(sums.WORDS, -1)], axis=1)
         covered = sums.summed(len(some), self.features, lambda where: centred[where])
         return np.concatenate([both.ravel(), covered, np.bincount(cell[chosen], minlength=cells)])
 
-    def _likelihood(
-        self, beta: Floats, by_cell: Floats, events: Ints, covered: Floats, upper: tuple[Ints, Ints]
-    ) -> dict[str, Any]:
+    def _likelihood(self, beta: Floats, by_cell: Floats, events: Ints, covered: Floats) -> dict[str, Any]:
         """Return the partial likelihood with its derivatives."""
         at_risk = np.cumsum(by_cell[0][::-1], axis=0)[::-1]  # [cells, terms]
         likelihood = added(beta * covered)
@@ -240,9 +192,7 @@ class Cox:
                         "compare with the other owners which peers take part"
                     )
                 mean = sums_of[1 : 1 + self.features] / sums_of[0]
-                square = np.zeros_like(information)
-                square[upper] = sums_of[1 + self.features :] / sums_of[0]
-                square.T[upper] = square[upper]
+                square = symmetric(sums_of[1 + self.features :] / sums_of[0], size=self.features)
                 likelihood -= log(float(sums_of[0]))
                 score = score - mean
                 information = information + square - mean[:, None] * mean[None, :]
@@ -253,15 +203,8 @@ class Cox:
             "score": score - penalty * beta,
             "information": information + np.diag(penalty),
             "events": int(events.sum()),
-            "moments": self._moments(at_risk[0], upper),
+            "moments": symmetric(at_risk[0, 1 + self.features :], size=self.features),  # read before the first step
         }
-
-    def _moments(self, everybody: Floats, upper: tuple[Ints, Ints]) -> Floats:
-        """Return the sums of products of features; before the first step, in which nobody is at more risk."""
-        found = np.zeros((self.features, self.features))
-        found[upper] = everybody[1 + self.features :]
-        found.T[upper] = found[upper]
-        return found
 
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, or after half of the last one if that lowered the likelihood."""
@@ -344,131 +287,3 @@ class Risk(nn.Module):
         """Return log risks ``[n, 1]`` for features ``[n, F]``."""
         found: torch.Tensor = (features.flatten(1).double() - self.means) @ self.weight.T
         return found
-
-
-def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
-    """Return Harrell's concordance: the share of comparable pairs whose order the risks tell; ties count half.
-
-    Examples
-    --------
-    >>> concordance(np.array([3.0, 2.0, 1.0]), np.array([1.0, 2.0, -3.0]))
-    1.0
-    """
-    passed, event = np.abs(targets), ~np.signbit(targets)
-    right = pairs = 0.0
-    for place in np.flatnonzero(event).tolist():
-        later = (passed > passed[place]) | ((passed == passed[place]) & ~event)
-        right += float((risks[place] > risks[later]).sum() + 0.5 * (risks[place] == risks[later]).sum())
-        pairs += int(later.sum())
-    return right / pairs if pairs else 0.5
-
-
-@dataclass(frozen=True)
-class Curve:
-    """Kaplan-Meier curve.
-
-    Attributes
-    ----------
-    at_risk, events
-        Samples under observation at the begin of each cell, and events in it, ``[cells]``.
-    survival, error
-        Share that survives each cell, and its standard error by Greenwood's formula, ``[cells]``.
-    """
-
-    at_risk: Ints
-    events: Ints
-    survival: Floats
-    error: Floats
-
-
-def kaplan_meier(events: Ints, leaving: Ints) -> Curve:
-    r"""Return the curve that follows from totals.
-
-    .. math:: S(c) = \prod_{c' \le c} \Bigl(1 - \frac{d_{c'}}{n_{c'}}\Bigr), \qquad
-              \operatorname{Var} S(c) = S(c)^2 \sum_{c' \le c} \frac{d_{c'}}{n_{c'} (n_{c'} - d_{c'})}
-
-    Parameters
-    ----------
-    events, leaving
-        Events in each cell, and samples that leave in it with or without the event, ``[cells]``.
-
-    Examples
-    --------
-    >>> kaplan_meier(np.array([1, 0, 1]), np.array([1, 1, 2])).survival.tolist()
-    [0.75, 0.75, 0.375]
-
-    References
-    ----------
-    Kaplan and Meier, Nonparametric estimation from incomplete observations, JASA 53, 1958.
-    """
-    at_risk = np.cumsum(leaving[::-1])[::-1]
-    survival, hazard = np.ones(len(events)), np.zeros(len(events))
-    alive, spread = 1.0, 0.0
-    for cell, (died, there) in enumerate(zip(events.tolist(), at_risk.tolist(), strict=True)):
-        if there:
-            alive *= 1 - died / there
-            spread += died / (there * (there - died)) if there > died else math.inf if died else 0.0
-        survival[cell], hazard[cell] = alive, spread
-    error = np.where(survival > 0, survival * np.sqrt(np.where(survival > 0, hazard, 0.0)), 0.0)
-    return Curve(at_risk, events, survival, error)
-
-
-def log_rank(events: Ints, leaving: Ints) -> tuple[float, float]:
-    """Return the statistic and the p-value of the log-rank test that groups have one hazard.
-
-    Parameters
-    ----------
-    events, leaving
-        As of :func:`kaplan_meier`, by group, ``[G, cells]``.
-
-    Examples
-    --------
-    >>> log_rank(np.array([[1, 0], [1, 0]]), np.array([[1, 1], [1, 1]]))
-    (0.0, 1.0)
-
-    References
-    ----------
-    Mantel, Evaluation of survival data and two new rank order statistics, Cancer Chemotherapy Reports 50, 1966.
-    """
-    groups = len(events)
-    at_risk = np.cumsum(leaving[:, ::-1], axis=1)[:, ::-1]  # [G, cells]
-    died, there = events.sum(0), at_risk.sum(0)
-    surplus, variance = np.zeros(groups), np.zeros((groups, groups))
-    for cell in np.flatnonzero(died).tolist():
-        share = at_risk[:, cell] / there[cell]
-        surplus = surplus + events[:, cell] - died[cell] * share
-        if there[cell] > 1:
-            factor = died[cell] * (there[cell] - died[cell]) / (there[cell] - 1)
-            variance = variance + factor * (np.diag(share) - share[:, None] * share[None, :])
-    inverted, _ = inverse(variance[:-1, :-1])
-    statistic = abs(added(times(inverted, surplus[:-1]) * surplus[:-1]))
-    return statistic, float(scipy.special.chdtrc(groups - 1, statistic))
-
-
-def survival_totals(grid: Grid, own: Owns, *, group: int | None = None, groups: int = 1) -> Asked[tuple[Ints, Ints]]:
-    """Ask for events and departures by group and cell, ``[G, cells]`` each.
-
-    Parameters
-    ----------
-    grid
-        Cells of time.
-    own
-        Samples of a peer.
-    group
-        Number of the feature whose whole numbers are the groups; all samples are one group if ``None``.
-    groups
-        G, number of groups.
-    """
-
-    def counted(peer: str) -> Ints:
-        part = own(peer).train
-        cell, event = grid.placed(part.targets)
-        which = np.zeros(len(part), np.int64) if group is None else part.features[:, group].astype(np.int64)
-        if len(which) and not (which.min() >= 0 and which.max() < groups):
-            raise DataError(f"{peer} has a group outside of 0 to {groups - 1}; set the number of groups")
-        place = which * grid.cells + cell
-        return np.concatenate([np.bincount(each, minlength=groups * grid.cells) for each in (place[event], place)])
-
-    total = yield Question(counted, size=2 * groups * grid.cells)
-    events, leaving = total.reshape(2, groups, grid.cells)
-    return events, leaving

@@ -13,10 +13,10 @@ from torch import nn
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import sums
-from p2pfl.exact.coefficients import check_ridge, unbounded
 from p2pfl.exact.elementary import added, inverse, times
-from p2pfl.exact.families import FAMILIES, Family
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.exact.regression.coefficients import check_ridge, unbounded
+from p2pfl.exact.regression.families import FAMILIES, Family
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -134,8 +134,7 @@ class GLM:
 
     def start(self) -> Tensors:
         """Return the model with zero coefficients."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        return zeros(self.layout)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one step."""
@@ -196,8 +195,7 @@ class GLM:
             raise DataError(
                 f"{peer} has {wrong} among its targets, which {self.chosen} does not allow; choose another family"
             )
-        if np.isnan(part.features).any():
-            raise DataError(f"{peer} has missing values, which glm does not take; give the columns a rule `missing`")
+        part.check_complete(peer, model=self.name)
         targets = part.targets.astype(np.float64)
         return np.append(sums.summed(len(part), 1, lambda where: targets[where, None]), len(part))
 
@@ -217,9 +215,7 @@ class GLM:
         terms = len(upper[0]) + width + 2
         total = yield Question(lambda peer: self._terms(own(peer).train, beta, upper, terms), size=sums.size(terms))
         values = sums.numbers(total)
-        information = np.zeros((width, width))
-        information[upper] = values[: len(upper[0])]
-        information = np.where(information == 0, information.T, information)
+        information = symmetric(values[: len(upper[0])], size=width)
         score, (deviance, pearson) = values[len(upper[0]) : -2], values[-2:].tolist()
         penalty = self._penalty()
         samples = float(tensors["samples"][0])
