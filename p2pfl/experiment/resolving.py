@@ -18,9 +18,9 @@ from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import exchanges, flood
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
+from p2pfl.experiment.parts.protection import sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
-from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
