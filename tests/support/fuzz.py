@@ -17,13 +17,11 @@ import msgspec
 import torch
 
 with atheris.instrument_imports(include=["p2pfl"]):
+    from acquaintance import LARGEST, ROSTER, SIGNED
     from honest import (
         ADA,
         BOB,
         HONEST,
-        LARGEST,
-        ROSTER,
-        SIGNED,
         genuine,
         kept,
         pretended,

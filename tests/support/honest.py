@@ -6,29 +6,21 @@
 
 import itertools
 import struct
-from copy import deepcopy
-from functools import cache
 
 import msgspec
 import numpy as np
 import torch
 
-from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
-from p2pfl.peer.neighbourhoods.adding import Adding, known
-from p2pfl.privacy.masks import swarm_secrets
+from acquaintance import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, acquainted, announcement, membership, seal
+from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
 from p2pfl.protocol.agreement.messages import Release, counted
 from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Contribute, Convene, Decide, Offer, Subscribed
+from p2pfl.protocol.interface.events import Decide, Offer
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.protocol.membership.edges import Edges
-from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED, Envelope
+from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
 from p2pfl.protocol.wire.messages import (
     Account,
     Ack,
@@ -43,12 +35,10 @@ from p2pfl.protocol.wire.messages import (
     Pulse,
 )
 from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
-from p2pfl.protocol.wire.sealing import Codec
 from p2pfl.protocol.wire.stream import Inbox, Outbox
 from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
 from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
-from p2pfl.protocol.wire.trailer import Signature
 from p2pfl.protocol.wire.verdicts import (
     Contradiction,
     Copy,
@@ -65,158 +55,6 @@ from p2pfl.protocol.wire.verdicts import (
     Wanted,
 )
 from p2pfl.secagg.protocol import Slot
-from p2pfl.secagg.receiver import Getting
-from p2pfl.secagg.sender import Giving
-from p2pfl.secagg.signing import Seal
-from p2pfl.topology import Topology, complete, metropolis
-from sessions import arrived
-
-SWARM = "run"
-SOURCE = SeededSource(7)
-NAMES = ("ada", "bob", "cleo", "dan", "eve")
-LARGEST = 2**16
-IDENTITIES = {name: Identity.generate(SOURCE, peer=name) for name in NAMES}
-KEYS = {name: ExchangeKey.from_source(SOURCE, peer=name) for name in NAMES}
-ROSTER = Roster({name: each.public for name, each in IDENTITIES.items()})
-SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run=SWARM)
-SUMS = known(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1)
-NOW = (0, 0)
-SIGNED = Signature.of(SWARM, "ada", 1, public=IDENTITIES["ada"].public, identity=IDENTITIES["ada"])
-
-
-def announcement(name, **changes):
-    said = Announcement(name, 1, "up", {"seed": "1"}, KEYS[name].public, **changes)
-    return said.signed(IDENTITIES[name], swarm=SWARM)
-
-
-def membership(name):
-    """Of a peer that has met all others."""
-    up = {each: announcement(each) for each in NAMES if each != name}
-    return Membership(announcement(name), frozenset(up), SWARM, trust=ROSTER, up=up, proven={*up})
-
-
-def seal(name):
-    return Seal(IDENTITIES[name], membership(name))
-
-
-def acquainted():
-    """Return the envelopes of ada, bob and eve, who have each other's keys."""
-    ends = [
-        Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM)
-        for name in ("ada", "bob", "eve")
-    ]
-    for one, other in itertools.permutations(ends, 2):
-        one.meet(announcement(other.me))
-    for one, other in [*itertools.permutations(ends, 2)] * 2:
-        other.receive(one.me, one.handover(other.me))
-    return ends
-
-
-# ---------------------------------------------------------------------- sums, up to the word that comes next
-
-
-def part(name):
-    """One peer's part in sums; the one that it makes is open."""
-    giving = Giving(name, sums=SUMS, seal=seal(name), source=SOURCE)
-    giving.acquaint(SECRETS)
-    getting = Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
-    getting.open(NOW, weighted=False)
-    return Adding(giving=giving, getting=getting, lacking=lambda: None, lacked=lambda _: None)
-
-
-def terms(giver, receiver):
-    masked = giver.giving.mask(Slot(receiver, *NOW), np.arange(6))
-    return list(giver.giving.give(*masked, mass=None, piece=LARGEST))
-
-
-def summed(receiver, upto):
-    """All parts after the sum of one peer has come up to a kind of word, and the words of that kind, by sender.
-
-    As it goes: terms, the roll, consents ("agreement"), all of these ("agreements"), keys ("unmasking").
-    """
-    parts = {name: part(name) for name in NAMES}
-    mine, givers = parts[receiver].getting, [name for name in NAMES if name != receiver]
-    words = {name: terms(parts[name], receiver)[0] for name in givers}
-    if upto == "term":
-        return parts, words
-    for name, term in words.items():
-        mine.take(name, term)
-    call = mine.close()
-    if upto == "roll":
-        return parts, {receiver: call}
-    words = {name: parts[name].giving.called(receiver, call) for name in givers}
-    if upto == "agreement":
-        return parts, words
-    agreed = [mine.consented(name, word) for name, word in words.items()][-1]
-    if upto == "agreements":
-        return parts, {receiver: agreed}
-    return parts, {name: parts[name].giving.agreed(receiver, agreed) for name in givers}
-
-
-SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "Agreement": ("bob", "agreement")}
-SUMMED |= {"Agreements": ("ada", "agreements"), "Unmasking": ("bob", "unmasking")}
-"""Whose sum it is of which ada says this to bob, and how far it is then."""
-
-
-@cache
-def _adding(kind):
-    return summed(*SUMMED[kind])[0]["bob"]
-
-
-def adding(kind):
-    """The part of bob, to whom ada is to say a word of this kind next: a copy, but for the keys."""
-    made = _adding(kind)
-    return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
-
-
-# ---------------------------------------------------------------------- totals, up to the message that comes next
-
-THREE = ("ada", "bob", "cleo")
-STARS = {
-    "ada": Topology(THREE, (("ada", "bob"), ("ada", "cleo"))),
-    "bob": Topology(THREE, (("ada", "bob"), ("bob", "cleo"))),
-}
-"""Graphs of three peers, by who is in the middle, and so at the root of the tree."""
-
-
-def totalling(name, middle):
-    """A session that is to take part in a total."""
-    given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
-    return Session(
-        Codec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
-    )
-
-
-def totalled(middle, upto):
-    """The session of bob when a kind of message of ada's comes next to it, and that message."""
-    sessions = {name: totalling(name, middle) for name in THREE}
-    queue = []
-
-    def ask(name, event):
-        for each in sessions[name].handle(event, now=0.0):
-            if isinstance(each, Publish) and isinstance(each.message, OfTotals):
-                others = STARS[middle].neighbours(name) if each.place == PLACE else [each.place[3:]]
-                queue.extend((name, other, each.message) for other in others)
-
-    for step in (Convene(1), Subscribed(RECEIPT), None):
-        for name in THREE:
-            ask(name, Contribute(np.arange(6, dtype=np.uint64)) if step is None else step)
-        while queue:
-            sender, to, message = queue.pop(0)
-            if (sender, to, type(message).__name__) == ("ada", "bob", upto):
-                return sessions["bob"], message
-            ask(to, arrived(sender, message, swarm=SWARM))
-    return sessions["bob"], None
-
-
-TOTALLED = {"Here": "bob", "Subtotal": "bob", "Participants": "ada", "Total": "ada"}
-"""Who is in the middle where ada sends this to bob."""
-
-
-def totals(kind):
-    """What takes totals at bob, to whom ada sends a message of this kind next."""
-    return totalled(TOTALLED.get(kind, "bob"), kind)[0].totals
-
 
 # ---------------------------------------------------------------------- verdicts
 

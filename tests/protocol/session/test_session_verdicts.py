@@ -7,7 +7,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from honest import IDENTITIES, LARGEST, SIGNED, SWARM, promise, repromised, revoted, totalling, vote
+from acquaintance import IDENTITIES, LARGEST, SIGNED, SWARM
+from counting import totalling
+from honest import promise, repromised, revoted, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
