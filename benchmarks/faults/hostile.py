@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent.parent
 TESTS = (
     "tests/protocol/wire",
     "tests/peer/attacks/test_security.py",
-    "tests/peer/attacks/test_liars.py",
+    "tests/peer/attacks/test_equivocation.py",
     "tests/peer/attacks/test_insider.py",
     "tests/protocol/incoming/test_rate_limit.py",
 )

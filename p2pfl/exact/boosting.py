@@ -53,7 +53,7 @@ class Boosting:
     max_bins
         Largest number of bins of a feature, besides that of missing values.
     early_stopping
-        Whether to stop when the loss on ``data.validation`` no longer falls.
+        True to stop when the loss on ``data.validation`` no longer falls.
     n_iter_no_change, tol
         Number of trees within which that loss must fall by ``tol``.
     categorical_features

@@ -54,7 +54,7 @@ class RandomForest:
         Number of features of a node, as a number, as a share, or ``"sqrt"``; without it the square root for classes and
         all for numbers.
     bootstrap
-        Whether samples have random weights; else each is in each tree once.
+        True if samples have random weights; else each is in each tree once.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
 

@@ -30,7 +30,7 @@ class ExactLearner:
     Parameters
     ----------
     model
-        What is asked, and what follows from the totals.
+        Model that asks for totals and follows from them.
     federation
         Samples of each peer.
 

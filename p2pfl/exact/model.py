@@ -110,7 +110,7 @@ class Outcome:
     loss
         Mean training loss that the totals showed; ``None`` if they show none.
     over
-        Whether further rounds would change nothing.
+        True if further rounds would change nothing.
     """
 
     tensors: Tensors

@@ -78,9 +78,9 @@ class Mode(Protocol):
         Parameters
         ----------
         claimed
-            Whether the run claims differential privacy.
+            True if the run claims differential privacy.
         whose
-            Whose data the claim does not cover, if it covers that of others.
+            Peers whose data the claim does not cover, if it covers that of others.
 
         Returns
         -------

@@ -161,7 +161,7 @@ def hidden(
     update
         Root mean square of a parameter's update, if masks are sized from it.
     sums
-        What others see in the mode ``secagg``.
+        Sums that others see in the mode ``secagg``.
 
     Returns
     -------

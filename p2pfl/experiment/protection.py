@@ -46,9 +46,9 @@ class Protection:
     found
         Guarantee of one round that calibration computed, so that :attr:`guarantee` need not.
     sums
-        What others see if they receive sums over neighbourhoods and no models.
+        Sums over neighbourhoods, if others receive those and no models.
     totals
-        What totals show of the data of all peers together, if they alone leave peers; else empty. Then private noise
+        Facts that totals show of the data of all peers, if they alone leave peers; else empty. Then private noise
         is in units of what one sample can change, and the guarantee is for single samples.
     """
 

@@ -40,7 +40,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: boo
     only
         Names of the local peers, which run live; all by default.
     live
-        Whether all peers run live, each on its own.
+        True if all peers run live, each on its own.
 
     Returns
     -------

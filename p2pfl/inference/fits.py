@@ -34,7 +34,7 @@ class Fit:
     facts
         Further numbers by name.
     errors
-        What the standard errors are: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
+        Kind of the standard errors: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
         ``none`` of the lasso.
     path
         Penalties of a path with the numbers of coefficients that are not zero, and deviances.

@@ -13,7 +13,7 @@ from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring, small_world
 
 ROWS = scattered(9)
-LIARS = frozenset({"peer3", "peer7"})
+BYZANTINE = frozenset({"peer3", "peer7"})
 
 
 def stack(topology=None, *, faults=None):
@@ -33,7 +33,7 @@ def exchanged(net, rows=ROWS, *, since=None):
 
 
 def lying(name, **settings):
-    return Attack(name, LIARS, 9, **settings)
+    return Attack(name, BYZANTINE, 9, **settings)
 
 
 def test_without_attackers_clipped_gossip_is_the_neighbourhood_itself():
@@ -149,7 +149,9 @@ def test_a_rule_hears_what_the_average_hears():
 def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
     topology = small_world(9, degree=4, rewire=0.5, seed=3)
     found = exchanged(attacked(stack(topology), lying("dissensus"), round=0))
-    met = [i for i, peer in enumerate(topology.peers) if peer not in LIARS and LIARS & {*topology.receivers(peer)}]
+    met = [
+        i for i, peer in enumerate(topology.peers) if peer not in BYZANTINE and BYZANTINE & {*topology.receivers(peer)}
+    ]
     assert len(met) > 3
     assert torch.allclose(found[met], ROWS[met], atol=1e-13)
     away = exchanged(attacked(stack(topology), lying("dissensus", scale=2.0), round=0))

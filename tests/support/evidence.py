@@ -109,7 +109,7 @@ HELD: dict[tuple[str, int], str] = {
         experiment/test_protection.py::test_as_many_colluders_as_a_peer_has_mask_neighbours_are_refused
         cli/planning/test_privacy.py::test_masks_that_colluders_could_take_off_a_row_are_said_to_be""",
     ("- **Equivocation.** A peer can", 5): """
-        peer/attacks/test_liars.py::test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept
+        peer/attacks/test_equivocation.py::test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept
         protocol/incoming/test_equivocation.py::test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else""",
     ("- **Peers that come late", 3): """
         peer/masking/test_churn.py::test_masks_cancel_although_a_neighbour_did_not_hear_us

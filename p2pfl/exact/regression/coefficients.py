@@ -53,7 +53,7 @@ def coefficients(beta: Floats, covariance: Floats, names: list[str], *, penalise
     names
         Names of the p coefficients.
     penalised
-        Whether the covariance is that of a posterior, for which there are no tests.
+        True if the covariance is that of a posterior, for which there are no tests.
 
     Examples
     --------

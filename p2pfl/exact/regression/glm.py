@@ -58,7 +58,7 @@ class GLM:
         Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
         log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
     fit_intercept
-        Whether there is an intercept.
+        True if there is an intercept.
 
     Examples
     --------

@@ -39,16 +39,16 @@ class Description(Statistic):
     features, classes
         Number of features, and of classes; ``None`` where the target is a number.
     owned
-        Whether peers own their data, so that the test part of each is its own and is described as well.
+        True if peers own their data, so that the test part of each is its own and is described as well.
     bins
         Number of bins of a histogram.
     least
         Smallest number of samples that anything is stated of: a peer with fewer takes no part, and smaller cells of the
         result are left out. All peers have seen the totals before.
     correlations
-        Whether to count pairs of columns.
+        True to count pairs of columns.
     event
-        Whether the target is a time with an event, as of a table with ``event``.
+        True if the target is a time with an event, as of a table with ``event``.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class KaplanMeier(Statistic):
     fields
         Columns of the table.
     owned
-        Whether peers own their data, so that the test part of each is counted as well.
+        True if peers own their data, so that the test part of each is counted as well.
     least
         A peer with fewer samples takes no part.
 

@@ -34,7 +34,7 @@ class PCA:
     components
         Number of components that are kept; 0 for all.
     standardise
-        Whether features are divided by their deviations first.
+        True if features are divided by their deviations first.
 
     Examples
     --------

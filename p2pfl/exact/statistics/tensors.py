@@ -22,7 +22,7 @@ class Tensored(nn.Module):
     layout
         Names and shapes.
     what
-        What the numbers are, for the error.
+        Name of the numbers with an article, for the error.
     """
 
     def __init__(self, layout: Layout, *, what: str) -> None:

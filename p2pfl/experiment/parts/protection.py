@@ -69,9 +69,9 @@ def protection(
         Root mean square of a parameter's update, see :func:`p2pfl.privacy.mask_size.update_size`; needed if
         :func:`sizes_masks` is true.
     sums
-        What others see in the mode ``secagg``.
+        Sums that others see in the mode ``secagg``.
     totals
-        What totals show, if they alone leave peers.
+        Facts that totals show, if they alone leave peers.
 
     Returns
     -------

@@ -201,7 +201,7 @@ class Simulation(Section, frozen=True):
     slow
         Share of the peers that are slow (``gossip_learning``).
     pace
-        How many cycles of the others one cycle of a slow peer takes.
+        Number of cycles of the others during one cycle of a slow peer.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0

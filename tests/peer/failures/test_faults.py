@@ -101,13 +101,13 @@ async def test_a_mass_that_no_peer_can_have_is_not_mixed():
 
     async with asyncio.timeout(30):
         transport = MemoryTransport()
-        liar = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
-        heavy = replace(liar.plan.algorithm.average, mean_samples=1e-9)
-        liar.plan = replace(liar.plan, algorithm=replace(liar.plan.algorithm, average=heavy))
+        malicious = Peer("peer2", plan(experiment, only=["peer2"]), transport=transport)
+        heavy = replace(malicious.plan.algorithm.average, mean_samples=1e-9)
+        malicious.plan = replace(malicious.plan, algorithm=replace(malicious.plan.algorithm, average=heavy))
 
         async def lie():
-            async with liar:
-                await liar.run()
+            async with malicious:
+                await malicious.run()
 
         ended, _ = await asyncio.gather(live(experiment, transport, names=["peer0", "peer1"]), lie())
         ended = ended["peer1"]

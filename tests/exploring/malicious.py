@@ -30,7 +30,7 @@ Letter = tuple[str, str, Message]
 
 
 @dataclass(frozen=True)
-class Liar:
+class Malicious:
     """Member that follows no rule.
 
     All that it can send is there for the honest members to receive, so no message of theirs waits for it.
