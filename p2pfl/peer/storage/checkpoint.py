@@ -233,7 +233,7 @@ class Store:
         self._best = folder / f"{peer}.best.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the complete checkpoints, newest first; report and remove incomplete ones, which would take up their places."""
+        """Return the complete checkpoints, newest first; report and remove incomplete ones."""
         found: list[Checkpoint] = []
         for path, previous in ((self._newest, True), (self._former, False)):
             try:

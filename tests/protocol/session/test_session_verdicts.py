@@ -570,8 +570,8 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
     assert len(three.sent) == 1
 
 
-def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold():
-    """The broker loses all votes of its owner; the malicious member proposes to drop it, with a promise that shows no vote."""
+def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_others_hold():
+    """The broker loses its owner's votes; the malicious member proposes to drop it, with a promise that shows no vote."""
     three = Triangle("eve")
     three.lost = ("ada", 0)
     three.release("ada", "bob")
