@@ -127,7 +127,7 @@ def test_random_lies_are_drawn_by_key_afresh_for_each_peer_round_and_exchange():
     assert not any(torch.equal(each, first[3]) for each in (*others, first[7]))
 
 
-def test_a_liar_is_true_to_itself_and_lies_to_all_others():
+def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
     net = attacked(stack(), lying("sign_flip"), round=0)
     found = exchanged(net)
     told = ROWS.clone()
@@ -165,7 +165,7 @@ def test_what_is_heard_before_rows_are_released_is_true():
     assert torch.equal(heard.rows, ROWS)
 
 
-def test_liars_who_know_each_other_lie_by_the_deviations_that_their_paper_allows():
+def test_attackers_that_know_each_other_lie_by_the_deviations_that_their_paper_allows():
     names, honest = complete(9).peers, [0, 1, 2, 4, 5, 6, 8]
     lies = lying("alie").lies(ROWS, since=torch.zeros_like(ROWS), peers=names, round=0, step=0)
     # N = 9, m = 2: s = floor(5.5) - 2 = 3, and the standard normal is below 0.18 in (7 - 3) / 7 of all cases

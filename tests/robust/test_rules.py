@@ -166,7 +166,7 @@ def test_what_is_infinitely_far_or_not_mixed_moves_nothing():
     assert torch.equal(ClippedGossip(1)(near, weights), ClippedGossip(1)(near[:3], weights[:3]))
 
 
-def test_a_plain_average_is_not_robust_but_moved_by_any_one_liar():
+def test_a_plain_average_is_not_robust_but_moved_by_any_one_malicious_peer():
     rows = drawn(0)
     rows[4] = 1e6
     assert float(rows.mean(0).abs().min()) > 1e5

@@ -125,13 +125,13 @@ def test_no_algorithm_in_cycles_of_its_own_goes_with_rules_or_lies(wanted):
 
 
 @pytest.mark.parametrize("name", ["alie", "ipm", "dissensus"])
-def test_live_liars_cannot_know_what_honest_peers_will_send(name):
+def test_live_attackers_cannot_know_what_honest_peers_will_send(name):
     assert planned(f"attack.name={name}").attack is not None
     with pytest.raises(ExperimentError, match=r"needs the models of all honest peers, .*; use p2pfl simulate"):
         planned(f"attack.name={name}", only=["peer0"])
 
 
-def test_liars_are_drawn_from_the_seed_or_named():
+def test_attackers_are_drawn_from_the_seed_or_named():
     drawn = planned("attack.name=sign_flip", "attack.share=0.25").attack
     assert len(drawn.liars) == 2
     assert drawn == planned("attack.name=sign_flip", "attack.share=0.25", only=["peer0"]).attack
@@ -144,7 +144,7 @@ def test_who_attacks_does_not_tell_and_who_defends_must():
     assert ruled("median").facts != honest
 
 
-def test_a_liar_flips_its_own_labels_and_no_others():
+def test_a_malicious_peer_flips_its_own_labels_and_no_others():
     flipped, honest = planned("attack.name=label_flip", 'attack.peers=["peer2"]'), planned()
     own = honest.federation.train["peer2"]
     before, after = honest.federation.dataset.targets, flipped.federation.dataset.targets
@@ -162,7 +162,7 @@ def test_algorithms_that_exchange_rows_learn_under_a_rule_and_an_attack(algorith
     assert all(record.distance < 10 for record in run.metrics if not run.summary["per_peer"][record.peer]["attacker"])
 
 
-def test_what_learning_together_gave_is_said_of_honest_peers_and_liars_are_marked():
+def test_what_learning_together_gave_is_said_of_honest_peers_and_attackers_are_marked():
     run = simulate(read(SMALL, changes=["attack.name=random", 'attack.peers=["peer1", "peer4"]', "attack.scale=100.0"]))
     scores = run.summary["per_peer"]
     assert {peer for peer, score in scores.items() if score["attacker"]} == {"peer1", "peer4"}

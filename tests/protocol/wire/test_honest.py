@@ -39,7 +39,7 @@ def test_what_another_neighbour_says_in_that_ones_name_is_refused_and_changes_no
 
 
 @pytest.mark.parametrize("kind", ["Announcement", "RollCall"])
-def test_a_lie_in_an_honest_message_bears_the_signature_of_the_liar(kind):
+def test_a_change_to_an_honest_message_has_the_signature_of_its_sender(kind):
     changes = {"Announcement": {"incarnation": 9}, "RollCall": {"here": ("bob", "cleo")}}[kind]
     lie = msgspec.structs.replace(HONEST[kind], **changes)
     assert genuine(lie).signature != lie.signature
