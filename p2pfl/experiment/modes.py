@@ -65,7 +65,10 @@ class Mode(Protocol):
         round: int,
         charge: Callable[[], None] | None = None,
     ) -> Neighbourhood:
-        """Return the neighbourhood of a round that protects models before they leave."""
+        """Return the neighbourhood of a round that protects models before they leave.
+
+        :func:`p2pfl.privacy.private` explains the parameters.
+        """
         ...
 
     def effective(self, settings: Settings) -> Mode:

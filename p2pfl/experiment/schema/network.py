@@ -116,8 +116,8 @@ class Transport(Section, frozen=True):
     Attributes
     ----------
     broker
-        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port. From a list,
-        a peer uses the first broker that accepts it.
+        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port, or with a
+        scheme that a package registers. From a list, a peer uses the first broker that accepts it.
     credentials
         A TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. Without it, the
         environment variables ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` apply.
