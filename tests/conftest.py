@@ -10,14 +10,15 @@ import pytest
 import torch
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
+TESTS = Path(__file__).parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS)]  # support/swarms.py, worlds/world.py
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 
-for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/effort.py scales them
+for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/support/effort.py scales them
     settings.register_profile(name, deadline=None, max_examples=examples)  # no test is timed: a busy machine is slow
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
+collect_ignore = ["support/fuzz.py"]  # scripts/fuzz runs it, with atheris
 
 
 @pytest.hookimpl(tryfirst=True)

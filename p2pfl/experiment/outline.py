@@ -12,8 +12,9 @@ from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import exchanges
+from p2pfl.experiment.parts.protection import protection, sizes_masks
 from p2pfl.experiment.parts.weights import mixing
-from p2pfl.experiment.protection import Protection, protection, sizes_masks
+from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
@@ -160,7 +161,7 @@ def hidden(
     update
         Root mean square of a parameter's update, if masks are sized from it.
     sums
-        What others see in the mode ``secagg``.
+        Sums that others see in the mode ``secagg``.
 
     Returns
     -------

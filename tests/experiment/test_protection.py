@@ -6,7 +6,7 @@ import pytest
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.protection import random_degree
+from p2pfl.experiment.parts.mask_graph import random_degree
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.accounting.spending import Cost

@@ -174,7 +174,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def chart(found: Mapping[str, Any]) -> list[str]:
-    """Epsilon over rounds as shades, from the observer who knows least to the one against whom it is promised."""
+    """Epsilon over rounds as shades, from the observer that knows least to the one of the guarantee."""
     names, curves, promised = _curves(found)
     highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
     last = curves[-1] if promised < len(curves) else None
@@ -280,7 +280,7 @@ def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: f
 
 
 def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
-    """Epsilon of each observer over rounds, and of whom it is promised against with what was spent before."""
+    """Return epsilon of each observer over rounds, and that of the guarantee with what was spent before."""
     last = protection.affordable or protection.rounds
     points = POINTS if protection.settings.participation == 1 else FEWER_POINTS
     rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})

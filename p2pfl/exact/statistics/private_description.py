@@ -10,14 +10,14 @@ from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added
-from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Outcome, Owns, Round, Tensors
 from p2pfl.exact.statistics.description import QUANTILES, Description
+from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -53,7 +53,7 @@ class Block:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateDescription:
+class PrivateDescription(Statistic):
     r"""Counts, means, deviations, histograms and quantiles of all columns, whose totals take private noise.
 
     One round takes one total. A number x with public bounds becomes :math:`v = (x - m) / h \in [-1, 1]`, with the
@@ -73,7 +73,7 @@ class PrivateDescription:
         Public bounds ``[low, high]`` of each column of numbers by name, and as ``target`` those of a target that is a
         number.
     owned
-        Whether peers own their data, so that the test part of each is its own and is described as well.
+        True if peers own their data, so that the test part of each is its own and is described as well.
     bins
         Number of bins of a histogram.
     fields
@@ -95,7 +95,7 @@ class PrivateDescription:
         "with private noise, how many samples there are, how many lie in each bin and level of each column, and sums "
         "and squares of each column within its public bounds"
     )
-    scored: ClassVar[str] = "nothing"
+    subject: ClassVar[str] = "a description"
     noisy: ClassVar[bool] = True
 
     features: int
@@ -154,24 +154,6 @@ class PrivateDescription:
     def layout(self) -> Layout:
         """Names and shapes of the tensors."""
         return self.plain.layout
-
-    def module(self) -> nn.Module:
-        """Return the torch module that holds the tensors; it predicts nothing."""
-        return self.plain.module()
-
-    def start(self) -> Tensors:
-        """Return the description of no samples."""
-        return self.plain.start()
-
-    def predicted(self, tensors: Tensors, part: Part) -> Floats:
-        """Raise :class:`ModelError`, as a description predicts nothing.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        return self.plain.predicted(tensors, part)
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds take none."""

@@ -84,7 +84,7 @@ def flood(topology: graphs.Topology | graphs.Schedule) -> int:
     hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
-        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
+        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
         steps = 0
         while not told.all():
             told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0
