@@ -129,6 +129,10 @@ ONLY_IN = {
 }
 
 
+pytestmark = pytest.mark.xdist_group("rooms")  # one process reads the package for all of them
+
+
+@cache
 def files():
     return sorted(PACKAGE.rglob("*.py"))
 

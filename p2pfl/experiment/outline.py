@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
-from p2pfl.experiment.parts.gossip_steps import exchanges
+from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.protection import protection, sizes_masks
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection
@@ -50,7 +50,7 @@ class Outline:
         Topology.
     protection
         Protection of the models.
-    exchanges
+    gossip_steps
         Gossip steps per round.
     whole
         The plan, if only a plan could determine the other parts.
@@ -59,7 +59,7 @@ class Outline:
     experiment: Experiment
     topology: graphs.Topology | graphs.Schedule
     protection: Protection
-    exchanges: int
+    gossip_steps: int
     whole: Plan | None = None
 
 
@@ -82,7 +82,7 @@ def outline(experiment: Experiment) -> Outline | None:
     --------
     >>> from p2pfl.experiment import read
     >>> found = outline(read({"model": {"name": "linear"}}))
-    >>> found.protection.size, found.exchanges
+    >>> found.protection.size, found.gossip_steps
     (650, 32)
     """
     sizes = _sizes(experiment)
@@ -95,7 +95,7 @@ def outline(experiment: Experiment) -> Outline | None:
     weights = mixing(experiment, topology)
     check(asked.on(topology, weights))
     found = hidden(experiment, topology, weights, sizes=sizes)
-    return Outline(experiment, topology, found, exchanges(experiment, topology, weights, found)[0])
+    return Outline(experiment, topology, found, steps_of_round(experiment, topology, weights, found)[0])
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:

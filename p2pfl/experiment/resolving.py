@@ -15,7 +15,7 @@ from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
-from p2pfl.experiment.parts.gossip_steps import exchanges, flood
+from p2pfl.experiment.parts.gossip_steps import flood, steps_of_round
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
 from p2pfl.experiment.parts.protection import sizes_masks
@@ -155,7 +155,7 @@ def assembled(
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
-    rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
+    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     return Plan(
         experiment,
         topology,

@@ -23,6 +23,7 @@ def plain(text):
     return [line for line in lines if line]
 
 
+@pytest.mark.slow
 def test_the_command_says_of_the_hospitals_what_the_page_quotes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")

@@ -44,6 +44,7 @@ def test_the_path_of_a_linear_model_is_that_of_scikit_learn(ratio):
         assert beta[-1] == pytest.approx(oracle.intercept_, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_the_path_of_a_logistic_model_is_that_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     features = ((features - features.mean(0)) / features.std(0))[:, :8].astype(np.float32)

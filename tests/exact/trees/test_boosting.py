@@ -157,6 +157,7 @@ def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(g
             assert np.array_equal(tensors[name].numpy(), pooled[name]), name
 
 
+@pytest.mark.slow
 async def test_live_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit():
     features, targets = datasets.load_wine(return_X_y=True)
     graph = topology.path(5)

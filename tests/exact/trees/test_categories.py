@@ -71,6 +71,7 @@ def test_categories_of_two_classes_are_those_of_scikit_learn(missing):
     assert (split == 1).sum() > 10
 
 
+@pytest.mark.slow
 def test_categories_of_a_regression_and_of_several_classes_are_those_of_scikit_learn():
     features, score = mixed()
     model = model_of(features, classes=None, categorical_features=[1, 2])
@@ -88,6 +89,7 @@ def test_categories_of_a_regression_and_of_several_classes_are_those_of_scikit_l
     assert np.abs(model.margins(tensors, part(features)) - oracle.decision_function(shown)).max() < FLOAT32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"max_depth": None, "max_leaf_nodes": 11}], ids=["levels", "best first"])
 def test_monotone_constraints_are_those_of_scikit_learn(settings):
     rng = np.random.default_rng(1)

@@ -106,6 +106,7 @@ def test_neighbours_must_agree_on_the_compression():
     assert facts["compression.levels"] == "7"
 
 
+@pytest.mark.slow
 def test_over_an_eighth_of_the_bytes_a_run_ends_near_where_it_ends_without():
     plain = simulate(read(SMALL, changes=["rounds=20"]), baselines=False).summary
     short = simulate(

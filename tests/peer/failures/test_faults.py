@@ -51,6 +51,7 @@ async def test_a_peer_whose_only_listener_vanishes_in_the_middle_of_a_row_goes_o
     assert torch.isfinite(ended.state.rows).all()
 
 
+@pytest.mark.slow
 def test_an_outage_longer_than_patience_is_survived():
     changes = ["topology.kind=path", "topology.peers=2", "rounds=20", "gossip.steps=1", "transport.patience=1.2"]
     experiment = read(SMALL, changes=changes)
