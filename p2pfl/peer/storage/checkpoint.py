@@ -70,6 +70,19 @@ class Checkpoint:
     statistics: Statistics | None = None
 
 
+def rounds_apart(plan: Plan) -> int:
+    """Return how many rounds there are from one checkpoint to the next.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved for this peer.
+    """
+    algorithm = plan.algorithm
+    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
+    return 1 if fragile or declared(algorithm).state_per_edge else plan.experiment.transport.checkpoint
+
+
 def checkpointed(plan: Plan, *, round: int) -> bool:
     """Return whether a round ends with a checkpoint: the first, the last, and every so many.
 
@@ -83,10 +96,7 @@ def checkpointed(plan: Plan, *, round: int) -> bool:
     round
         The round that has ended.
     """
-    experiment, algorithm = plan.experiment, plan.algorithm
-    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
-    every = 1 if fragile or declared(algorithm).state_per_edge else experiment.transport.checkpoint
-    return round == 0 or (round + 1) % every == 0 or round + 1 == experiment.rounds
+    return round == 0 or (round + 1) % rounds_apart(plan) == 0 or round + 1 == plan.experiment.rounds
 
 
 class _Note(msgspec.Struct, frozen=True):
