@@ -135,6 +135,6 @@ def _results(found: Collected) -> dict[str, Any]:
 def _show(found: Collected) -> None:
     for name, shown in found.fingerprints.items():
         print(f"{name}  {shown}")
-    for file, shown in (("roster.toml", found.roster), ("observers.toml", found.observers)):
-        if shown is not None:
-            print(f"{file}  {shown}")
+    for file, digest in (("roster.toml", found.roster), ("observers.toml", found.observers)):
+        if digest is not None:
+            print(f"{file}  {digest}")
