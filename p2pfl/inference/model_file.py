@@ -53,7 +53,7 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Columns and scaling of the input of the model."""
+    """Columns and scaling of the input of the model, and whether it takes whole numbers such as tokens."""
 
     raw: str
     shape: tuple[Size, ...]
@@ -61,6 +61,7 @@ class Inputs(msgspec.Struct, frozen=True):
     mean: Numbers
     deviation: Numbers
     cells: Cells | None = None
+    whole: bool = False
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -126,7 +127,7 @@ class SavedModel:
         return frozenset((self.about.inputs.cells or Cells()).missing)
 
 
-def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> SavedModel:
+def load(path: str | Path, *, model: torch.nn.Module | str | None = None, samples: bool = False) -> SavedModel:
     """Load a saved model.
 
     A file from others cannot run code: safetensors holds numbers, the description is JSON, and a class that it names
@@ -139,6 +140,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
     model
         Your own module, whose parameters are replaced by those of the file, or ``package.module:Class`` of the class
         that the file names; needed for a model that is not one of p2pfl's.
+    samples
+        Whether the model is to take arrays, such as pictures or tokens, in place of tables.
 
     Returns
     -------
@@ -148,7 +151,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
     Raises
     ------
     InputError
-        The file is missing or damaged, is not one that p2pfl has written, or takes no table.
+        The file is missing or damaged, is not one that p2pfl has written, or takes tables where it should take arrays
+        or the other way round.
     ModelError
         The parameters do not fit the model, or its class is not the named one.
     """
@@ -161,7 +165,9 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
     about = _described(path, metadata)
-    fields = _fields(path, about)
+    if samples and about.inputs.columns is not None:
+        raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
+    fields = () if samples else _fields(path, about)
     return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
 
 
@@ -187,7 +193,7 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
     if about.inputs.columns is None:
         raise InputError(
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
-            "model on tables"
+            "model on tables, or give p2pfl predict a .npy file of such samples"
         )
     try:
         fields = tuple(_field(column) for column in about.inputs.columns)
