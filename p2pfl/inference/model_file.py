@@ -20,6 +20,7 @@ from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.dividing import digest
+from p2pfl.learning.modules.norms import Norm, normalised
 
 KEY = "p2pfl"
 """Key of the description in the metadata."""
@@ -29,10 +30,11 @@ Numbers = float | tuple[float, ...]
 
 
 class Architecture(msgspec.Struct, frozen=True):
-    """Name and options that build the model."""
+    """Name and options that build the model, and what became of its batch normalisation."""
 
     name: str
     options: dict[str, Any] = {}
+    norm: Norm | None = None
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -251,6 +253,8 @@ def _module(
         }
         with torch.device("meta" if name in MODELS else "cpu"):
             module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
+            if about.model.norm == "group":  # the other kinds keep the layers
+                normalised(module, "group")
     else:
         raise ModelError(
             f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"

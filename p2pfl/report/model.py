@@ -108,4 +108,4 @@ def _model(experiment: Experiment) -> dict[str, Any]:
         hidden["rounds"] = experiment.rounds
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
-    return {"name": model.name, "options": options}
+    return {"name": model.name, "options": options} | ({} if model.norm is None else {"norm": model.norm})

@@ -10,7 +10,7 @@ import owning
 from p2pfl.cli import main
 from p2pfl.errors import InputError, LearningError
 from p2pfl.experiment import plan, read
-from p2pfl.inference import ArrayPredictor
+from p2pfl.inference import ArrayPredictor, Predictor
 from p2pfl.learning.models import build
 from p2pfl.simulation import simulate
 
@@ -105,3 +105,14 @@ def test_a_model_with_several_outputs_for_a_sample_is_not_predicted(pictures, pi
 def test_a_model_of_tables_takes_no_array(trained):
     with pytest.raises(InputError, match="takes the rows of a table"):
         ArrayPredictor.load(trained[0] / "run" / "peers" / "peer0.safetensors")
+
+
+@pytest.mark.parametrize("change", ["model.norm=group", "model.norm=frozen", "learning.algorithm=fedbn"])
+def test_a_model_with_batch_normalisation_is_loaded_as_it_was_trained(change, tmp_path):
+    normed = PLAIN | {"data": {"name": "wine"}, "model": {"name": "norming:Normed"}}
+    run = simulate(read(normed, changes=[change]), folder=tmp_path / "run", baselines=False)
+    predictor = Predictor.load(tmp_path / "run" / "peers" / "peer0.safetensors", model="norming:Normed")
+    found = predictor.saved.module.state_dict()
+    assert all(torch.equal(found[name], tensor) for name, tensor in run.models["peer0"].items())
+    assert isinstance(predictor.saved.module.norm, torch.nn.GroupNorm) == (change == "model.norm=group")
+    assert predictor.module(torch.zeros(2, 13, dtype=torch.float64)).isfinite().all()
