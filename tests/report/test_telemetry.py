@@ -185,6 +185,11 @@ def test_no_entry_of_a_lying_peer_breaks_the_page(kind, data):
     assert {*swarm.peers} == {*NAMES}
 
 
+def test_a_peer_that_has_finished_and_never_began_breaks_no_headline():
+    swarm = swarm_of(Setting(peers=NAMES), [(1.0, passed(PeerFinished(peer="ada", scores={})))])
+    assert headline(swarm, now=2.0).sentence == "no peer has begun yet"
+
+
 @given(data=st.binary(max_size=64))
 def test_any_bytes_are_an_entry_or_refused(data):
     try:
