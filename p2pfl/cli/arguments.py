@@ -170,7 +170,7 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     columns.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
     predict = commands.add_parser("predict", help="predictions of a saved model for the rows of a table, as CSV")
-    _model(predict, table=True)
+    _model(predict, table=True, arrays=True)
     predict.add_argument("--out", metavar="FILE", help="write them there (default: standard output)")
 
     evaluate = commands.add_parser("evaluate", help="scores of a saved model on a table, with 95 %% intervals")
@@ -202,10 +202,13 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     card.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
 
 
-def _model(command: argparse.ArgumentParser, *, table: bool = False) -> None:
+def _model(command: argparse.ArgumentParser, *, table: bool = False, arrays: bool = False) -> None:
     command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")
     if table:
-        command.add_argument("table", metavar="TABLE", help="a CSV or Parquet file with the columns of the training")
+        more = ", or a .npy file of pictures or tokens" if arrays else ""
+        command.add_argument(
+            "table", metavar="TABLE", help=f"a CSV or Parquet file with the columns of the training{more}"
+        )
     command.add_argument(
         "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
     )
