@@ -57,6 +57,9 @@ class Backend(Protocol):
     def allreduce(self, tensors: list[torch.Tensor]) -> Any:
         """Begin to add up tensors."""
 
+    def abort(self) -> None:
+        """Close all connections."""
+
     def alltoall_base(self, output: torch.Tensor, given: torch.Tensor, taken: list[int], parts: list[int], /) -> Any:
         """Begin to send the parts of a tensor to the workers."""
 
@@ -156,6 +159,11 @@ class Group:
     def fail(self, error: BaseException) -> None:
         """Tell the other workers why this one ends."""
         self.store.compare_set(FAILED, "", msgspec.json.encode(Failure.of(error, worker=self.rank)).decode())
+
+    def close(self) -> None:
+        """Close the connections to the other workers, which notices whoever waits for this one."""
+        for backend in filter(None, (self._host, self._device)):
+            backend.abort()
 
     def _travels(self, values: torch.Tensor) -> bool:
         """Return whether a tensor is where a process group takes it."""
