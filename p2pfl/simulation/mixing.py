@@ -50,8 +50,8 @@ def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
     return _Operator(matrix, values)(values)
 
 
-def uniform(matrix: scipy.sparse.csr_array) -> bool:
-    """Return whether all receivers weigh all rows alike, so that there is one average.
+def uniform(matrix: scipy.sparse.csr_array, *, tolerance: float = 0.0) -> bool:
+    """Return whether all receivers weigh all rows alike, up to a tolerance, so that there is one average.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def uniform(matrix: scipy.sparse.csr_array) -> bool:
     count = matrix.shape[0]
     if matrix.shape[1] != count or matrix.nnz != count**2 or not matrix.has_sorted_indices:
         return False
-    return bool((matrix.data.reshape(count, count) == matrix.data[:count]).all())
+    return bool((abs(matrix.data.reshape(count, count) - matrix.data[:count]) <= tolerance).all())
 
 
 class _Operator:

@@ -25,7 +25,7 @@ from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.part import Part
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
-from p2pfl.topology import complete, metropolis, one_peer_exponential, owners, partition, random_regular, ring
+from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
 from peer.test_agreement import CASES
 from sharding import simulated, together
 from swarms import SMALL
@@ -119,20 +119,22 @@ def test_a_gossip_step_is_that_of_one_process_and_only_boundary_models_travel(fa
     def work(group):
         part = Part(weights, group)
         net = StackedNeighbourhood(weights, round=0, seed=0, faults=faults, shard=part, mixer=Mixer(weights))
-        return part.places, group.bytes_out, steps(net, rows[part.places], masses[part.places])
+        values = steps(net, rows[part.places], masses[part.places])
+        return part.places, values, group.bytes_out
 
     found = together(work, workers=workers)
-    for places, _, values in found:
+    for places, values, _ in found:
         assert all(torch.equal(mine, whole[places]) for mine, whole in zip(values, expected, strict=True))
     parts = partition(weights, workers)
     owner = owners(parts)
     if faults == Faults():
-        pairs = {(int(owner[a]), b) for a, b in zip(*weights[0].matrix.nonzero(), strict=True) if owner[a] != owner[b]}
-        assert sum(sent for _, sent, _ in found) == 2 * len(pairs) * (5 * 4 + 8)
+        edges = zip(*weights[0].matrix.nonzero(), strict=True)
+        pairs = {(int(owner[to]), int(by)) for to, by in edges if owner[to] != owner[by]}
+        assert sum(sent for _, _, sent in found) == 2 * len(pairs) * (5 * 4 + 8)
 
 
 def test_where_everybody_gets_the_average_only_sums_travel():
-    weights = [metropolis(complete(40))]
+    weights = [natural(complete(40))]
     rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
 
     def work(group):
@@ -232,7 +234,7 @@ def test_a_worker_that_is_gone_is_named():
         if group.rank == 1:
             group.close()
             return
-        with pytest.raises(RunError, match="another worker has ended .*--resume goes on from the last checkpoint"):
+        with pytest.raises(RunError, match=r"another worker has ended .*--resume goes on from the last checkpoint"):
             group.total(torch.ones(1))
 
     together(work, workers=2)
@@ -267,24 +269,24 @@ def always_due(monkeypatch):
     monkeypatch.setattr("p2pfl.simulation.sharding.keeping.PART", 0.0)
 
 
-@pytest.mark.sampled(fast=1, all=4)
+@pytest.mark.sampled(fast=1, all=8)
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 1), (1, 2)])
 @pytest.mark.parametrize("changes", RESUMED.values(), ids=RESUMED)
 @pytest.mark.usefixtures("always_due")
-def test_an_interrupted_run_goes_on_with_any_number_of_workers(tmp_path, changes):
+def test_an_interrupted_run_goes_on_with_any_number_of_workers(tmp_path, changes, before, after):
     experiment = read(SMALL, changes=[*changes, "rounds=4"])
     whole = simulate(experiment, baselines=False)
-    for before, after in ((2, 1), (2, 3), (1, 2)):
-        folder = tmp_path / f"{before}-{after}"
-        interrupt(experiment, folder, workers=before)
-        assert (folder / FILE).exists()
-        assert {record.round for record in Run.load(folder).metrics} == {0, 1, 2}
-        if after == 1:
-            run = simulate(experiment, folder=folder, resume=True, baselines=False)
-        else:
-            run = simulated(experiment, workers=after, folder=folder, resume=True)
-        check_same(whole, run, tolerance=1e-10)
-        assert not (folder / FILE).exists()
-        assert Run.load(folder).summary["rounds"] == 4
+    folder = tmp_path / "run"
+    interrupt(experiment, folder, workers=before)
+    assert (folder / FILE).exists()
+    assert {record.round for record in Run.load(folder).metrics} == {0, 1, 2}
+    if after == 1:
+        run = simulate(experiment, folder=folder, resume=True, baselines=False)
+    else:
+        run = simulated(experiment, workers=after, folder=folder, resume=True)
+    check_same(whole, run, tolerance=1e-10)
+    assert not (folder / FILE).exists()
+    assert Run.load(folder).summary["rounds"] == 4
 
 
 def interrupt(experiment, folder, *, workers):
@@ -294,11 +296,10 @@ def interrupt(experiment, folder, *, workers):
         if records[0].round == 2:
             raise KeyboardInterrupt
 
+    alone = {"baselines": False} if workers == 1 else {"workers": workers}
+    play = simulate if workers == 1 else simulated
     with pytest.raises(KeyboardInterrupt):
-        if workers == 1:
-            simulate(experiment, folder=folder, observe=observe, baselines=False)
-        else:
-            simulated(experiment, workers=workers, folder=folder, observe=observe)
+        play(experiment, folder=folder, observe=observe, **alone)
 
 
 def test_a_run_without_a_checkpoint_is_refused_in_all_workers(tmp_path):

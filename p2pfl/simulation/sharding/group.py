@@ -57,9 +57,6 @@ class Backend(Protocol):
     def allreduce(self, tensors: list[torch.Tensor]) -> Any:
         """Begin to add up tensors."""
 
-    def abort(self) -> None:
-        """Close all connections."""
-
     def alltoall_base(self, output: torch.Tensor, given: torch.Tensor, taken: list[int], parts: list[int], /) -> Any:
         """Begin to send the parts of a tensor to the workers."""
 
@@ -99,7 +96,8 @@ class Group:
         missing: Callable[[], str] = str,
     ) -> None:
         self.store, self.rank, self.size = store, rank, size
-        self._host, self._device, self._missing = host, device, missing
+        self._backends = {"host": host} | ({} if device is None else {"device": device})
+        self._missing = missing
         self.bytes_out = 0
 
     def total(self, values: torch.Tensor) -> torch.Tensor:
@@ -161,19 +159,17 @@ class Group:
         self.store.compare_set(FAILED, "", msgspec.json.encode(Failure.of(error, worker=self.rank)).decode())
 
     def close(self) -> None:
-        """Close the connections to the other workers, which notices whoever waits for this one."""
-        for backend in filter(None, (self._host, self._device)):
-            backend.abort()
+        """Close the connections to the other workers, which whoever waits for this one notices."""
+        self._backends.clear()  # gloo closes them when nothing refers to the process group
 
     def _travels(self, values: torch.Tensor) -> bool:
         """Return whether a tensor is where a process group takes it."""
-        return values.device.type == "cpu" or self._device is not None
+        return values.device.type == "cpu" or "device" in self._backends
 
     def _done(self, begin: Callable[[Backend], Any], values: torch.Tensor) -> None:
         """Carry out one operation; between looks at it this thread handles signals."""
-        backend = self._host if values.device.type == "cpu" or self._device is None else self._device
         try:
-            work = begin(backend)
+            work = begin(self._backends["host" if values.device.type == "cpu" else "device"])
             pause = SHORTEST_PAUSE
             while not work.is_completed():
                 time.sleep(pause)

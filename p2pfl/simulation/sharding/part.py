@@ -24,6 +24,9 @@ from p2pfl.topology import Weights, owners, partition
 
 T = TypeVar("T")
 
+ROUNDING = 1e-12
+"""Difference of two equal weights, one of which is what the others leave of 1."""
+
 BLOCK = 64 * 2**20
 """Bytes of the models that travel at a time to the worker that writes them."""
 
@@ -172,7 +175,9 @@ class Part(Shard):
         if found is None:
             at = boundary(matrix, owner=self.owner, worker=self.group.rank, workers=self.workers)
             peers = self.peers + tuple(self.everyone[number] for number in at.outside.tolist())
-            shares = matrix.data[: len(self.everyone)][self.places.numpy()] if uniform(matrix) else None
+            shares = (
+                matrix.data[: len(self.everyone)][self.places.numpy()] if uniform(matrix, tolerance=ROUNDING) else None
+            )
             found = _Step(at, peers, None if shares is None else torch.from_numpy(shares))
             if id(matrix) in self._kept:
                 self._steps[id(matrix)] = found
