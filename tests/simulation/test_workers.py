@@ -1,5 +1,6 @@
 """``p2pfl simulate --workers`` and torchrun: real processes, their end, and what they leave."""
 
+import contextlib
 import json
 import os
 import signal
@@ -70,8 +71,9 @@ def running(tmp_path):
         assert process.poll() is None
         psutil.wait_procs([process], timeout=0.2)
     yield process
-    process.kill()
-    process.wait()
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, as it should
+        process.kill()
+        process.wait()
 
 
 def said(process):
