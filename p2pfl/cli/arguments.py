@@ -46,11 +46,18 @@ def parser() -> argparse.ArgumentParser:
     )
     _output(run)
 
-    simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated in this process")
+    simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated")
     _experiment(simulate, optional=True)
     simulate.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    simulate.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="processes that share the peers (default: 1; under torchrun those that it started)",
+    )
     simulate.add_argument(
         "--network",
         metavar="FILE",
