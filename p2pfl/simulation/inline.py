@@ -89,7 +89,7 @@ class Inline:
         if self.update is None or self._mean is None:
             return None
         update = self.update  # [R] float64
-        found = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).tolist()
+        found = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
         sums = torch.tensor([*found, len(update)], dtype=torch.float64)
         if self.shard is None:
             return _diversity(sums, mean=self._mean)

@@ -45,9 +45,9 @@ def groups(each: Sequence[IntArray]) -> list[Group] | None:
 
     Examples
     --------
-    >>> found = groups([np.arange(100), np.arange(40), np.arange(40)])
+    >>> found = groups([np.arange(100), np.arange(60), np.arange(60)])
     >>> [(len(group.positions), group.rows.tolist()) for group in found]
-    [(60, [0]), (40, [0, 1, 2])]
+    [(40, [0]), (60, [0, 1, 2])]
     """
     held = np.concatenate([np.empty(0, np.int64), *each])
     positions, inverse = np.unique(held, return_inverse=True)
