@@ -22,7 +22,7 @@ from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.checkpoint import FILE
 from p2pfl.simulation.mixing import Mixer
-from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.sharding import Shard, keeping
 from p2pfl.simulation.sharding.part import Part
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
@@ -265,8 +265,8 @@ RESUMED = {
 @pytest.fixture
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
-    monkeypatch.setattr("p2pfl.simulation.sharding.keeping.SOONEST", -1.0)
-    monkeypatch.setattr("p2pfl.simulation.sharding.keeping.PART", 0.0)
+    monkeypatch.setattr(keeping, "SOONEST", -1.0)
+    monkeypatch.setattr(keeping, "PART", 0.0)
 
 
 @pytest.mark.sampled(fast=1, all=8)

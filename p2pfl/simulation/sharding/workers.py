@@ -258,7 +258,10 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
     if torch.cuda.is_available() and distributed.is_nccl_available() and local <= torch.cuda.device_count():
         nccl: Any = distributed.ProcessGroupNCCL
         device = nccl(PrefixStore("nccl", store), rank, size)
-    return Group(store, rank=rank, size=size, host=host, device=device, missing=missing)
+    group = Group(store, rank=rank, size=size, host=host, device=device, missing=missing)
+    group.total(torch.zeros(1))  # one that failed sooner would leave others waiting for its connection
+    group.bytes_out = 0
+    return group
 
 
 def _take_gpu(rank: int) -> None:
