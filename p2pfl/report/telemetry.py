@@ -143,7 +143,7 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
         found = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
         entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **found, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
-        raise DecodeError(f"expected an entry of telemetry from {peer}, got other bytes") from None
+        raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
     return entry
 
 
@@ -254,7 +254,7 @@ def _known(value: Any, names: Collection[str], *, any_float: bool) -> Any:
 def _sound(value: Any) -> Any:
     """Return a count or a duration; it cannot be negative."""
     if isinstance(value, int | float) and not 0 <= value <= LARGEST:
-        raise ValueError(f"expected a number from 0 to {LARGEST}, got {value}")
+        raise ValueError(f"{value} is not between 0 and {LARGEST}")
     return value
 
 
