@@ -27,7 +27,7 @@ class Timeouts:
 
     Examples
     --------
-    Eve sends nothing more, and Bob reports that he waits for her.
+    Eve sends nothing more, and Bob reports that it waits for Eve.
 
     >>> timeouts = Timeouts(period=1.0, patience=60.0)
     >>> timeouts.allowed = True

@@ -51,7 +51,7 @@ class Outbox:
     chunk
         Bytes of data in a chunk.
     trailer
-        What ends each message.
+        Trailer of each message.
     """
 
     def __init__(self, incarnation: int, *, phase: int = 0, chunk: int, trailer: Trailer = CHECKSUM) -> None:

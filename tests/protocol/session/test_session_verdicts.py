@@ -7,7 +7,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from honest import IDENTITIES, LARGEST, SIGNED, SWARM, promise, repromised, revoted, totalling, vote
+from acquaintance import IDENTITIES, LARGEST, SIGNED, SWARM
+from counting import totalling
+from honest import promise, repromised, revoted, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
@@ -457,7 +459,7 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
     assert admitted == {0, 1, 2, 3, 7}
 
 
-def test_a_release_counts_although_a_liar_has_asked_about_others_of_its_owner_first():
+def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
     three = Triangle("eve")
     for incarnation in range(4):
         three.ask("bob", arrived("eve", Prepare("ada", incarnation, 0, 1)))
@@ -568,8 +570,8 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
     assert len(three.sent) == 1
 
 
-def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold():
-    """The broker loses all votes of its owner; the liar proposes to drop it, with a promise that shows no vote."""
+def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_others_hold():
+    """The broker loses its owner's votes; the malicious member proposes to drop it, and its promise shows no vote."""
     three = Triangle("eve")
     three.lost = ("ada", 0)
     three.release("ada", "bob")
