@@ -15,7 +15,7 @@ from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
-from p2pfl.experiment.parts.gossip_steps import steps_of_round, flood
+from p2pfl.experiment.parts.gossip_steps import flood, steps_of_round
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
 from p2pfl.experiment.parts.protection import sizes_masks
