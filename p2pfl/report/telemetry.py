@@ -1,4 +1,4 @@
-"""What of a peer's records and notices observers receive: an allow-list of fields for each level.
+"""Fields of a peer's records and notices that observers receive: an allow-list for each level.
 
 ``health`` says where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend on
 data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or

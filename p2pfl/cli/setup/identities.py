@@ -209,5 +209,5 @@ def _file(keys: Path, name: str) -> Path:
 
 
 def _check_name(name: str) -> None:
-    """Before it becomes a part of a path."""
+    """Raise an error unless a name may become part of a path."""
     Roster({name: Identity.generate(SecretSource(), peer=name).public})
