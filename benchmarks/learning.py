@@ -65,7 +65,7 @@ What was tried on these CNNs, all on one core, and what it gave (processor time,
     vmap with rules of one's own for convolution and pooling (autograd.Function under a TorchFunctionMode, 90 lines):
         0.94 to 0.97 for channels 8-16, 1.13 to 1.2 for 4-8; adding biases, ReLU and its gradient on fresh memory
         is what then costs: left
-    vmap, blocks of 24 rather than 12 MiB: 1.0; malloc told to keep its memory: 1.05 to 1.2,
+    vmap, blocks of 24 rather than 12 MiB: 1.0; malloc set to keep its memory: 1.05 to 1.2,
         not in turn, and a matter of the environment: left
     torch.compile of vmap: 28 seconds to compile, needs g++, and 278 rather than 208 microseconds: left
 """

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.faults.mortal import Mortal
-from benchmarks.faults.nursery import Nursery, apart, told
+from benchmarks.faults.nursery import Nursery, apart, reported
 from benchmarks.faults.page import Shown
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.rows import draw
@@ -149,4 +149,4 @@ def found(nursery: Nursery, wanted: Experiment) -> str:
         f"largest difference to `simulate` {apart(nursery.models(), oracle.models):.1g}",
         f"accuracy {mean:.3f} ({wanted_mean:.3f})",
     ]
-    return "; ".join([*sentences, *told(nursery)])
+    return "; ".join([*sentences, *reported(nursery)])

@@ -238,8 +238,8 @@ def apart(one: Models, other: Models) -> float:
     return max(float((one[name][key] - other[name][key]).abs().max()) for name in one for key in one[name])
 
 
-def told(nursery: Nursery) -> list[str]:
-    """What the peers said aloud, counted."""
+def reported(nursery: Nursery) -> list[str]:
+    """Return the notices of all peers, counted."""
     late = sum(isinstance(notice, JoinsLate) for notice in nursery.said)
     steps = sum(sum(notice.steps.values()) for notice in nursery.said if isinstance(notice, StepsUnsettled))
     masks = sum(sum(notice.masks.values()) for notice in nursery.said if isinstance(notice, MasksUnsettled))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.faults.mortal import Mortal
-from benchmarks.faults.nursery import Nursery, told
+from benchmarks.faults.nursery import Nursery, reported
 from benchmarks.faults.page import Shown
 from benchmarks.faults.wires import Wires, possible
 from benchmarks.faults.worker import inside
@@ -113,4 +113,4 @@ def conserved(nursery: Nursery) -> str:
     off = max(float((means[key] - value).abs().max()) for key, value in wanted.items())
     wide = max(float((models[name][key] - means[key]).abs().max()) for name, key in itertools.product(names, wanted))
     mean = f"the mean of the models is that of what was learned to {off:.1g} (models differ by {wide:.1g})"
-    return "; ".join([mean, *told(nursery)])
+    return "; ".join([mean, *reported(nursery)])

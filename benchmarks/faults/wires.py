@@ -76,7 +76,7 @@ class Wires:
                 _ip("netns", "delete", self.inside(host))
 
     def cut(self) -> None:
-        """Let nothing pass from side to side; nobody is told."""
+        """Let nothing pass from side to side, without a notice to anybody."""
         _ip("-n", self.inside("switches"), "link", "set", "to-far", "down")
 
     def heal(self) -> None:

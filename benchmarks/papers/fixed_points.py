@@ -63,8 +63,8 @@ def line(what: str, published: float | tuple[float, ...], found: list[float], *,
     expected = published if isinstance(published, tuple) else (published,) * len(found)
     met = all(round(mine, digits) == round(other, digits) for mine, other in zip(found, expected, strict=True))
     shown = found if isinstance(published, tuple) else found[:1]
-    told = ", ".join(f"{value:.{digits}f}" for value in shown)
-    return Line(what, ", ".join(f"{value:.{digits}f}" for value in dict.fromkeys(expected)), told, met)
+    text = ", ".join(f"{value:.{digits}f}" for value in shown)
+    return Line(what, ", ".join(f"{value:.{digits}f}" for value in dict.fromkeys(expected)), text, met)
 
 
 def over(exchanges: int) -> Averaging:

@@ -46,10 +46,10 @@ def accuracy(way: str, split: str) -> float:
 def lines() -> list[Line]:
     """All ways, on both splits."""
     found = {way: [accuracy(way, split) for split in SPLITS] for way in WAYS}
-    told = []
+    table = []
     for way, ours in found.items():
         claim, against, above = CLAIMS.get(way, ("-", way, 0.0))
         met = None if claim == "-" else all(a > b + above for a, b in zip(ours, found[against], strict=True))
         what = f"{way}: accuracy on similar and on different data"
-        told.append(Line(what, claim, ", ".join(f"{each:.2f}" for each in ours), met))
-    return told
+        table.append(Line(what, claim, ", ".join(f"{each:.2f}" for each in ours), met))
+    return table

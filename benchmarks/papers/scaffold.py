@@ -1,6 +1,6 @@
 """Karimireddy et al.: SCAFFOLD: Stochastic controlled averaging for federated learning (ICML 2020).
 
-Table 3: logistic regression on EMNIST sorted by label (0 % similarity), 100 peers of whom 20 take part in a round,
+Table 3: logistic regression on EMNIST sorted by label (0 % similarity), 100 peers of which 20 take part in a round,
 batches of a fifth of a peer's data; rounds to a test accuracy of .5 with E = 1, 5, 10, 20 epochs a round, rates tuned.
 EMNIST is not to be had, so here it is MNIST sorted by label, rounds to .8, and the best of four rates. What must come
 out is the order: SCAFFOLD needs fewer rounds than FedAvg, and suffers less from more local steps (in the paper it needs
@@ -56,7 +56,7 @@ def reached(curve: list[float]) -> int:
     return next((round for round, score in enumerate(curve, 1) if score >= TARGET), len(curve) + 1)
 
 
-def told(rounds: int) -> str:
+def described(rounds: int) -> str:
     """Rounds as they are printed."""
     return f"> {MOST}" if rounds > MOST else str(rounds)
 
@@ -74,7 +74,7 @@ def lines() -> list[Line]:
         Line(
             f"E = {epochs}: rounds to {TARGET}, FedAvg and SCAFFOLD",
             f"{PUBLISHED['fedavg'][at]}, {PUBLISHED['scaffold'][at]} (EMNIST, to .5)",
-            f"{told(rounds['fedavg', epochs])}, {told(rounds['scaffold', epochs])}",
+            f"{described(rounds['fedavg', epochs])}, {described(rounds['scaffold', epochs])}",
             rounds["scaffold", epochs] < rounds["fedavg", epochs],
         )
         for at, epochs in enumerate(EPOCHS)

@@ -63,7 +63,7 @@ class RelaySGD:
         default_steps=1,
         nonlinear="sends sums of rows",
         no_privacy="sums rows of different rounds, whose masks do not cancel",
-        no_compression="takes back from what it hears what it had told, to the last digit",
+        no_compression="subtracts from what it receives exactly what it had sent",
         needs_plain_averages="sends sums of rows",
         needs_one_graph="remembers what each neighbour sent",
         state_per_edge="passes sums along the edges of a tree",

@@ -63,7 +63,7 @@ async def statistics(
     features
         F.
     resolution
-        Resolution of the sums: a feature whose squares add up to no more than that cannot be told from a constant.
+        Resolution of the sums: a feature whose squares add up to no more counts as constant.
     """
     sums = await total(totals)  # [R, 1 + C + F]
     samples = sums[:, :1]  # [R, 1]

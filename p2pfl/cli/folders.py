@@ -128,7 +128,7 @@ def check_simulated(folder: Path) -> None:
 
 
 def check_same(experiment: Experiment, folder: Path, kept: Experiment) -> None:
-    """Refuse to go on with another experiment; only the way to the broker may differ."""
+    """Raise an error unless the experiment is that of the run; keys of the section transport may differ."""
     mine, theirs = flat(experiment), flat(kept)
     other = sorted(key for key in theirs if mine[key] != theirs[key] and not key.startswith("transport."))
     if other:

@@ -171,9 +171,9 @@ def _gains(result: Mapping[str, Any]) -> Table:
     table.add_row()
     mean = {"alone": result["alone"], "together": result["together"]}
     together = Text(number(mean["together"]), style="bold")
-    lied = any(score.get("attacker") for _, score in peers)
+    attacked = any(score.get("attacker") for _, score in peers)
     table.add_row(
-        Text("mean of the others" if lied else "mean", style="bold"),
+        Text("mean of the others" if attacked else "mean", style="bold"),
         number(mean["alone"]),
         together,
         _gain(mean, metric),

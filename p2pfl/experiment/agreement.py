@@ -196,7 +196,7 @@ async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Pl
     return scaled(plan, found), found
 
 
-def told(found: Statistics) -> dict[str, object]:
+def reported(found: Statistics) -> dict[str, object]:
     """Return the statistics for a summary."""
     return {
         "samples": int(found.samples[0]),

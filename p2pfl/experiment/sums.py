@@ -33,7 +33,7 @@ LARGEST = 2**24
 
 
 def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
-    """Return what the sums of an experiment show to each peer.
+    """Return what the sums of an experiment reveal to each observer.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learn
     view = Sums(weights.peers, weights.matrix.toarray()[None, :, None, :] if short else None)
     if not short and wanted.colluders > 1:
         raise ExperimentError(
-            f'privacy.mode: expected fewer peers or privacy.colluders = 1 with "secagg", got {peers} peers and '
-            f"{wanted.colluders} colluders, whose sums are too many to look at: set privacy.mode to "
+            f'privacy.mode = "secagg" cannot be checked for {peers} peers and privacy.colluders = {wanted.colluders}, '
+            "because they have too many sums; set privacy.colluders = 1, take fewer peers, or set privacy.mode to "
             '"pairwise"'
         )
     found = view.exposed(min(wanted.colluders, peers - 2))
@@ -81,19 +81,19 @@ def check_live(experiment: Experiment, algorithm: Algorithm) -> None:
     Raises
     ------
     ExperimentError
-        Learning could begin without somebody whose key others need, or nobody knows how sums weigh.
+        Learning could begin without a peer whose key others need, or the weights of the sums are unknown.
     """
     average, quorum = average_of(algorithm), experiment.transport.quorum
     if quorum < 1:
         raise ExperimentError(
-            'transport.quorum: expected 1 with privacy.mode = "secagg", whose masks need the keys of all peers that a '
-            f'neighbour hears, got {quorum:g}: set it to 1, or set privacy.mode to "pairwise"'
+            f'transport.quorum = {quorum:g} does not work with privacy.mode = "secagg", whose masks need the keys of '
+            'all senders of a sum; set transport.quorum to 1, or privacy.mode to "pairwise"'
         )
     if average is not None and average.weighted and average.mean_samples is None:
         raise ExperimentError(
-            'learning.weighted: expected false with privacy.mode = "secagg" for peers that know the size of their own '
-            "data alone, for how well sums hide depends on all sizes, got true: set it to false, or set privacy.mode "
-            'to "pairwise"'
+            'learning.weighted = true does not work with privacy.mode = "secagg" for peers that know the size of their '
+            "own data alone, because the protection depends on all sizes; set learning.weighted to false, or "
+            'privacy.mode to "pairwise"'
         )
 
 
@@ -113,7 +113,7 @@ def masses(algorithm: Algorithm, learner: Learner, peers: Sequence[str]) -> tupl
 
 
 def least(weights: Weights, *, colluders: int) -> Ints:
-    """Minimum number of senders whose terms each receiver needs to get their sum, ``[N]``."""
+    """Return the minimum number of senders whose terms each receiver needs to get their sum, ``[N]``."""
     return np.array([fewest(count, colluders=colluders) for count in senders(weights).tolist()])
 
 
@@ -158,20 +158,18 @@ def _check_neighbours(weights: Weights, *, colluders: int) -> None:
     needed = enough(colluders)
     for peer, received in zip(weights.peers, senders(weights).tolist(), strict=True):
         if 0 < received < needed:
-            helped = "" if colluders < 2 else f", of whom {colluders - 1} may collude with it"
+            helped = "" if colluders < 2 else f", {colluders - 1} of which may collude with the receiver"
             raise ExperimentError(
-                f'privacy.mode: expected every peer to hear at least {needed} others with "secagg"{helped}, so that '
-                f"the sum of their rows hides each of them, got {received} for {peer}: take a denser topology, or set "
-                'privacy.mode to "pairwise"'
+                f'privacy.mode = "secagg" hides a model in a sum of at least {needed} senders{helped}, and {peer} '
+                f'receives from {received}; take a denser topology, or set privacy.mode to "pairwise"'
             )
 
 
 def _refuse_exposed(together: tuple[str, ...], peer: str) -> None:
     who = f"{together[0]} alone" if len(together) == 1 else f"{', '.join(together)} together"
     raise ExperimentError(
-        f'privacy.mode: expected that sums hide single rows with "secagg", got a graph on which {who} can tell the row '
-        f"of {peer} from the sums: take fewer privacy.colluders, another topology, or set privacy.mode to "
-        '"pairwise"'
+        f'privacy.mode = "secagg" does not hide the model of {peer} on this graph, because {who} can compute it from '
+        'the sums; lower privacy.colluders, take another topology, or set privacy.mode to "pairwise"'
     )
 
 

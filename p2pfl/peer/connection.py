@@ -102,7 +102,7 @@ class Connection:
         """Pass a request to the session; return its answer as soon as there is one."""
         leaving = isinstance(request, events.Leave)
         if leaving in self._asked:
-            raise RunError(f"one thing is asked for at a time, and {request} came while another had no answer")
+            raise RunError(f"the connection answers one request at a time; await the previous one before {request}")
         self._stores = 0
         answer = self.submit(request)
         stores, self._stores = self._stores, None
@@ -305,7 +305,7 @@ class Connection:
         try:
             answers = tuple(await self.adding.receive(sender, effect.message))
         except DecodeError:
-            return events.Summed(sender, kind, None, lied=sender in self.adding.giving.proofs)
+            return events.Summed(sender, kind, None, equivocated=sender in self.adding.giving.proofs)
         return events.Summed(sender, kind, answers)
 
     # ------------------------------------------------------------------ time, and failure

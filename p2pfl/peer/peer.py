@@ -79,7 +79,7 @@ class Peer:
         How peers learn from each other; or the plan of an experiment, resolved for this peer
         (``plan(experiment, only=[name])``), without the three that follow.
     learner, topology
-        What this peer trains, and who sends to whom; all peers give the same algorithm and topology.
+        Learner, algorithm and topology; all peers give the same algorithm and topology.
     parts
         Further arguments of :func:`p2pfl.compose`, such as ``{"rounds": 40, "seed": 7, "privacy": Pairwise()}``.
     transport
@@ -288,7 +288,7 @@ class Peer:
         return state
 
     def _rest(self, last: Checkpoint) -> State:
-        """End with what there is: nobody waits for one that promised to release no more, nor does it for anybody."""
+        """Return the state of a peer that has promised to release nothing more, so that nobody waits for it."""
         if last.statistics is not None:
             self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
@@ -323,7 +323,9 @@ class Peer:
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first
-        self.connection.submit(events.Tolerate(plan.experiment.transport.hurry))  # before and after, all must hear all
+        self.connection.submit(
+            events.Tolerate(plan.experiment.transport.hurry)
+        )  # before and after, every peer waits for all
         try:
             self._state = await learn(
                 Repeating(plan.played),
@@ -430,7 +432,7 @@ class Peer:
         return Checkpoint(self.name, round, state, page, rows, out, in_, statistics=self.statistics)
 
     def _alarm(self, round: int, scores: dict[str, float], net: LiveNeighbourhood) -> None:
-        """Say at once when masks that did not cancel are in the models, and when they have cancelled since."""
+        """Report at once that masks in the models did not cancel, and later that they have cancelled."""
         if not self.plan.masked:
             return
         kept, cover = self.best.best, self.hiding.cover

@@ -1,4 +1,4 @@
-"""What of a peer's records and notices observers receive: an allow-list of fields for each level.
+"""Fields of a peer's records and notices that observers receive: an allow-list for each level.
 
 ``health`` says where a peer is, for which neighbours it waits, and what went wrong; only its times and sizes depend on
 data. ``scores`` adds losses, scores and the privacy spent. No level contains parameters, updates, norms, paths or
@@ -154,7 +154,7 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
         }
         entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **found, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
-        raise DecodeError(f"expected an entry of telemetry from {peer}, got other bytes") from None
+        raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
     return entry
 
 
@@ -268,7 +268,7 @@ def _known(value: Any, names: Collection[str], *, any_float: bool) -> Any:
 def _sound(value: Any) -> Any:
     """Return a count or a duration; it cannot be negative."""
     if isinstance(value, int | float) and not 0 <= value <= LARGEST:
-        raise ValueError(f"expected a number from 0 to {LARGEST}, got {value}")
+        raise ValueError(f"{value} is not between 0 and {LARGEST}")
     return value
 
 

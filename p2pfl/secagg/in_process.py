@@ -1,4 +1,4 @@
-"""Whole sums at once: mask partners, permitted additions, and all messages of :mod:`p2pfl.secagg.protocol`."""
+"""Secure sums in one process: mask graph, admissible terms, and all messages of :mod:`p2pfl.secagg.protocol`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from p2pfl.topology import Topology, Weights
 
 
 def partners(weights: Weights) -> Topology:
-    """Return the mask partners: every two peers from which some receiver receives.
+    """Return the graph of mask partners: every two peers that send to the same receiver.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def partners(weights: Weights) -> Topology:
 
 
 def senders(weights: Weights) -> Ints:
-    """Return how many others each peer hears, ``[N]``.
+    """Return the number of senders of each peer, ``[N]``.
 
     Examples
     --------
@@ -61,38 +61,38 @@ def grid_points(released: Released, *, bits: int) -> Floats:
 
 
 def refuse_rows(released: Released) -> None:
-    """Let public numbers pass, one a peer, and no rows.
+    """Refuse to pass on single models; one public number a peer may pass.
 
     Raises
     ------
     PrivacyError
-        These are rows.
+        The release consists of models.
     """
     if released.rows.shape[-1] > 1 or released.grid is not None or released.masses is not None:
         raise PrivacyError(
-            'expected only sums of rows to be asked for with privacy.mode = "secagg", got the rows themselves; '
-            "use an algorithm that mixes, or another mode."
+            'the algorithm requests single models, and privacy.mode = "secagg" reveals only sums; use an algorithm '
+            "that mixes, or another mode"
         )
 
 
 def exchanged(
     sum: Sum, terms: Mapping[str, Ints], *, secrets: Mapping[Edge, bytes], source: Source
 ) -> tuple[tuple[str, ...], Ints | None]:
-    """Carry out a sum in one place, through all its messages: what a simulation that draws the masks needs.
+    """Carry out a sum with all its messages, for simulations that draw the masks.
 
     Parameters
     ----------
     sum
-        Which.
+        Facts about the sum.
     terms
         ``[P]`` grid points of each sender whose share arrives; the others' are lost.
     secrets, source
-        Of all senders.
+        Edge secrets, and the source of the keys, of all senders.
 
     Returns
     -------
     here, total
-        Participants and their sum; none and ``None`` where they are too few.
+        The participant set, and the sum; empty and ``None`` if the set would be too small.
 
     Examples
     --------

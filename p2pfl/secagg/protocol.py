@@ -5,29 +5,29 @@ For one receiver r, in one gossip step, sender j holds grid points :math:`p_j` (
 .. math:: y_j = p_j + b_j + \sum_{k \ne j} \operatorname{sgn}(j, k)\, m_{jk} \pmod{2^w}
 
 with :math:`m_{jk}` the keystream of the key that j and k share for this receiver, round and step, and
-:math:`b_j` that of a key of j's own. Each is uniform in the ring, so :math:`y_j` tells nothing, and the
-pairs' masks cancel in the sum. What is exchanged, in order; whoever is asked for less refuses:
+:math:`b_j` that of a key of j's own. Each is uniform in the ring, so :math:`y_j` reveals nothing, and the
+pairs' masks cancel in the sum. The messages, in order; a peer refuses a request that skips one:
 
 1. :class:`Share`, sender to receiver: :math:`y_j`.
 2. :class:`Roll`, receiver to senders: the set U of those whose share it has. Signed.
-3. :class:`Consent`, sender to receiver: "U is what I was told". Signed, at most one for each sum.
-4. All consents, receiver to every sender in U: who was told something else now knows.
+3. :class:`Consent`, sender to receiver: "U is the set that I received". Signed, at most one for each sum.
+4. All consents, receiver to every sender in U: a sender that received another set now knows.
 5. :class:`Keys`, sender to receiver: the key of :math:`b_j`, and of :math:`m_{jk}` for each k missing in U.
 
 The receiver takes off what the keys give and reads :math:`\sum_{j \in U} p_j` as two's complement, exactly
-where every term is smaller than :math:`2^{w-1}` over their number. A sender reveals the masks of pairs of who
-is missing and its own key if it is not: who was declared missing never answers, and sends nothing if it has
-not yet, so that never both are known of one peer. Consents must be unanimous because a receiver might tell
-one sender that it is there and the others that it is not, or split the senders: of rolls with more than half
-of them at most one gets all consents. If an answer does not come, the sum gives nothing: the masks stay.
+where every term is smaller than :math:`2^{w-1}` over their number. A sender reveals the masks that it shares with
+missing peers, and its own key if it is not missing itself: a peer that was declared missing never answers, and never
+sends its share afterwards, so that nobody learns both of one peer. Consents must be unanimous because a receiver might
+send different sets to different senders: of sets with more than half of the senders, at most one gets all consents.
+If an answer does not arrive, the sum stays masked.
 
-Every gossip step is a sum of its own, under keys of its own. What several sums tell together is the accountant's
-business (:mod:`p2pfl.privacy.accounting.sums`).
+Every gossip step is a sum of its own, under keys of its own. The accountant counts what several sums reveal together
+(:mod:`p2pfl.privacy.accounting.sums`).
 
 References
 ----------
 K. Bonawitz et al., "Practical secure aggregation for privacy-preserving machine learning", CCS 2017: the
-double mask and the consistency check; without its secret sharing, for here a sum may fail.
+double mask and the consistency check; without its secret sharing, because here a sum may fail.
 S. Biswas et al., "CESAR", 2024: sums over a receiver's neighbourhood.
 """
 
@@ -44,14 +44,14 @@ from p2pfl.privacy.ring import WIDTHS, Ring, mask, signed, unsigned, zeros
 from p2pfl.privacy.stream import LIMIT, Ints
 
 VERSION = "aes256-ctr-ring-v2"
-"""Of masks and messages: peers that differ unmask nothing."""
+"""Version of masks and messages; peers with different versions unmask nothing."""
 
 HONEST = 3
-"""Honest terms that a sum must have at least: of two, each knows the other's."""
+"""Minimum number of honest terms in a sum; with two, each sender knows the term of the other."""
 
 
 def enough(colluders: int) -> int:
-    """Return how many senders a receiver must have, of whom all but one of the colluders may help it.
+    """Return how many senders a receiver must have if all colluders but one may be among them.
 
     Examples
     --------
@@ -62,10 +62,10 @@ def enough(colluders: int) -> int:
 
 
 def fewest(senders: int, *, colluders: int) -> int:
-    """Return how many of the senders must be in a sum: more than half, so that no two rolls get all consents.
+    """Return how many senders a sum needs: more than half, so that no two participant sets get all consents.
 
-    Two rolls of more than half share a sender, and who is honest consents to one. Where senders may collude with the
-    receiver all must be there; two sums that differ by one peer would give that peer's row away, too.
+    Two sets of more than half share a sender, and an honest sender consents to one. If senders may collude with the
+    receiver, all must be present, because two sums that differ by one peer would reveal that peer's model.
 
     Examples
     --------
@@ -82,6 +82,9 @@ class Slot(NamedTuple):
     round: int
     step: int
 
+    def __str__(self) -> str:
+        return f"sum {self.step} of round {self.round} for {self.receiver}"
+
 
 @dataclass(frozen=True)
 class Sum:
@@ -90,7 +93,7 @@ class Sum:
     Parameters
     ----------
     slot
-        Receiver, round and step.
+        Receiver, round and gossip step.
     senders
         Peers whose terms are added: the receiver's in-neighbours, without itself.
     size
@@ -98,7 +101,7 @@ class Sum:
     width
         Bits of the ring, 32 or 64.
     colluders
-        Number of peers that may collude, the receiver among them.
+        Number of peers that may collude, including the receiver.
 
     Raises
     ------
@@ -119,12 +122,12 @@ class Sum:
 
     def __post_init__(self) -> None:
         if self.width not in WIDTHS:
-            raise InputError(f"expected a ring of 32 or 64 bits, got {self.width}; choose one.")
+            raise InputError(f"the ring has {self.width} bits; choose 32 or 64")
         least = enough(self.colluders)
         if self.slot.receiver in self.senders or not least <= len(set(self.senders)) == len(self.senders):
             raise InputError(
-                f"expected at least {least} different neighbours whose rows "
-                f'"{self.slot.receiver}" is given in sum, got {", ".join(self.senders) or "none"}; take a denser graph.'
+                f'"{self.slot.receiver}" needs {least} different neighbours to receive the sum of their models, and '
+                f"has {', '.join(self.senders) or 'none'}; take a denser graph"
             )
 
     @property
@@ -134,7 +137,7 @@ class Sum:
 
     @property
     def limit(self) -> int:
-        """Every number of a term is smaller than this, so that no sum wraps around."""
+        """Bound of every number of a term, below which no sum wraps around."""
         limit: int = min(LIMIT, 2 ** (self.width - 1) // len(self.senders))
         return limit
 
@@ -158,7 +161,7 @@ class Roll:
 
 @dataclass(frozen=True)
 class Consent:
-    """A sender was told this roll, and no other."""
+    """Statement of a sender that it received this participant set and no other."""
 
     slot: Slot
     sender: str
@@ -176,23 +179,23 @@ class Keys:
 
 
 class Sender:
-    """One peer's part in one sum. It answers the same question alike, and no second one.
+    """One peer's part in one sum; it repeats an answer to a repeated request, and refuses a different one.
 
     Parameters
     ----------
     sum
-        Facts about the sum that are known beforehand.
+        Facts about the sum.
     peer
-        Name of the peer.
+        Name of the sender.
     secrets
         Edge secrets of the peer, with every other sender.
     source
-        Of the key that nobody else knows.
+        Source of the key that no other peer knows.
 
     Raises
     ------
     PrivacyError
-        From every method: the question is one whose answer could give the term away. Nothing is sent then.
+        From every method: the answer could reveal the term. Nothing is sent then.
 
     Examples
     --------
@@ -203,7 +206,7 @@ class Sender:
         self.sum = sum
         self.peer = peer
         self.missing = False
-        """True if the receiver said that it has no share of this peer: then nothing leaves any more."""
+        """True if the receiver stated that it has no share of this peer; then the peer sends nothing more."""
         self._secrets = secrets
         slot = sum.slot
         purpose = f"selfmask {slot.receiver} {slot.step}"
@@ -213,23 +216,21 @@ class Sender:
         self._keys: Keys | None = None
 
     def share(self, points: Ints) -> Share:
-        """Mask a term, ``[P]`` grid points, which are used up; once.
+        """Mask a term once, ``[P]`` grid points, in place.
 
-        What is lost on the way is sent again as it was, not made anew.
+        A share that is lost on the way is sent again unchanged; it is never masked a second time.
         """
         if self.missing or self._sent:
-            state = "declared missing" if self.missing else "sent already"
-            raise PrivacyError(
-                f"expected {self._name} to be open for a share of {self.peer}, got one that was {state}; skip it."
-            )
+            state = "was declared missing" if self.missing else "has sent its share"
+            raise PrivacyError(f"{self.peer} {state} in the {self._name}; skip this sum")
         if points.shape != (self.sum.size,):
-            raise PrivacyError(f"a term has the shape {points.shape} and not {self.sum.size} numbers; fix the caller")
+            raise PrivacyError(f"the term has shape {points.shape}, and the sum {self.sum.size} numbers; pass as many")
         largest = max(int(points.max(initial=0)), -int(points.min(initial=0)))
         if largest >= self.sum.limit:
             raise PrivacyError(
-                f"expected every number of {self.peer}'s share below {self.sum.limit} grid points, where sums of "
-                f"{len(self.sum.senders)} in a ring of {self.sum.width} bits are exact, got {largest}; clip, lower the "
-                "learning rate or use fewer bits."
+                f"a number of {self.peer}'s share is {largest} grid points, and sums of {len(self.sum.senders)} in a "
+                f"ring of {self.sum.width} bits are exact only below {self.sum.limit}; clip, lower the learning rate "
+                "or use fewer bits"
             )
         values = unsigned(points, self.sum.width)  # [P]
         keys = self.mask_keys()
@@ -240,16 +241,15 @@ class Sender:
         return Share(self.sum.slot, self.peer, values)
 
     def consent(self, roll: Roll) -> Consent | None:
-        """Say what one was told; nothing if one was declared missing."""
+        """Return the consent to a participant set; ``None`` if this peer was declared missing."""
         self._check(roll.slot)
         here = roll.here
         if list(here) != sorted({*here} & {*self.sum.senders}):
-            raise PrivacyError(f"expected {self._name} to list its senders in order, got {', '.join(here)}; ignore it.")
+            raise PrivacyError(f"the {self._name} does not list its senders in order ({', '.join(here)}); ignore it")
         if self._consent is not None:
             if self._consent.here != here:
                 raise PrivacyError(
-                    f"expected one roll of {self._name}, got a second that differs; "
-                    f"{self.sum.slot.receiver} tells its senders different things: exclude it."
+                    f"{self.sum.slot.receiver} has sent two different participant sets for the {self._name}; exclude it"
                 )
             return self._consent
         if self.missing or self.peer not in here:
@@ -257,20 +257,22 @@ class Sender:
             self._own = b""
             return None
         if not self._sent or len(here) < self.sum.fewest:
-            got = f"{len(here)} of them" if self._sent else f"one with {self.peer}, which has sent nothing"
-            raise PrivacyError(f"expected {self._name} to be of {self.sum.fewest} or more terms, got {got}; ignore it.")
+            why = (
+                f"has {len(here)} terms and needs {self.sum.fewest}"
+                if self._sent
+                else f"includes {self.peer}, which has sent nothing"
+            )
+            raise PrivacyError(f"the {self._name} {why}; ignore it")
         self._consent = Consent(self.sum.slot, self.peer, here)
         return self._consent
 
     def keys(self, consents: Collection[Consent]) -> Keys:
-        """Unmask the own share, once everybody on the roll was told the same."""
+        """Return the keys that unmask the own share, once all participants have received the same set."""
         if self._keys is not None:
             return self._keys
         if self.missing or self._consent is None:
-            state = "missing" if self.missing else "not asked yet"
-            raise PrivacyError(
-                f"expected {self.peer} to be on the roll of {self._name}, got one that is {state}; skip it."
-            )
+            state = "was declared missing in" if self.missing else "has not consented to"
+            raise PrivacyError(f"{self.peer} {state} the {self._name}, so it reveals no key; skip this sum")
         here = self._consent.here
         for each in consents:
             self._check(each.slot)
@@ -278,8 +280,8 @@ class Sender:
         if agreed != {*here} or any(each.here != here for each in consents):
             odd = sorted({*here} - agreed) or sorted(each.sender for each in consents if each.here != here)
             raise PrivacyError(
-                f"expected everybody in {self._name} to have been told the same roll, got no such consent of "
-                f"{', '.join(odd)}; no key is revealed."
+                f"{', '.join(odd)} did not consent to the participant set of the {self._name}, so {self.peer} reveals "
+                "no key; skip this sum"
             )
         gone = [other for other in self.sum.senders if other not in here]
         self._keys = Keys(self.sum.slot, self.peer, self._own, {other: self._pair(other) for other in gone})
@@ -292,19 +294,18 @@ class Sender:
 
     @property
     def _name(self) -> str:
-        slot = self.sum.slot
-        return f"sum {slot.step} of round {slot.round} for {slot.receiver}"
+        return str(self.sum.slot)
 
     def _check(self, slot: Slot) -> None:
         if slot != self.sum.slot:
-            raise PrivacyError(f"expected a message of {self._name}, got one of {slot}; ignore it.")
+            raise PrivacyError(f"the message is about the {slot}, not about the {self._name}; ignore it")
 
     def _pair(self, other: str) -> bytes:
         edge = min(self.peer, other), max(self.peer, other)
         if edge not in self._secrets:
             raise PrivacyError(
-                f"expected a shared secret of {edge[0]} and {edge[1]}, who are both heard by "
-                f"{self.sum.slot.receiver}, got none; exchange public keys before the first round."
+                f"{edge[0]} and {edge[1]}, which both send to {self.sum.slot.receiver}, share no secret; exchange "
+                "public keys before the first round"
             )
         slot, purpose = self.sum.slot, "summask"
         at = {"round": slot.round, "attempt": slot.step}
@@ -312,12 +313,12 @@ class Sender:
 
 
 class Receiver:
-    """The receiver's part in one sum; a row is all that it holds.
+    """The receiver's part in one sum; it holds a single row.
 
     Parameters
     ----------
     sum
-        Facts about the sum that are known beforehand.
+        Facts about the sum.
 
     Raises
     ------
@@ -341,16 +342,16 @@ class Receiver:
 
     @property
     def complete(self) -> bool:
-        """True if there is nobody left to wait for."""
+        """True if the shares of all senders have arrived."""
         return self._here == {*self.sum.senders}
 
     def take(self, share: Share) -> bool:
-        """Add a share; ``False`` where it comes late or a second time and is ignored."""
+        """Add a share; return ``False`` if it is late or a duplicate, which is ignored."""
         self._check(share.slot, share.sender, {*self.sum.senders})
         if share.values.shape != self._values.shape or share.values.dtype != self._values.dtype:
             raise PrivacyError(
-                f"expected {self.sum.size} numbers of {self.sum.width} bits of {share.sender}, got "
-                f"{share.values.shape} of {share.values.dtype}; ignore it."
+                f"the share of {share.sender} has shape {share.values.shape} and type {share.values.dtype}, and the "
+                f"sum {self.sum.size} numbers of {self.sum.width} bits; ignore it"
             )
         if self._closed or share.sender in self._here:
             return False
@@ -359,7 +360,7 @@ class Receiver:
         return True
 
     def close(self) -> Roll | None:
-        """Decide who is in the sum, for good; ``None`` where they are too few and it gives nothing."""
+        """Fix the participant set and return it; ``None`` if it is too small, so that the sum stays masked."""
         if not self._closed:
             self._closed = True
             if len(self._here) >= self.sum.fewest:
@@ -367,22 +368,22 @@ class Receiver:
         return self.roll
 
     def collect(self, consent: Consent) -> tuple[Consent, ...] | None:
-        """Keep a consent; once there are all, what to send to everybody on the roll."""
+        """Keep a consent; once all have arrived, return what to send to all participants."""
         self._check(consent.slot, consent.sender, self._here)
         if self.roll is None or consent.here != self.roll.here:
-            raise PrivacyError(f"expected the consent of {consent.sender} to the roll, got another; ignore it.")
+            raise PrivacyError(f"the consent of {consent.sender} is to another participant set; ignore it")
         self._consents[consent.sender] = consent
         if self._consents.keys() != self._here:
             return None
         return tuple(self._consents[sender] for sender in self.roll.here)
 
     def unlock(self, keys: Keys) -> bool:
-        """Take off the masks of one share; ``True`` once the sum is there."""
+        """Remove the masks of one share; return ``True`` once the sum is complete."""
         self._check(keys.slot, keys.sender, self._here)
         gone = {*self.sum.senders} - self._here
         if self.roll is None or {*keys.pairs} != gone or {*map(len, (keys.own, *keys.pairs.values()))} != {KEY_BYTES}:
-            expected = ", ".join(sorted(gone)) or "nobody"
-            raise PrivacyError(f"expected the keys of {keys.sender}'s masks with {expected}, got others; ignore it.")
+            missing = ", ".join(sorted(gone)) or "no missing peer"
+            raise PrivacyError(f"the keys are not those of {keys.sender}'s masks with {missing}; ignore them")
         if keys.sender not in self._unlocked:
             lower = [key for other, key in keys.pairs.items() if keys.sender > other]
             upper = [key for other, key in keys.pairs.items() if keys.sender < other]
@@ -399,4 +400,6 @@ class Receiver:
     def _check(self, slot: Slot, sender: str, known: set[str]) -> None:
         if slot != self.sum.slot or sender not in known:
             names = ", ".join(sorted(known))
-            raise PrivacyError(f"expected a message of {names} on {self.sum.slot}, got {sender} on {slot}; ignore it.")
+            raise PrivacyError(
+                f"a message of {sender} on the {slot} is not for the {self.sum.slot} of {names}; ignore it"
+            )

@@ -1,4 +1,4 @@
-"""A peer's part in sums over neighbourhoods as their receiver, beside that of the sender (``giving.py``); no clock."""
+"""A peer's part in sums over neighbourhoods as their receiver, beside that of the sender (``sender.py``); no clock."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 @dataclass
 class _Coming:
-    """A term of a neighbour, as far as it has come."""
+    """The bytes of a neighbour's term that have arrived."""
 
     gossip_step: GossipStep
     mass: float | None
@@ -34,11 +34,11 @@ class Getting:
     Parameters
     ----------
     peer
-        Whose.
+        Name of the receiver.
     sums, seal
-        What is known of sums, and what signs.
+        Facts about all sums, and the signatures of this peer.
     heaviest
-        No row of a larger mass is taken.
+        Largest weight of a model that is accepted.
     """
 
     def __init__(self, peer: str, *, sums: Sums, seal: Seal, heaviest: float) -> None:
@@ -47,16 +47,16 @@ class Getting:
         self.seal = seal
         self.heaviest = heaviest
         self.masses: dict[str, float] = {}
-        """Of the rows that have come, if they have any."""
+        """Weights of the terms that have arrived, if they have any."""
         self.here: set[str] = set()
         """Senders whose terms have arrived."""
         self.unlocked: set[str] = set()
         """Senders that have unmasked their own terms."""
         self.consents: dict[str, bytes] = {}
-        """Signatures to the roll."""
+        """Signatures of the participant set, by sender."""
         self.call: RollCall | None = None
-        """Senders in the sum, once that is decided."""
-        self._ended: set[str] = set()  # whose terms have come, of incarnations that ended before they sent the keys
+        """Participant set, once it is fixed."""
+        self._ended: set[str] = set()  # senders whose incarnation ended after the term arrived and before the keys did
         self._gossip_step: GossipStep = (0, 0)
         self._weighted = False
         self._receiver: Receiver | None = None  # of the sum that is open
@@ -78,7 +78,7 @@ class Getting:
         return () if self.call is None else self.call.here
 
     def open(self, gossip_step: GossipStep, *, weighted: bool) -> None:
-        """Begin to add; what came before its turn is added at once, what is past is dropped."""
+        """Open a sum: add the terms that arrived early, and drop those of earlier sums."""
         self._gossip_step, self._weighted = gossip_step, weighted
         known = self.sums(self.slot)
         self._receiver = None if known is None else Receiver(known)
@@ -92,7 +92,7 @@ class Getting:
                 self._add(self._receiver, sender, each)
 
     def passed(self, sender: str) -> bool:
-        """Return whether a sender has begun a later term already, so that the present one will not come."""
+        """Return whether a sender has begun a later term, so that its current one will not arrive."""
         coming = self._coming.get(sender)
         return coming is not None and coming.gossip_step > self._gossip_step
 
@@ -112,18 +112,18 @@ class Getting:
         Raises
         ------
         PrivacyError, DecodeError
-            It is not the next piece of one that may come.
+            It is not the next piece of a term of an open sum.
         """
         gossip_step = term.round, term.step
         known = self.sums(Slot(self.peer, *gossip_step))
         if known is None or sender not in known.senders:
-            raise PrivacyError(f"expected a term of somebody that {self.peer} hears then, got {sender}'s; ignore it.")
+            raise PrivacyError(f"{sender} sends {self.peer} no term in round {term.round}, step {term.step}; ignore it")
         late = gossip_step < self._gossip_step or (
             gossip_step == self._gossip_step and (self.call or sender in self.here)
         )
         coming = self._coming.get(sender)
         if late or (coming is not None and coming.gossip_step > gossip_step):
-            raise PrivacyError(f"expected a term of {sender} for a gossip step to come, got {gossip_step}; ignore it.")
+            raise PrivacyError(f"the term of {sender} for round {term.round}, step {term.step} is late; ignore it")
         size = known.size * known.width // 8
         if coming is None or coming.gossip_step < gossip_step:
             coming = _Coming(gossip_step, term.mass, bytearray())
@@ -134,8 +134,8 @@ class Getting:
             or (term.mass is not None and not abs(term.mass) <= self.heaviest)
         ):
             raise DecodeError(
-                f"expected the piece at {coming.filled} of a term of {size} bytes, got {len(term.data)} at "
-                f"{term.offset} of {term.total}"
+                f"{len(term.data)} bytes at {term.offset} of {term.total} are not the piece at {coming.filled} of a "
+                f"term of {size} bytes"
             )
         if not coming.data:
             coming.data = bytearray(size)
@@ -146,7 +146,7 @@ class Getting:
             self._add(self._receiver, sender, coming)
 
     def _add(self, receiver: Receiver, sender: str, coming: _Coming) -> None:
-        """Add a term that is there, unless it has a mass and others have none, or the other way round."""
+        """Add a complete term, unless it has a weight and the others have none, or the reverse."""
         del self._coming[sender]
         if (coming.mass is not None) != self._weighted:
             return
@@ -158,7 +158,7 @@ class Getting:
             self.masses[sender] = coming.mass
 
     def close(self) -> RollCall:
-        """Decide who is in the sum, for good: nobody, where they are too few."""
+        """Fix the participant set, which is empty if it would be too small, and return it."""
         if self.call is None:
             roll = None if self._receiver is None else self._receiver.close()
             here = () if roll is None else roll.here
@@ -166,12 +166,12 @@ class Getting:
         return self.call
 
     def consented(self, sender: str, word: Agreement) -> Agreements | None:
-        """Keep a consent; once there are all, what everybody on the roll is to be told.
+        """Keep a consent; once all have arrived, return what to send to all participants.
 
         Raises
         ------
         PrivacyError, DecodeError
-            It is none to the roll.
+            It is no consent to the participant set.
         """
         call, receiver = self._called(sender, word.round, word.step)
         self.seal.check(sender, self.slot, call.here, word.signature, domain="consent", keys=self.seal.keys)
@@ -181,32 +181,34 @@ class Getting:
 
     @property
     def agreements(self) -> Agreements | None:
-        """All consents, once there are all."""
+        """All consents; ``None`` until all have arrived."""
         if self.call is None or not self.call.here or self.consents.keys() != {*self.call.here}:
             return None
         return Agreements(*self._gossip_step, tuple(self.consents[peer] for peer in self.call.here))
 
     def unlock(self, sender: str, word: Unmasking) -> None:
-        """Take off the masks of a term.
+        """Remove the masks of a term.
 
         Raises
         ------
         PrivacyError
-            The keys are others than were asked for.
+            The keys are not those that the participant set requires.
         """
         _, receiver = self._called(sender, word.round, word.step)
         if self.agreements is None:
-            raise PrivacyError(f"expected keys of {sender} after all consents, got them before; ignore them.")
+            raise PrivacyError(f"the keys of {sender} arrived before all consents; ignore them")
         receiver.unlock(Keys(self.slot, sender, word.own, word.pairs))
         self.unlocked.add(sender)
 
     def _called(self, sender: str, round: int, step: int) -> tuple[RollCall, Receiver]:
         if sender in self._ended:
             raise PrivacyError(
-                f"expected a message of the incarnation of {sender} that gave its term, got one of the next; ignore it."
+                f"the message is of the next incarnation of {sender}, which did not send the term; ignore it"
             )
         if self.call is None or self._receiver is None or (round, step) != self._gossip_step:
-            raise PrivacyError(f"expected a word on {self.slot}, got one on round {round}, step {step}; ignore it.")
+            raise PrivacyError(
+                f"the message of {sender} about round {round}, step {step} is not for the {self.slot}; ignore it"
+            )
         return self.call, self._receiver
 
     def total(self) -> Ints | None:

@@ -1,9 +1,9 @@
 """A peer's part in sums over neighbourhoods as the sender of terms; without a clock.
 
-:mod:`p2pfl.secagg.protocol` says what a sum is and what is never told of it. Here its messages meet those of the wire:
-shares travel in pieces, statements are signed, and who runs ahead is held back. A sender begins a term for a
-receiver only after that has closed the sum before, so that there is never more of one sender to be held
-than one term; and a receiver that has closed a sum is given nothing more for it.
+:mod:`p2pfl.secagg.protocol` describes a sum and what it never reveals. This module translates its messages to those of
+the wire: it splits shares into pieces, signs statements, and holds back a sender that is ahead. A sender begins a term
+for a receiver only after the receiver has closed the previous sum, so that a receiver holds at most one term of each
+sender; a receiver that has closed a sum gets nothing more for it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 @dataclass
 class _Given:
-    """A term of ours that has left.
+    """A term that this peer has sent.
 
     Attributes
     ----------
     part
-        Decides what may be said of it.
+        This peer's part in the sum, which decides what it may reveal.
     here
-        Whom the receiver has called; ``None`` before it has.
+        Participant set that the receiver sent; ``None`` before it has.
     open
-        True if the keys may still be asked for.
+        True if the receiver may still request the keys.
     keys
-        Of all, with their incarnations, as we know them: under which it is masked.
+        Public keys of all senders with their incarnations, under which the term is masked.
     call, incarnation
-        The receiver's first roll, and in which incarnation it said so: the next has forgotten it, and does not lie.
+        The receiver's first participant set, and its incarnation then; the next incarnation may send another one,
+        which is no equivocation.
     """
 
     part: Sender
@@ -53,9 +54,9 @@ class Giving:
     Parameters
     ----------
     peer
-        Whose.
+        Name of the sender.
     sums, seal, source
-        What is known of sums, what signs, and where the keys of own masks come from.
+        Facts about all sums, the signatures of this peer, and the source of its own masks' keys.
     """
 
     def __init__(self, peer: str, *, sums: Sums, seal: Seal, source: Source) -> None:
@@ -64,15 +65,15 @@ class Giving:
         self.seal = seal
         self.source = source
         self.secrets: Mapping[Edge, bytes] = {}
-        """Shared with everybody whose rows are added to ours; known once all are there."""
+        """Edge secrets with all senders of the same sums; known once all of them are present."""
         self.proofs: dict[str, Proof] = {}
-        """Two different rolls of one sum, both signed by their receiver."""
-        self._keys: Mapping[str, bytes] = {}  # that lead to them
+        """Proofs of equivocation: two participant sets of one sum that differ, both signed by their receiver."""
+        self._keys: Mapping[str, bytes] = {}  # public keys that the secrets follow from
         self._given: dict[str, dict[GossipStep, _Given]] = {}  # by receiver, at most two
         self._closed: dict[str, GossipStep] = {}
 
     def acquaint(self, secrets: Mapping[Edge, bytes]) -> None:
-        """Learn the secrets shared with those that are there now."""
+        """Take the secrets shared with the peers that are present."""
         self.secrets, self._keys = secrets, self.seal.keys
 
     def over(self, receiver: str, gossip_step: GossipStep) -> bool:
@@ -80,16 +81,16 @@ class Giving:
         return self._closed.get(receiver, (-1, 0)) >= gossip_step
 
     def ready(self, receiver: str) -> bool:
-        """Return whether a receiver has closed the last sum that it was given a term for."""
+        """Return whether a receiver has closed the last sum for which it got a term."""
         return all(self.over(receiver, gossip_step) for gossip_step in self._given.get(receiver, ()))
 
     @property
     def awaited(self) -> set[str]:
-        """Receivers that may still ask for what opens the last term they were given."""
+        """Receivers that may still request the keys of the last term that they got."""
         return {receiver for receiver, given in self._given.items() if given[max(given)].open}
 
     def withhold(self, receiver: str) -> None:
-        """Give a receiver nothing more for the last term that it was given."""
+        """Send a receiver nothing more for the last term that it got."""
         given = self._given.get(receiver)
         if given:
             given[max(given)].open = False
@@ -101,16 +102,16 @@ class Giving:
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
     def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
-        """Mask a term, ``[P]`` grid points, once for each slot; nothing else changes by it, so that a thread can.
+        """Mask a term, ``[P]`` grid points, once for each slot; it changes no state, so it may run in a thread.
 
         Raises
         ------
         PrivacyError
-            It does not fit into the ring.
+            The term does not fit into the ring, or this peer has no part in the sum.
         """
         known = self.sums(slot)
         if known is None:
-            raise PrivacyError(f"expected a sum that {self.peer} has a part in, got {slot}; fix the caller")
+            raise PrivacyError(f"{self.peer} has no part in the {slot}; mask only terms of its own sums")
         part = Sender(known, peer=self.peer, secrets=self.secrets, source=self.source)
         return part, part.share(points)
 
@@ -131,23 +132,23 @@ class Giving:
         )
 
     def whole(self, receiver: str, call: RollCall) -> bool:
-        """Return whether everybody is on a roll whom one has given a term to be added to."""
+        """Return whether a participant set contains all senders of its sum."""
         known = self.sums(Slot(receiver, call.round, call.step))
         return known is not None and {*call.here} == {*known.senders}
 
     def called(self, receiver: str, call: RollCall) -> Agreement | None:
-        """Hear who is in a sum; the answer, if we are.
+        """Handle the participant set of a sum; return the consent if this peer is in it.
 
         Raises
         ------
         PrivacyError, DecodeError
-            It is none that is to be answered.
+            The participant set contradicts an earlier one, or is not of a sum of this peer.
         """
         gossip_step = call.round, call.step
         slot = Slot(receiver, *gossip_step)
         known = self.sums(slot)
         if known is None or self.peer not in known.senders:
-            raise PrivacyError(f"expected the roll of a sum that {self.peer} has a part in, got {slot}; ignore it.")
+            raise PrivacyError(f"{self.peer} has no part in the {slot}, whose participant set arrived; ignore it")
         self.seal.check(receiver, slot, call.here, call.signature, domain="roll")
         given = self._given.get(receiver, {}).get(gossip_step)
         consent = None
@@ -158,11 +159,11 @@ class Giving:
             if given.call.here != call.here:
                 if given.incarnation == incarnation:
                     self.proofs.setdefault(receiver, self.seal.proof(receiver, slot, given.call, call))
-                raise PrivacyError(f"expected one roll of {slot}, got a second that differs; exclude {receiver}.")
+                raise PrivacyError(f"{receiver} has sent two different participant sets for the {slot}; exclude it")
             consent = given.part.consent(Roll(slot, call.here))
         elif self.peer in call.here:
             raise PrivacyError(
-                f"expected a roll without {self.peer}, which has sent nothing, got it on {slot}; skip it"
+                f"the participant set of the {slot} includes {self.peer}, which has sent nothing; ignore it"
             )
         self._closed[receiver] = max(gossip_step, self._closed.get(receiver, gossip_step))
         if given is None or consent is None:
@@ -173,18 +174,18 @@ class Giving:
         return Agreement(*gossip_step, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys))
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
-        """Open a term, once everybody on the roll has signed it.
+        """Return the keys of a term, once all participants have signed the participant set.
 
         Raises
         ------
         PrivacyError, DecodeError
-            Somebody has not, or nothing was asked.
+            A participant has not signed, or this peer got no participant set.
         """
         gossip_step = all_.round, all_.step
         slot = Slot(receiver, *gossip_step)
         given = self._given.get(receiver, {}).get(gossip_step)
         if given is None or given.here is None or len(given.here) != len(all_.signatures):
-            raise PrivacyError(f"expected the consents to a roll that {self.peer} has heard, got others; ignore them.")
+            raise PrivacyError(f"the consents are not to a participant set that {self.peer} has received; ignore them")
         for peer, signature in zip(given.here, all_.signatures, strict=True):
             self.seal.check(peer, slot, given.here, signature, domain="consent", keys=given.keys)
         keys = given.part.keys([Consent(slot, peer, given.here) for peer in given.here])

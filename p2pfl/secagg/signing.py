@@ -20,16 +20,19 @@ Sums = Callable[[Slot], Sum | None]
 """Function that returns the facts about a sum; ``None`` if nothing is added up for that receiver."""
 
 
+_NAMES = {"roll": "participant set"}
+
+
 @dataclass(frozen=True)
 class Seal:
-    """Signs what is said of a sum, and checks what others have signed.
+    """Signs statements on a sum, and verifies those of others.
 
     Parameters
     ----------
     identity
-        One's own.
+        Identity of this peer.
     membership
-        Knows whose key is whose, in which incarnation: of all who are heard by somebody that hears us.
+        Knows the keys and the incarnations of all peers that share a receiver with this one.
     """
 
     identity: Identity
@@ -37,7 +40,7 @@ class Seal:
 
     @property
     def keys(self) -> dict[str, bytes]:
-        """By peer, what its masks follow from: its public key, and its incarnation with the nonce of that."""
+        """By peer, the public key, incarnation and nonce that its masks follow from."""
         return {
             peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce
             for peer, hello in self._announcements().items()
@@ -57,28 +60,28 @@ class Seal:
         domain: str,
         keys: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Refuse what a peer has not signed.
+        """Verify the signature of a statement.
 
         Raises
         ------
         DecodeError
-            It has not, in its present incarnation.
+            The peer has not signed it in its current incarnation.
         """
         known = self._announcements()
         own = peer == self.membership.me.peer
         public = self.identity.public if own else known[peer].identity if peer in known else b""
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
-            raise DecodeError(f'expected the {domain} of "{peer}" in its own words, got another')
+            raise DecodeError(f'"{peer}" has not signed this {_NAMES.get(domain, domain)}')
 
     def proof(self, receiver: str, slot: Slot, one: RollCall, other: RollCall) -> Proof:
-        """Two different rolls of one sum, which their receiver has signed."""
+        """Return the proof that a receiver has signed two different participant sets of one sum."""
         first, second = (
             SignedStatement(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
         )
         return Proof(first, second, "roll")
 
     def incarnation(self, peer: str) -> int:
-        """Return the number of a peer's present incarnation."""
+        """Return the number of a peer's current incarnation."""
         return self._announcements()[peer].incarnation
 
     def _announcements(self) -> dict[str, Announcement]:

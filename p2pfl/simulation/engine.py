@@ -17,7 +17,7 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.compression import Codec
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.agreement import Agreement, told
+from p2pfl.experiment.agreement import Agreement, reported
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
@@ -218,7 +218,7 @@ def simulate_shard(
         with run:
             if wanted.data.scale:
                 resolved, found = _open(resolved, shard, sent=sent)
-                agreed["statistics"], scale = told(found), found.tensors()
+                agreed["statistics"], scale = reported(found), found.tensors()
             run.describe(described(resolved))
             evaluator = Evaluator(resolved, shard)
             how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator}

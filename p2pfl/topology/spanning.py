@@ -137,7 +137,7 @@ def _check(graph: Topology, among: tuple[str, ...]) -> None:
 
 
 def cut(graph: Topology, *, among: Collection[str], least: int) -> tuple[str, ...] | None:
-    """Return fewer than ``least`` participants without whom the others are not connected; ``None`` if there are none.
+    """Return fewer than ``least`` participants without which the others are not connected; ``None`` if there are none.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from msgspec import Meta
 from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.experiment.agreement import alike, scaled, told
+from p2pfl.experiment.agreement import alike, reported, scaled
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
@@ -240,7 +240,7 @@ def forecast(
     peers = [peer for peer, _ in seen.ended.values()]
     agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
     if peers[0].statistics is not None:
-        agreed["statistics"] = told(peers[0].statistics)
+        agreed["statistics"] = reported(peers[0].statistics)
         resolved = scaled(resolved, peers[0].statistics)
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)

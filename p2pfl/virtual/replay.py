@@ -187,8 +187,8 @@ def _peer(found: Contents, folder: Path, loop: VirtualLoop, *, records: list[Rec
         raise InputError(f"the identity of {about.peer} is not in {keys}; put it back")
     identity = credentials(resolved.experiment.trust, peer=about.peer, folder=keys).identity
 
-    def notice(told: Notice) -> None:
-        notices.append(sentence(told))
+    def notice(event: Notice) -> None:
+        notices.append(sentence(event))
 
     return Peer(
         about.peer,

@@ -56,6 +56,13 @@ def test_each_tensor_has_its_share_of_the_clip_and_noise_is_that_of_the_whole():
     assert (layered.settings.noise, layered.guarantee.mu) == (flat.settings.noise, flat.guarantee.mu)
 
 
+def test_masks_between_two_peers_are_refused_unless_one_partner_is_enough():
+    """On a ring of two, each peer has one mask partner, which knows its masks and so its model."""
+    with pytest.raises(ExperimentError, match=r"each peer needs 2 mask partners .* gives peer0 only 1;"):
+        resolved("topology.peers=2")
+    assert resolved("topology.peers=2", "privacy.partners=1").partners == 1
+
+
 def test_a_way_to_clip_without_a_clip_is_refused():
     with pytest.raises(
         ExperimentError, match=r"privacy\.clipping = .* has no effect, because there is no privacy\.clip;"

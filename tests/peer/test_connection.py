@@ -158,7 +158,7 @@ async def test_only_one_thing_is_asked_for_at_a_time():
         await end.enter(tasks)
         first = tasks.create_task(end.ask(Gather(quorum=1.0, within=30.0)))
         await asyncio.sleep(0)
-        with pytest.raises(RunError, match="one thing is asked for at a time"):
+        with pytest.raises(RunError, match="answers one request at a time"):
             await end.ask(Expect("bob"))
         first.cancel()
         end.close()

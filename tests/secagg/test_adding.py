@@ -122,7 +122,7 @@ def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
     receiver.forget("ada")
     ada, call = next_life("ada"), receiver.close()
     given_terms(ada)  # which comes late
-    with pytest.raises(PrivacyError, match="the incarnation of ada that gave its term"):
+    with pytest.raises(PrivacyError, match="next incarnation of ada, which did not send the term"):
         receiver.consented("ada", ada.called("eve", call))
     assert [receiver.consented(other.peer, other.called("eve", call)) for other in others] == [None] * 3
     assert receiver.total() is None
@@ -144,7 +144,7 @@ def test_a_receiver_that_came_back_and_calls_others_is_refused_and_not_accused(b
     ada.seal.membership.up["eve"] = announcement("eve", life=2)
     again = Getting("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
     again.open((0, 0), weighted=False)
-    with pytest.raises(PrivacyError, match="got a second that differs"):
+    with pytest.raises(PrivacyError, match="two different participant sets"):
         ada.called("eve", again.close())
     assert not ada.proofs
 
@@ -164,7 +164,7 @@ def test_there_is_never_more_than_one_term_of_a_sender_to_be_held(begun):
     receiver, (ada, *_) = begun
     receiver.close()
     brought(receiver, [ada], (3, 0))
-    with pytest.raises(PrivacyError, match="for a gossip step to come"):
+    with pytest.raises(PrivacyError, match="step 0 is late"):
         brought(receiver, [ada], (2, 0))
     brought(receiver, [ada], (4, 0))  # in its place
     assert list(receiver._coming) == ["ada"]
@@ -219,13 +219,13 @@ def test_a_piece_that_is_not_the_next_one_is_refused(begun):
         msgspec.structs.replace(first, mass=10.5),
         msgspec.structs.replace(first, mass=float("nan")),
     ):
-        with pytest.raises(DecodeError, match="expected the piece at 0"):
+        with pytest.raises(DecodeError, match="are not the piece at 0"):
             receiver.take("ada", wrong)
     receiver.take("ada", first)
     for wrong in (first, third):
-        with pytest.raises(DecodeError, match="expected the piece at 20"):
+        with pytest.raises(DecodeError, match="are not the piece at 20"):
             receiver.take("ada", wrong)
-    with pytest.raises(PrivacyError, match="somebody that eve hears then"):
+    with pytest.raises(PrivacyError, match="mallory sends eve no term"):
         receiver.take("mallory", first)
 
 
@@ -244,13 +244,13 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
     moved = msgspec.structs.replace(call, step=1)
     shorter = msgspec.structs.replace(call, here=call.here[:3])
     for forged in (msgspec.structs.replace(call, signature=other), moved, shorter):
-        with pytest.raises(DecodeError, match='the roll of "eve" in its own words'):
+        with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
             ada.called("eve", forged)
-    with pytest.raises(DecodeError, match='the roll of "dan" in its own words'):
+    with pytest.raises(DecodeError, match='"dan" has not signed this participant set'):
         ada.called("dan", call)
     again = Seal(IDENTITIES["eve"], Membership(announcement("eve", life=2), frozenset(), "test"))
     signature = again.sign(Slot("eve", 0, 0), call.here, domain="roll")
-    with pytest.raises(DecodeError, match="own words"):
+    with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
         ada.called("eve", msgspec.structs.replace(call, signature=signature))
     assert ada.called("eve", call) is not None
 
@@ -263,11 +263,11 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
     late.acquaint(SECRETS)
     given_terms(late)
     call = receiver.close()
-    with pytest.raises(DecodeError, match='the consent of "ada" in its own words'):
+    with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
         receiver.consented("ada", late.called("eve", call))
     for giver in (ada, bob, *others):
         agreed = receiver.consented(giver.peer, giver.called("eve", call))
-    with pytest.raises(DecodeError, match=r"the consent of .* in its own words"):
+    with pytest.raises(DecodeError, match="has not signed this consent"):
         late.agreed("eve", agreed)
 
 
@@ -286,7 +286,7 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     here = NAMES[:3]
     other = RollCall(0, 0, here, seal("eve").sign(Slot("eve", 0, 0), here, domain="roll"))
     for _ in range(2):
-        with pytest.raises(PrivacyError, match="a second that differs"):
+        with pytest.raises(PrivacyError, match="two different participant sets"):
             ada.called("eve", other)
     assert ada.called("eve", first) is not None  # that one it goes on with
     proof = ada.proofs["eve"]
@@ -301,7 +301,7 @@ def test_a_roll_that_nobody_signed_proves_nothing(begun):
     receiver, (ada, *_) = begun
     first = receiver.close()
     ada.called("eve", first)
-    with pytest.raises(DecodeError, match="own words"):
+    with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
         ada.called("eve", msgspec.structs.replace(first, here=NAMES[:3]))
     assert ada.proofs == {}
 
@@ -315,11 +315,11 @@ def test_no_key_is_given_for_consents_that_somebody_has_not_signed(begun):
     own = IDENTITIES["eve"].sign(b"whatever", domain="consent")
     swapped = agreed.signatures[1::-1] + agreed.signatures[2:]
     for signatures in ((*agreed.signatures[:3], own), swapped):
-        with pytest.raises(DecodeError, match="the consent of"):
+        with pytest.raises(DecodeError, match="has not signed this consent"):
             givers[0].agreed("eve", msgspec.structs.replace(agreed, signatures=signatures))
-    with pytest.raises(PrivacyError, match="consents to a roll"):
+    with pytest.raises(PrivacyError, match="not to a participant set"):
         givers[0].agreed("eve", msgspec.structs.replace(agreed, signatures=agreed.signatures[:3]))
-    with pytest.raises(PrivacyError, match="consents to a roll"):
+    with pytest.raises(PrivacyError, match="not to a participant set"):
         givers[0].agreed("dan", agreed)
     assert givers[0].agreed("eve", agreed).own
 
@@ -328,18 +328,18 @@ def test_a_consent_of_another_life_does_not_pass(begun):
     receiver, givers = begun
     call = receiver.close()
     before = seal("ada", life=9).sign(Slot("eve", 0, 0), call.here, domain="consent")
-    with pytest.raises(DecodeError, match='the consent of "ada"'):
+    with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
         receiver.consented("ada", Agreement(0, 0, before))
-    with pytest.raises(DecodeError, match='the consent of "bob"'):
+    with pytest.raises(DecodeError, match='"bob" has not signed this consent'):
         receiver.consented("bob", givers[0].called("eve", call))
 
 
 def test_keys_that_were_not_asked_for_are_refused(begun):
     receiver, givers = begun
-    with pytest.raises(PrivacyError, match="expected a word on"):
+    with pytest.raises(PrivacyError, match="is not for the sum"):
         receiver.unlock("ada", Unmasking(0, 0, bytes(32)))
     call = receiver.close()
-    with pytest.raises(PrivacyError, match="after all consents"):
+    with pytest.raises(PrivacyError, match="arrived before all consents"):
         receiver.unlock("ada", Unmasking(0, 0, bytes(32)))
     for giver in givers:
         receiver.consented(giver.peer, giver.called("eve", call))

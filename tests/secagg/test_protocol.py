@@ -98,9 +98,9 @@ def test_sums_of_the_largest_terms_do_not_wrap_around_and_larger_ones_are_refuse
     assert set(exchanged(which, dict.fromkeys(NAMES, largest), secrets=SECRETS, source=SOURCE)[1].tolist()) == {
         5 * int(largest[0])
     }
-    with pytest.raises(PrivacyError, match=rf"ada's share below {which.limit} .* ring of {bits} bits"):
+    with pytest.raises(PrivacyError, match=rf"ring of {bits} bits are exact only below {which.limit};"):
         sender(which).share(largest + extreme)
-    with pytest.raises(PrivacyError, match="share below"):
+    with pytest.raises(PrivacyError, match="are exact only below"):
         sender(which).share(np.array([0, 0, 0, -(2**63)]))
 
 
@@ -227,7 +227,7 @@ def test_senders_are_not_split_into_two_sums():
         for peer in half:
             one = sender(which, peer, secrets=secrets)
             one.share(np.zeros(2, np.int64))
-            with pytest.raises(PrivacyError, match="of 4 or more terms, got 3"):
+            with pytest.raises(PrivacyError, match="has 3 terms and needs 4"):
                 one.consent(Roll(SLOT, half))
 
 
@@ -238,7 +238,7 @@ def test_two_rolls_that_differ_by_one_peer_unmask_nobody():
     everyone, fewer = NAMES, NAMES[1:]
     given = [senders["ada"].consent(Roll(SLOT, everyone))]
     given += [senders[peer].consent(Roll(SLOT, fewer)) for peer in fewer]
-    with pytest.raises(PrivacyError, match="same roll, got no such consent of bob, cleo, dan, eve; no key is revealed"):
+    with pytest.raises(PrivacyError, match="bob, cleo, dan, eve did not consent to the participant set"):
         senders["ada"].keys(given)
     assert "ada" in senders["bob"].keys([each for each in given if each.here == fewer]).pairs
 
@@ -261,7 +261,7 @@ def test_who_was_declared_missing_after_it_sent_never_gives_its_own_key():
     which = the_sum()
     senders, _ = everybody(which)
     assert senders["ada"].consent(Roll(SLOT, NAMES[1:])) is None
-    with pytest.raises(PrivacyError, match="got one that is missing"):
+    with pytest.raises(PrivacyError, match="was declared missing in"):
         senders["ada"].keys(consents(which, NAMES))
 
 
@@ -270,7 +270,7 @@ def test_a_second_roll_that_differs_is_refused_and_the_same_one_answered_alike()
     senders, _ = everybody(which)
     first = senders["ada"].consent(Roll(SLOT, NAMES))
     assert senders["ada"].consent(Roll(SLOT, NAMES)) == first
-    with pytest.raises(PrivacyError, match="rob tells its senders different things"):
+    with pytest.raises(PrivacyError, match="rob has sent two different participant sets"):
         senders["ada"].consent(Roll(SLOT, NAMES[:4]))
     assert senders["ada"].keys(consents(which, NAMES)) is senders["ada"].keys(consents(which, NAMES))
 
@@ -278,7 +278,7 @@ def test_a_second_roll_that_differs_is_refused_and_the_same_one_answered_alike()
 @pytest.mark.parametrize(
     ("here", "why"),
     [
-        (("ada", "bob"), "of 3 or more terms, got 2"),
+        (("ada", "bob"), "has 2 terms and needs 3"),
         (("bob", "ada", "cleo"), "list its senders in order"),
         (("ada", "bob", "mallory"), "list its senders in order"),
         (("ada", "ada", "bob", "cleo"), "list its senders in order"),
@@ -291,7 +291,7 @@ def test_a_roll_that_no_honest_receiver_sends_is_refused(here, why):
 
 
 def test_a_roll_with_somebody_who_has_sent_nothing_is_refused():
-    with pytest.raises(PrivacyError, match="with ada, which has sent nothing"):
+    with pytest.raises(PrivacyError, match="includes ada, which has sent nothing"):
         sender(the_sum()).consent(Roll(SLOT, NAMES))
 
 
@@ -299,17 +299,17 @@ def test_a_share_is_made_once():
     which = the_sum()
     ada = sender(which)
     ada.share(np.zeros(4, np.int64))
-    with pytest.raises(PrivacyError, match="sent already"):
+    with pytest.raises(PrivacyError, match="ada has sent its share"):
         ada.share(np.zeros(4, np.int64))
 
 
 def test_keys_need_everybodys_consent():
     which = the_sum()
     senders, _ = everybody(which)
-    with pytest.raises(PrivacyError, match="not asked yet"):
+    with pytest.raises(PrivacyError, match="has not consented"):
         senders["ada"].keys(consents(which, NAMES))
     senders["ada"].consent(Roll(SLOT, NAMES))
-    with pytest.raises(PrivacyError, match="no such consent of eve"):
+    with pytest.raises(PrivacyError, match="eve did not consent"):
         senders["ada"].keys(consents(which, NAMES)[:4])
 
 
@@ -326,13 +326,13 @@ def test_messages_of_another_sum_are_ignored():
         lambda: senders["ada"].consent(Roll(other.slot, NAMES)),
         lambda: receiver.collect(Consent(SLOT, "eve", NAMES)),
     ):
-        with pytest.raises(PrivacyError, match="expected a message of"):
+        with pytest.raises(PrivacyError, match="ignore it"):
             act()
 
 
 @pytest.mark.parametrize("values", [np.zeros(5, np.uint64), np.zeros(4, np.uint32), np.zeros(4, np.int64)])
 def test_a_share_of_another_shape_is_refused(values):
-    with pytest.raises(PrivacyError, match="expected 4 numbers of 64 bits of ada"):
+    with pytest.raises(PrivacyError, match="the sum 4 numbers of 64 bits"):
         Receiver(the_sum()).take(Share(SLOT, "ada", values))
 
 
@@ -347,7 +347,7 @@ def test_keys_for_others_than_the_missing_are_refused():
         agreed = receiver.collect(senders[peer].consent(roll))
     good = senders["ada"].keys(agreed)
     for pairs in ({}, {"bob": bytes(32)}, {"eve": bytes(31)}):
-        with pytest.raises(PrivacyError, match="keys of ada's masks with eve"):
+        with pytest.raises(PrivacyError, match="not those of ada's masks with eve"):
             receiver.unlock(Keys(SLOT, "ada", good.own, pairs))
 
 
@@ -387,12 +387,12 @@ def test_fewer_shares_than_are_needed_give_no_roll():
     ],
 )
 def test_sums_that_would_hide_nothing_are_refused(wrong):
-    with pytest.raises(InputError, match="expected"):
+    with pytest.raises(InputError, match=r"take a denser graph|choose 32 or 64"):
         the_sum(**wrong)
 
 
 def test_a_missing_secret_names_the_pair():
-    with pytest.raises(PrivacyError, match="shared secret of ada and bob, who are both heard by rob"):
+    with pytest.raises(PrivacyError, match="ada and bob, which both send to rob, share no secret"):
         sender(the_sum(), secrets={}).share(np.zeros(4, np.int64))
 
 

@@ -168,7 +168,7 @@ def test_rows_of_a_run_stay_within_what_the_small_ring_was_chosen_for(algorithm)
 
 def test_rows_themselves_are_not_to_be_had():
     for released in (Released(rows()), Released(rows().long(), grid=20), Released(rows(size=1), torch.ones(10, 1))):
-        with pytest.raises(PrivacyError, match="got the rows themselves"):
+        with pytest.raises(PrivacyError, match="requests single models"):
             settled(net().receive(released))
 
 

@@ -100,9 +100,9 @@ def show(audit: Audit, folder: Path) -> None:
 def _games(audit: Audit) -> Table:
     table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
     for game in audit.games:
-        told = Text("broken", style="red") if game.broken else Text("holds", style="green")
+        verdict = Text("broken", style="red") if game.broken else Text("holds", style="green")
         if math.isinf(game.accounted):
-            told = Text("no claim", style="dim")
+            verdict = Text("no claim", style="dim")
         measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
-        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), told)
+        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), verdict)
     return table

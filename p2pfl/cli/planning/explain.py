@@ -31,7 +31,7 @@ MOST_NATS = 700.0
 
 
 def explained(resolved: Plan) -> dict[str, Any]:
-    """All there is to tell, as JSON would have it."""
+    """Return everything that ``p2pfl explain`` prints, as values for JSON."""
     return {
         "name": resolved.experiment.name,
         "algorithm": resolved.experiment.learning.algorithm,

@@ -175,7 +175,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def chart(found: Mapping[str, Any]) -> list[str]:
-    """Epsilon over rounds as shades, from the observer that knows least to the one of the guarantee."""
+    """Return epsilon over rounds as shades, from the observer that knows least to the one of the guarantee."""
     names, curves, promised = _curves(found)
     highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
     last = curves[-1] if promised < len(curves) else None
@@ -191,7 +191,7 @@ def chart(found: Mapping[str, Any]) -> list[str]:
 
 
 def _curves(found: Mapping[str, Any]) -> tuple[list[str], list[list[float]], int]:
-    """Observers, epsilon of each over rounds, and how many know at most what the budget is kept for.
+    """Return the observers, epsilon of each over rounds, and how many of them the budget covers.
 
     The last of these counts what was spent before, if anything was: it ends where the budget does.
     """

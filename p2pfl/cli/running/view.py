@@ -142,7 +142,7 @@ class Lines:
                 who = f"all {self.peers} peers are" if self.peers > 1 else f"{event.peer} and its neighbours are"
                 self._print(f"{who} there, learning begins")
         before = self.progress.get(event.peer)
-        same = before == event  # told again: nothing has changed for a while
+        same = before == event  # reported again: nothing has changed for a while
         if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
             self._moved({*before.present}, {*event.present})
         if (

@@ -42,7 +42,7 @@ def identity(options: argparse.Namespace) -> int:
     print(done.line)
     if done.statement is not None:  # for the rosters of others
         print(f'rotation = "{done.results()["statement"]}"')
-    print(done.told, file=sys.stderr)
+    print(done.message, file=sys.stderr)
     return 0
 
 

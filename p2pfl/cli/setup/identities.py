@@ -26,14 +26,14 @@ class Done:
         File of the private half, if it is on this device.
     statement
         By which the key before vouches for this one, after a rotation.
-    told
+    message
         A sentence for people.
     """
 
     peer: str
     public: bytes
     file: Path | None
-    told: str
+    message: str
     statement: bytes | None = None
 
     @property
@@ -76,11 +76,11 @@ def shown(name: str, *, keys: Path, roster: Path | None) -> Done:
     """
     _check_name(name)
     identity = credentials(schema.Trust(keys=str(keys)), peer=name).identity
-    told = f"{name} has the key {identity.fingerprint} in {_file(keys, name)}"
+    message = f"{name} has the key {identity.fingerprint} in {_file(keys, name)}"
     if roster is not None:
         _read(roster, added=(name, identity.public)).write(roster)
-        told += f"; {roster} lists it"
-    return Done(name, identity.public, _file(keys, name), told)
+        message += f"; {roster} lists it"
+    return Done(name, identity.public, _file(keys, name), message)
 
 
 def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
@@ -123,8 +123,8 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
     except StorageError:
         fresh.unlink(missing_ok=True)
         raise
-    told = f"{name} has the new key {new.fingerprint} in {path}; the old one, {old.fingerprint}, is in {kept}"
-    return Done(name, new.public, path, told, statement)
+    message = f"{name} has the new key {new.fingerprint} in {path}; the old one, {old.fingerprint}, is in {kept}"
+    return Done(name, new.public, path, message, statement)
 
 
 def accepted(name: str, *, roster: Path, said: Path) -> Done:
@@ -209,5 +209,5 @@ def _file(keys: Path, name: str) -> Path:
 
 
 def _check_name(name: str) -> None:
-    """Before it becomes a part of a path."""
+    """Raise an error unless a name may become part of a path."""
     Roster({name: Identity.generate(SecretSource(), peer=name).public})

@@ -85,10 +85,10 @@ def flood(topology: graphs.Topology | graphs.Schedule) -> int:
     hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
-        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
+        reached = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
         steps = 0
-        while not told.all():
-            told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0
+        while not reached.all():
+            reached |= hears[(first + steps) % topology.period] @ reached.astype(np.float32) > 0
             steps += 1
         longest = max(longest, steps)
     return longest

@@ -19,7 +19,7 @@ from typing import Any
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
-from p2pfl.experiment.agreement import alike, directly, told
+from p2pfl.experiment.agreement import alike, directly, reported
 from p2pfl.identity import Identity, SecretSource
 from p2pfl.peer.launch import fork_server as server
 from p2pfl.peer.launch.brokers import brokers, connect, overhearing
@@ -229,7 +229,7 @@ def run(
         agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in done.values()])}
         if experiment.data.scale:
             resolved, found = directly(resolved)
-            agreed["statistics"] = told(found)
+            agreed["statistics"] = reported(found)
         summary = summarise(
             resolved,
             together={name: peer.scores for name, peer in done.items()},

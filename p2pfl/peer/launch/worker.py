@@ -170,7 +170,7 @@ async def live(
             best=peer.best.best,
             unsettled=peer.unsettled or None,
             spent=spent,
-            samplings=peer.meter.samples.told(name),
+            samplings=peer.meter.samples.reported(name),
         )
     )
     if compare:
@@ -338,7 +338,7 @@ def earlier(folder: Path, name: str, *, notify: Callable[[Notice], None]) -> For
     """Return what an earlier incarnation of a peer left in a run directory; report what cannot be used."""
     store = Store(folder / "peers", name)
     former = store.former()
-    for notice in store.doubts:
+    for notice in store.damaged:
         notify(notice)
     return former
 

@@ -192,9 +192,7 @@ class Cover:
         """
         del peers, round, attempt  # one peer, and the ledger knows the slot
         if self._payment is None:
-            raise PrivacyError(
-                "expected masks to be decided before they are drawn, got none; each release needs its own"
-            )
+            raise PrivacyError("no masks were decided for this release; decide them before they are drawn")
         payment, self._payment = self._payment, None
         if payment.slot is not None and size != (declared := len(self.places(payment.slot.round))):
             raise PrivacyError(

@@ -195,13 +195,13 @@ class Former:
 
     @property
     def bare(self) -> bool:
-        """True if its rows are lost: there was a checkpoint before anything of the second round was released."""
+        """True if its models are lost: a peer writes a checkpoint before it releases anything of the second round."""
         journal = self.journal
         return not self.kept and journal is not None and journal.released >= 1 and not journal.over
 
     @property
     def rounds(self) -> list[int]:
-        """With which rounds it can go on; the common start is as good as a checkpoint, until the last has ended."""
+        """Rounds with which the peer can continue; the common start counts as a checkpoint until the run ends."""
         if self.journal is not None and self.journal.over:
             return [] if self.past else [self.journal.ended]
         if self.bare:
@@ -210,7 +210,7 @@ class Former:
         return rounds if rounds and rounds[0] > 1 else sorted({*rounds, 0}, reverse=True)
 
     def at(self, round: int | None) -> Former:
-        """With nothing but this round, if it is there."""
+        """Return the checkpoint of this round alone, if there is one."""
         if round is None or round not in self.rounds:
             return self
         return Former(tuple(each for each in self.kept if each.round == round), self.journal)
@@ -235,7 +235,7 @@ class Store:
         self.disk = disk
         self.about: Callable[[], Mapping[str, str]] = dict
         """Returns the metadata of a model's file, which say how to use it on raw values; asked when one is written."""
-        self.doubts: list[Notice] = []  # of files that are there and cannot be used
+        self.damaged: list[Notice] = []  # notices of files that exist and cannot be used
         # Joined once: each join interns its name anew, and thousands of rounds would double CPython's table of these.
         self._newest = folder / f"{peer}.state"
         self._former = folder / f"{peer}.previous.state"
@@ -257,7 +257,7 @@ class Store:
                 ) from None
             except StorageError as error:
                 damaged = CheckpointDamaged(peer=self.peer, file=str(path), message=str(error), previous=previous)
-                self.doubts.append(damaged)
+                self.damaged.append(damaged)
                 self.disk.remove(path)
                 continue
             if not found or checkpoint.round < found[-1].round:
@@ -265,7 +265,7 @@ class Store:
         return found
 
     def former(self) -> Former:
-        """All of it."""
+        """Return all intact checkpoints, and the journal."""
         return Former(tuple(self.checkpoints()), self.journal())
 
     def save(self, checkpoint: Checkpoint, model: Mapping[str, torch.Tensor]) -> None:
@@ -299,7 +299,7 @@ class Store:
         except FileNotFoundError:
             return None
         except (OSError, msgspec.MsgspecError, KeyError, TypeError) as error:
-            self.doubts.append(BestModelDamaged(peer=self.peer, file=str(self._best), message=str(error)))
+            self.damaged.append(BestModelDamaged(peer=self.peer, file=str(self._best), message=str(error)))
             return None
 
     def place(self) -> str:

@@ -55,12 +55,12 @@ class Journal(msgspec.Struct, frozen=True):
 
     @property
     def sampled(self) -> Counter[Sampling]:
-        """As the meter reads :attr:`samplings`."""
+        """Rounds of training by kind of sampling, from :attr:`samplings`."""
         return Counter({Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings})
 
     @property
     def uncovered(self) -> frozenset[Slot]:
-        """As the cover of releases reads :attr:`alone`."""
+        """Releases that count as hidden by private noise alone, from :attr:`alone`."""
         return frozenset(Slot(*each) for each in self.alone)
 
     @property
@@ -70,12 +70,12 @@ class Journal(msgspec.Struct, frozen=True):
 
     @property
     def masks(self) -> ledger.Journal:
-        """As the mask ledger reads it."""
+        """Journal of the mask ledger, from :attr:`until` and :attr:`notes`."""
         return ledger.Journal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
 
     @property
     def spent(self) -> Counter[Cost]:
-        """As the meter reads it."""
+        """Number of releases by cost, from :attr:`costs`."""
         return Counter({Cost(mu, probability): count for mu, probability, count in self.costs})
 
     def after(

@@ -36,7 +36,7 @@ _FINAL = 4
 
 
 def parted(graph: Topology, *, colluders: int) -> tuple[str, ...]:
-    r"""Return one or two peers whom so many colluders could part from all others; none if they cannot.
+    r"""Return one or two peers that so many colluders could separate from all others; none if they cannot.
 
     Masks hide a peer among those with whom it is connected when the colluders are taken away, and among two each
     sees the other. Colluders part a connected set from all others if they are all its neighbours: of a peer u

@@ -210,7 +210,7 @@ class Sums:
 
 
 def watch(weights: Weights, act: Callable[[Watched, int], Coroutine[Any, Any, None]], *, rounds: int) -> Sums:
-    """Return what rounds show to whom, recorded while they are carried out on rows of factors, ``[N, T * N]``.
+    """Return what rounds show to each peer, recorded while they are carried out on rows of factors, ``[N, T * N]``.
 
     Whatever is done with what was mixed is in it, exactly.
 

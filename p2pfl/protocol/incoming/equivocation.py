@@ -90,9 +90,9 @@ class Proof:
         try:
             return msgspec.json.decode(Path(path).read_bytes(), type=Proof)
         except OSError as error:
-            raise InputError(f"{path}: expected a proof that can be read, got: {error.strerror}: name one") from None
+            raise InputError(f"{path} cannot be read ({error.strerror}); name the file of a proof") from None
         except msgspec.DecodeError:
-            raise InputError(f"{path}: expected a proof as a peer keeps it, got something else: name one") from None
+            raise InputError(f"{path} is no proof of equivocation; name a file that a peer has written") from None
 
 
 def _voted(said: SignedStatement) -> tuple[str, Vote | Promise]:

@@ -40,7 +40,7 @@ def heartbeat(pulse: Pulse, *, last: int) -> None:
     >>> heartbeat(Pulse(1, 0, 2, 9, round=4, first=0), last=10)
     """
     if pulse.tail > pulse.head:
-        raise DecodeError(f"expected a stream from {pulse.tail} on, got one that ends at {pulse.head}")
+        raise DecodeError(f"the stream ends at {pulse.head}, before its first chunk {pulse.tail}")
     playable(max(pulse.round, pulse.first or 0), last=last)
 
 
@@ -53,7 +53,7 @@ def playable(round: int, *, last: int) -> None:
         It is after the last.
     """
     if round > last:
-        raise DecodeError(f"expected a round up to {last}, got {round}")
+        raise DecodeError(f"round {round} is after the last round, {last}")
 
 
 def account(said: Account, *, last: int) -> None:

@@ -91,14 +91,14 @@ class Summed:
         Sender of the message.
     answers
         Receivers and the messages to publish to them; ``None`` if the message was refused.
-    lied
+    equivocated
         True if the sender has signed two different statements.
     """
 
     sender: str
     kind: str
     answers: tuple[tuple[str, ForOne], ...] | None
-    lied: bool = False
+    equivocated: bool = False
 
 
 # ---------------------------------------------------------------------- requests of the peer

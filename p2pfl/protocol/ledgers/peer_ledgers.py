@@ -338,7 +338,7 @@ class PeerLedgers:
         try:
             self._receive(partner, account, incarnation, key)
         except (P2PFLError, ValueError) as error:
-            raise DecodeError(f'expected an account of "{partner}", got one that cannot be: {error}') from None
+            raise DecodeError(f'the account of "{partner}" is impossible: {error}') from None
 
     def _receive(self, partner: str, account: Account, incarnation: int, key: bytes) -> None:
         me = self.peer

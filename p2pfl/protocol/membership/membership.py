@@ -275,7 +275,7 @@ class Membership:
 
     @property
     def silent(self) -> frozenset[str]:
-        """Neighbours without a message that counts."""
+        """Known peers without a valid announcement."""
         return self.known - self.up.keys() - {self.me.peer}
 
     @property

@@ -8,7 +8,7 @@ from p2pfl.protocol.timing.pace import ALONE
 from p2pfl.protocol.wire.messages import Pulse
 
 
-class Whereabouts:
+class NeighbourProgress:
     """Rounds in which the current incarnations of neighbours take part.
 
     Attributes
@@ -16,15 +16,15 @@ class Whereabouts:
     entered
         By neighbour: the first round that it takes part in.
     places
-        By neighbour: the furthest gossip step, a round and a step, that it said it is in.
+        By neighbour: the furthest gossip step, a round and a step, that it has reported.
     gathering
-        Neighbours that said last that they have not begun.
+        Neighbours whose last heartbeat reported that they have not begun.
 
     Examples
     --------
-    >>> where = Whereabouts()
-    >>> where.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
-    >>> where.expects("b", 2), where.expects("b", 3), where.running
+    >>> progress = NeighbourProgress()
+    >>> progress.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
+    >>> progress.expects("b", 2), progress.expects("b", 3), progress.running
     (False, True, True)
     """
 
@@ -33,11 +33,11 @@ class Whereabouts:
         self.places: dict[str, tuple[int, int]] = {}
         self.gathering: set[str] = set()
         self._fresh: set[str] = set()  # neighbours by edges that are new in this run
-        self._since: dict[str, int] = {}  # by such a neighbour: from which round on it is waited for
+        self._since: dict[str, int] = {}  # by such a neighbour: the first round in which peers wait for it
 
     @property
     def running(self) -> bool:
-        """True if a neighbour goes on without us, or did."""
+        """True if a neighbour has continued without this peer."""
         return bool(self.moved(self.places))
 
     def moved(self, peers: Collection[str]) -> list[int]:
@@ -46,48 +46,48 @@ class Whereabouts:
         return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
 
     def reached(self, peers: Collection[str]) -> list[int]:
-        """Return the rounds that neighbours are in; of one that has not moved since it began, 0.
+        """Return the rounds that neighbours have reached; 0 for one that has not moved since it began.
 
-        Who has not moved says nothing of where the run is, but counts: so nobody is the only one that does.
+        A neighbour that has not moved does not show where the run is, but it counts, so that none decides alone.
         """
         here = {peer for peer in peers if self.moved([peer])}
         return [self.places[peer][0] if peer in here else 0 for peer in peers]
 
     def supported(self) -> list[tuple[int, int]]:
-        """Return where neighbours are, without those that are further than a few rounds ahead of half of them.
+        """Return the gossip steps of neighbours, without those more than a few rounds ahead of half of them.
 
-        A neighbour that lies about itself moves a peer that comes late by no more, unless it is the only one.
+        A Byzantine neighbour can move a late peer by these few rounds and no more, unless it is the only neighbour.
         """
         places = sorted(self.places.values())
         half = places[(len(places) - 1) // 2][0] if places else 0
         return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
 
     def expects(self, peer: str, round: int) -> bool:
-        """Return whether a neighbour that is there plays a round."""
+        """Return whether a neighbour that is present takes part in a round."""
         return self.entered.get(peer, round + 1) <= round
 
     def receive(self, peer: str, pulse: Pulse) -> None:
-        """Note what a heartbeat says."""
+        """Record a heartbeat."""
         if pulse.first is None:
             self.gathering.add(peer)
             return
         self.gathering.discard(peer)
-        if peer in self._fresh:  # where the run goes on, both ends know of the edge from its next round on
+        if peer in self._fresh:  # in a running swarm, both ends know of the edge from the next round on
             self._fresh.discard(peer)
             self._since[peer] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
         self.entered[peer] = max(pulse.first, self._since.get(peer, 0))
         self.places[peer] = max((pulse.round, pulse.step), self.places.get(peer, (0, 0)))
 
     def suppose(self, peer: str) -> None:
-        """Take it that a neighbour takes part from the beginning: as far as is known, or no pulse of it will tell."""
+        """Assume that a neighbour takes part from the beginning; a later heartbeat of it may correct that."""
         self.entered[peer] = 0
 
     def rewire(self, before: Collection[str], now: Collection[str]) -> None:
-        """Take it that neighbours by new edges are waited for when both ends know of them."""
+        """Assume that neighbours by new edges take part once both ends know of the edge."""
         self._fresh = self._fresh & {*now} | ({*now} - {*before})
 
     def forget(self, peer: str) -> None:
-        """Know nothing any more of where a neighbour is."""
+        """Forget a neighbour."""
         self.entered.pop(peer, None)
         self.places.pop(peer, None)
         self.gathering.discard(peer)

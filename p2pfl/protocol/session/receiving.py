@@ -216,7 +216,7 @@ class Receiving:
         """Send the answers of a secure sum, or exclude a sender that signed two different statements in it."""
         if event.answers is None:
             self.shared.refuse(event.sender, f"unexpected {event.kind}")
-            if event.lied:
+            if event.equivocated:
                 self.neighbours.exclude(event.sender)
             return
         for peer, answer in event.answers:

@@ -13,8 +13,8 @@ from p2pfl.protocol.interface.effects import Effect, Publish, Store
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.membership.progress import Whereabouts
-from p2pfl.protocol.timing.timeouts import Doubts
+from p2pfl.protocol.membership.progress import NeighbourProgress
+from p2pfl.protocol.timing.timeouts import Timeouts
 from p2pfl.protocol.wire.messages import Announcement, Digest, Message
 from p2pfl.protocol.wire.sealing import Codec
 
@@ -71,8 +71,8 @@ class Shared:
     row_bytes: int
     patience: float
     last: int = plausible.UNLIMITED
-    progress: Whereabouts = field(default_factory=Whereabouts)
-    timeouts: Doubts = field(default_factory=lambda: Doubts(period=PULSE, patience=0.0))
+    progress: NeighbourProgress = field(default_factory=NeighbourProgress)
+    timeouts: Timeouts = field(default_factory=lambda: Timeouts(period=PULSE, patience=0.0))
     allowance: Allowance = field(default_factory=Allowance)
     refused: Counter[str] = field(default_factory=Counter)
     first: int | None = None

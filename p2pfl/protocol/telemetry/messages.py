@@ -188,7 +188,7 @@ def decode(payload: bytes | memoryview, kind: type[Kind]) -> Kind:
     """
     view = memoryview(payload)
     if not 1 < len(view) <= LARGEST or view[0] != _FIRST.get(kind):
-        raise DecodeError(f"expected a {kind.__name__.lower()} of telemetry, got {len(view)} other bytes")
+        raise DecodeError(f"the {len(view)} bytes are no {kind.__name__.lower()} of telemetry")
     return _decoded(view[1:], kind)
 
 
@@ -225,7 +225,7 @@ def open_frame(payload: bytes | memoryview, *, key: SenderKey) -> tuple[int, Bod
     """
     view = memoryview(payload)
     if not _NUMBER < len(view) <= LARGEST or view[0] != FRAME:
-        raise DecodeError(f"expected a frame of telemetry, got {len(view)} other bytes")
+        raise DecodeError(f"the {len(view)} bytes are no frame of telemetry")
     prefix = bytes(view[:_NUMBER])
     number = int.from_bytes(prefix[1:], "little")
     plain = key.open(view[_NUMBER:], stream=0, sequence=number, header=prefix)
@@ -301,5 +301,5 @@ def _decoded(data: bytes | memoryview, kind: type[Kind]) -> Kind:
     try:
         found: Kind = _decoders[kind].decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"expected a {kind.__name__.lower()} of telemetry, got other bytes: {error}") from None
+        raise DecodeError(f"the bytes are no {kind.__name__.lower()} of telemetry: {error}") from None
     return found

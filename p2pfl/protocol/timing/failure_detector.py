@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 THRESHOLD = 8.0
-"""Of φ: with the distribution that it supposes, one heartbeat in a hundred million comes later than that."""
+"""Threshold of φ: in the assumed distribution, one heartbeat in a hundred million arrives later."""
 
 WINDOW = 100
-"""Intervals of which the distribution is estimated."""
+"""Number of intervals from which the distribution is estimated."""
 
 LEAST = 10
-"""Intervals without which nobody is suspected."""
+"""Number of intervals below which no peer is suspected."""
 
 DEVIATION = 1.5
-"""Least deviation, in periods of the heartbeat: a few that are lost, or a loop that is busy for a while, are usual."""
+"""Minimum deviation, in periods of the heartbeat: lost heartbeats and a busy event loop are usual."""
 
 
 @dataclass
 class _Received:
-    """Of one peer: when anything of it came, when its last heartbeat did, and what lay between those."""
+    """Times of the last message and the last heartbeat of one peer, and the intervals between heartbeats."""
 
     last: float
     beat: float
@@ -39,24 +39,24 @@ class Detector:
     r"""Suspicion that grows with silence.
 
     With the mean :math:`\mu` and the deviation :math:`\sigma` of the intervals between a peer's heartbeats, and the
-    time :math:`t` since anything of it came,
+    time :math:`t` since its last message,
 
     .. math:: \varphi(t) = -\log_{10} \tfrac12 \operatorname{erfc} \frac{t - \mu}{\sigma \sqrt 2},
 
-    so that who suspects at :math:`\varphi \ge \Phi` is wrong with probability :math:`10^{-\Phi}`, if intervals are
-    normally distributed as the paper supposes. :math:`\sigma` is never less than a given one: a network that was quiet
-    so far may still stutter.
+    so that a suspicion at :math:`\varphi \ge \Phi` is wrong with probability :math:`10^{-\Phi}`, if intervals are
+    normally distributed as the paper assumes. :math:`\sigma` has a minimum, because a network without delays so far may
+    still have some.
 
     Parameters
     ----------
     period
-        Seconds between heartbeats as they are sent; those that come within half of it after another are one with it.
+        Seconds between heartbeats as they are sent; one that arrives within half a period of the last does not count.
     threshold
         :math:`\Phi`.
     window, least
-        Intervals that are remembered of each peer, and without which it is not suspected.
+        Number of intervals that are kept of each peer, and below which it is not suspected.
     deviation
-        Least :math:`\sigma`, in periods.
+        Minimum of :math:`\sigma`, in periods.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Detector:
     _received: dict[str, _Received] = field(default_factory=dict)
 
     def receive(self, peer: str, *, now: float, beat: bool = False) -> None:
-        """Something of a peer has come at this time, in seconds; a heartbeat, or else any message."""
+        """Record a message of a peer at a time in seconds, a heartbeat or any other."""
         received = self._received.get(peer)
         if received is None:
             self._received[peer] = _Received(now, now, deque(maxlen=self.window))
@@ -88,16 +88,16 @@ class Detector:
             received.beat = now
 
     def forget(self, peer: str) -> None:
-        """Nothing of a peer's earlier incarnation is known any more."""
+        """Forget a peer's earlier incarnation."""
         self._received.pop(peer, None)
 
     def silent(self, peer: str, *, since: float) -> bool:
-        """Return whether nothing of a peer has come since a time, in seconds."""
+        """Return whether no message of a peer has arrived since a time, in seconds."""
         received = self._received.get(peer)
         return received is None or received.last < since
 
     def stand(self, seconds: float, *, now: float) -> None:
-        """Do not count time in which nothing could have been received: the fault was at this end."""
+        """Leave out time in which this peer itself could receive nothing."""
         for received in self._received.values():
             received.last = min(received.last + seconds, now)
             received.beat = min(received.beat + seconds, now)

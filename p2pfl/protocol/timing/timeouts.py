@@ -6,37 +6,37 @@ from p2pfl.protocol.timing.failure_detector import Detector
 from p2pfl.protocol.timing.pace import Pace
 
 
-class Doubts:
-    """Neighbours that are silent, slow, or waiting for others.
+class Timeouts:
+    """Neighbours that are silent, slow, or waiting for others, and the deadlines that follow.
 
     Parameters
     ----------
     period
         Seconds between heartbeats.
     patience
-        Seconds without progress after which somebody is not waited for any more.
+        Seconds without progress after which the peer continues without a neighbour.
 
     Attributes
     ----------
     allowed
-        True if anybody may be suspected or left behind; not while all must hear all.
+        Whether a neighbour may be suspected or left behind; false while the peer must receive from all.
     suspected
-        Neighbours that are silent for too long, as the ``detector`` says.
+        Neighbours that are silent for too long, as the ``detector`` decides.
     detector, pace
         Decide on the silent and on the slow.
 
     Examples
     --------
-    Eve sends no more; Bob reports that it waits for Eve.
+    Eve sends nothing more, and Bob reports that it waits for Eve.
 
-    >>> doubts = Doubts(period=1.0, patience=60.0)
-    >>> doubts.allowed = True
+    >>> timeouts = Timeouts(period=1.0, patience=60.0)
+    >>> timeouts.allowed = True
     >>> for second in range(20):
-    ...     _ = doubts.receive("eve", now=float(second), beat=True)
-    >>> doubts.look(before=29.0, now=30.0), doubts.suspected
+    ...     _ = timeouts.receive("eve", now=float(second), beat=True)
+    >>> timeouts.look(before=29.0, now=30.0), timeouts.suspected
     (True, frozenset({'eve'}))
-    >>> doubts.waits("bob", now=25.0)
-    >>> [doubts.deadline(peer, since=20.0, progress=20.0, peers=3) for peer in ("eve", "bob", "dan")]
+    >>> timeouts.waits("bob", now=25.0)
+    >>> [timeouts.deadline(peer, since=20.0, progress=20.0, peers=3) for peer in ("eve", "bob", "dan")]
     [20.0, 85.0, 80.0]
     """
 
@@ -46,10 +46,10 @@ class Doubts:
         self.suspected: frozenset[str] = frozenset()
         self.detector = Detector(period=period)
         self.pace = Pace()
-        self._waits: dict[str, float] = {}  # by neighbour: when it last said that it waits itself
+        self._waits: dict[str, float] = {}  # by neighbour: when it last reported that it waits itself
 
     def receive(self, peer: str, *, now: float, beat: bool) -> bool:
-        """Something of a neighbour's present incarnation came; return whether it had been suspected."""
+        """Record a message of a neighbour's current incarnation; return whether the neighbour had been suspected."""
         self.detector.receive(peer, now=now, beat=beat)
         found = peer in self.suspected
         self.suspected -= {peer}
@@ -60,9 +60,17 @@ class Doubts:
         self._waits[peer] = now
 
     def look(self, *, before: float, now: float) -> bool:
-        """Look who is silent, as one last did ``before``; return whether that has changed.
+        """Update the suspected neighbours; return whether they have changed.
 
-        While we stood still, or the broker took no heartbeat of ours, we heard nobody either.
+        While this peer was suspended or the broker did not accept its heartbeats, it received nothing from others
+        either, so that time does not count.
+
+        Parameters
+        ----------
+        before
+            Time of the last update.
+        now
+            Current time.
         """
         self.detector.stand(max(0.0, now - before - 2 * self.period), now=now)
         found = self.detector.suspected(now=now) if self.allowed else frozenset()
@@ -71,12 +79,12 @@ class Doubts:
         return changed
 
     def trust(self) -> None:
-        """From now on all must hear all: suspect nobody, and leave nobody behind."""
+        """Wait for all neighbours from now on: suspect none, and leave none behind."""
         self.allowed = False
         self.suspected = frozenset()
 
     def forget(self, peer: str) -> None:
-        """Know nothing any more of how a neighbour does."""
+        """Forget a neighbour."""
         self._waits.pop(peer, None)
         self.detector.forget(peer)
         self.suspected -= {peer}
@@ -84,16 +92,16 @@ class Doubts:
     def deadline(self, peer: str, *, since: float, progress: float, peers: int) -> float:
         """Return the time at which to continue without a neighbour.
 
-        A neighbour that waits itself is not slow: whoever it waits for is. One that is suspected is not waited for.
+        A neighbour that waits itself is not slow; the one that it waits for is. A suspected neighbour has no time left.
 
         Parameters
         ----------
         since
-            From when on it is waited for.
+            Time since which the peer waits for the neighbour.
         progress
-            Time at which its transfer last went on.
+            Time of the last progress of the neighbour's transfer.
         peers
-            In the swarm: as many may wait for each other in a chain.
+            Number of peers in the swarm, which may all wait for each other in a chain.
         """
         if peer in self.suspected:
             return since
@@ -101,5 +109,5 @@ class Doubts:
         return max(since, patient, progress) + self.patience
 
     def left_behind(self, peer: str, *, place: int) -> bool:
-        """Return whether a neighbour, which says in which round it is, is too slow to be waited for."""
+        """Return whether a neighbour, whose heartbeats report the round ``place``, is too slow to wait for."""
         return self.allowed and self.pace.left_behind(peer, place=place)

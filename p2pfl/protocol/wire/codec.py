@@ -156,22 +156,22 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     Raises
     ------
     DecodeError
-        And nothing else, whatever the bytes are.
+        The bytes are no message; nothing else is raised.
     """
     view = memoryview(payload)
     if len(view) < PREFIX:
-        raise DecodeError(f"expected a message, got {len(view)} bytes")
+        raise DecodeError(f"{len(view)} bytes are too few for a message")
     if view[0] != VERSION:
         raise VersionError(theirs=view[0], ours=VERSION)
     end = PREFIX + int.from_bytes(view[1:PREFIX], "little")
     try:
         head = (_plain if plain else _decoder).decode(view[PREFIX:end])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"expected a message of protocol version {VERSION}, got other bytes: {error}") from None
+        raise DecodeError(f"the bytes are no message of protocol version {VERSION}: {error}") from None
     if isinstance(head, _WithData):
         return _with_data(head, view[end:])
     if len(view) > end and not isinstance(head, Claim):
-        raise DecodeError(f"expected a {type(head).__name__} of {end} bytes, got {len(view)}")
+        raise DecodeError(f"{len(view) - end} bytes follow the end of a {type(head).__name__}")
     message: Message = head.came(bytes(view[PREFIX:end])) if isinstance(head, Announcement) else head
     return message
 
@@ -210,5 +210,5 @@ def _with_data(head: _WithData, data: memoryview) -> Message:
 
 def _prefix(head: bytes) -> bytes:
     if len(head) >= HEAD:
-        raise ValueError(f"expected a head of less than 64 KiB, got {len(head)} bytes")
+        raise ValueError(f"the head has {len(head)} bytes, and it must be shorter than 64 KiB")
     return VERSION.to_bytes(1, "little") + len(head).to_bytes(2, "little")

@@ -67,31 +67,31 @@ class Envelope:
     Parameters
     ----------
     me, incarnation
-        Whose.
-    gossip_step, sender
+        Name of the peer, and its incarnation.
+    exchange, sender
         Its X25519 key pair and its sender key of this incarnation.
     run
         As in :func:`p2pfl.identity.edge_secret`.
     nonce
-        Announcement of this incarnation.
+        Nonce that this incarnation announced.
     """
 
     me: str
     incarnation: int
-    gossip_step: ExchangeKey
+    exchange: ExchangeKey
     sender: SenderKey
     run: str
     nonce: bytes = b""
-    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, our epoch
-    _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, ours and theirs
+    _secrets: dict[str, tuple[int, bytes]] = field(default_factory=dict)  # by neighbour: its incarnation, a secret
+    _tags: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by neighbour: keys of tags, own and theirs
     _keys: dict[str, SenderKey] = field(default_factory=dict)
-    _known: set[str] = field(default_factory=set)  # who has our key
+    _known: set[str] = field(default_factory=set)  # neighbours that have this peer's key
     _last: dict[str, int] = field(default_factory=dict)  # by neighbour and kind: the last control message
     _next: int = 0
     _sent: dict[str, int] = field(default_factory=dict)  # by neighbour: messages for it alone, in this incarnation
 
     def meet(self, announcement: Announcement) -> None:
-        """Learn a neighbour's public key from its authenticated announcement, and forget its earlier lives.
+        """Learn a neighbour's public key from its authenticated announcement, and forget its earlier incarnations.
 
         Raises
         ------
@@ -100,7 +100,7 @@ class Envelope:
         """
         try:
             epoch = epoch_of(Announced(self.me, self.incarnation, self.nonce), announcement.announced)
-            secret = epoch_secret(edge_secret(self.gossip_step, announcement.key, run=self.run), epoch)
+            secret = epoch_secret(edge_secret(self.exchange, announcement.key, run=self.run), epoch)
         except (InputError, PrivacyError) as error:
             raise DecodeError(str(error)) from None
         self._secrets[announcement.peer] = announcement.incarnation, secret
@@ -117,11 +117,11 @@ class Envelope:
             del self._last[kind]  # what is sealed under an earlier key cannot be opened
 
     def meets(self, peer: str) -> bool:
-        """Return whether keys are being exchanged with a neighbour, and not yet both are known to have come."""
+        """Return whether keys are being exchanged with a neighbour, and either of them may not have arrived yet."""
         return peer in self._secrets and not self.settled([peer])
 
     def handover(self, peer: str) -> Key:
-        """Our sender key, for one neighbour alone."""
+        """Return this peer's sender key, wrapped for one neighbour."""
         theirs, secret = self._secrets[peer]
         have, known = peer in self._keys, peer in self._known
         key = self._edge(
@@ -135,16 +135,16 @@ class Envelope:
         return edge_key(secret, purpose="aead", a=self.me, b=peer, round=incarnation, attempt=said, receiver=receiver)
 
     def receive(self, peer: str, message: Key) -> bool:
-        """Take a neighbour's key; return whether it still waits for a word of ours.
+        """Take a neighbour's key; return whether the neighbour still waits for this peer's confirmation.
 
         Raises
         ------
         DecodeError
-            It is not for us, of another incarnation of the neighbour, or says something else than was wrapped.
+            It is for another peer, of another incarnation of the neighbour, or differs from what was wrapped.
         """
         incarnation, secret = self._secrets.get(peer, (-1, b""))
         if incarnation != message.incarnation:
-            raise DecodeError(f"expected a key of incarnation {incarnation}, got one of {message.incarnation}")
+            raise DecodeError(f"the key is of incarnation {message.incarnation}, not of incarnation {incarnation}")
         key = self._edge(
             secret,
             peer,
@@ -174,7 +174,7 @@ class Envelope:
         message
             Message to seal.
         to
-            Which neighbours are to believe it; by default all that this peer has met.
+            Neighbours that can authenticate it; by default all that this peer has met.
         """
         if isinstance(message, Chunk):
             stream, sequence = message.phase, message.sequence
@@ -186,25 +186,25 @@ class Envelope:
         return tagged(prefix, sealed, keys=[self._tags[peer][0] for peer in self._tags if to is None or peer in to])
 
     def open(self, peer: str, payload: bytes | bytearray | memoryview) -> Message:
-        """Read what a neighbour sealed for all of its neighbours, us among them.
+        """Read a message that a neighbour sealed for all of its neighbours.
 
         Raises
         ------
         AuthenticityError
-            The neighbour has not sealed it for us; nothing has changed.
+            The neighbour has not sealed it for this peer; nothing has changed.
         DecodeError
-            The neighbour has, but it is none of its messages, is in another's place, or was heard before.
+            The neighbour has sealed it, but it is no message for all, is in the place of another, or is a replay.
         """
         key, found = self._authentic(peer, payload)
         _, stream, sequence = _PREFIX.unpack(found.prefix)
         message = decode(key.open(found.ciphertext, stream=stream, sequence=sequence, header=found.prefix))
         if isinstance(message, Chunk):
             if (message.phase, message.sequence) != (stream, sequence):
-                raise DecodeError("expected a chunk in its place, got one of another")
+                raise DecodeError("the chunk is in the place of another chunk")
         elif isinstance(message, ForOne):
-            raise DecodeError("expected a message for all neighbours, got one that is for one alone")
+            raise DecodeError("a message for one neighbour was sent to all")
         elif stream != CONTROL:
-            raise DecodeError("expected a control message, got one in the stream of chunks")
+            raise DecodeError("a control message was sent in the stream of chunks")
         else:
             self._count(f"{peer} {type(message).__name__}", sequence)
         return message
@@ -213,18 +213,18 @@ class Envelope:
         """Return a neighbour's sender key and the parts of its sealed message; nothing is decrypted or stored."""
         key = self._keys.get(peer)
         if key is None:
-            raise AuthenticityError(f'expected a key of "{peer}" before what it seals, got none yet')
+            raise AuthenticityError(f'a sealed message of "{peer}" arrived before the key that opens it')
         if len(payload) < OVERHEAD:
-            raise AuthenticityError(f"expected a sealed message, got {len(payload)} bytes")
+            raise AuthenticityError(f"{len(payload)} bytes are too few for a sealed message")
         found = parts(payload, prefix=PLACE)
         if not authentic(found, key=self._tags[peer][1]):
-            raise AuthenticityError(f'expected a message that "{peer}" sealed for this peer, got one without its tag')
+            raise AuthenticityError(f'the message has no tag with which "{peer}" sealed it for this peer')
         return key, found
 
     def _count(self, kind: str, number: int) -> None:
         """Note the number of an authentic message; the next of its kind must have a larger one."""
         if not self._last.get(kind, -1) < number < LAST:
-            raise DecodeError("expected a message that is new, got one that was heard before or cannot be")
+            raise DecodeError("the message is a replay, or its number is out of range")
         self._last[kind] = number
 
     def seal_for(self, peer: str, message: ForOne) -> bytes:
@@ -236,19 +236,19 @@ class Envelope:
         return prefix + key.seal(encode(message), stream=0, sequence=number, header=prefix)
 
     def open_from(self, peer: str, payload: bytes | bytearray | memoryview) -> ForOne:
-        """Read what a neighbour sealed for us alone.
+        """Read a message that a neighbour sealed for this peer alone.
 
         Raises
         ------
         AuthenticityError
             It is not sealed by that neighbour's present incarnation for this one; nothing has changed.
         DecodeError
-            It is for others, too, or was heard before.
+            It is for others, too, or is a replay.
         """
         view = memoryview(payload)
         incarnation, secret = self._secrets.get(peer, (-1, b""))
         if incarnation < 0 or len(view) < _PRIVATE.size:
-            raise AuthenticityError(f'expected a sealed message of a neighbour, got {len(view)} bytes of "{peer}"')
+            raise AuthenticityError(f'"{peer}" shares no key with this peer, or {len(view)} bytes are too few')
         prefix = bytes(view[: _PRIVATE.size])
         _, number = _PRIVATE.unpack(prefix)
         key = self._private(secret, peer, incarnation=incarnation, receiver=f"{self.me}@{self.incarnation:x}")
@@ -258,7 +258,7 @@ class Envelope:
             raise AuthenticityError(str(error)) from None
         message = decode(data)
         if not isinstance(message, ForOne):
-            raise DecodeError(f"expected a message for one alone, got a {type(message).__name__}")
+            raise DecodeError(f"a {type(message).__name__} must not be sent to one neighbour alone")
         self._count(f"{peer} alone {type(message).__name__}", number)
         return message
 

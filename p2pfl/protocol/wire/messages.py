@@ -117,10 +117,10 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
-    """Message to one's own inbox, which a peer that uses this name already answers.
+    """Message to the peer's own inbox that asks any other peer of this name to answer.
 
-    Bytes that say nothing may follow, up to the length of what is to pass: some brokers drop what is too large for
-    them in silence, and then this does not come back.
+    Padding may follow, up to the length of the longest message: some brokers drop larger messages without an error,
+    and then the claim does not come back.
 
     Attributes
     ----------
@@ -244,7 +244,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     incarnation, number
         Of the sender's incarnation, and of the account in it.
     flows
-        Statements by recipient; the last, which names nobody, is for all others.
+        Statements and the neighbours that each is for; the last names none and is for all others.
     masks
         Statements by partner.
     incarnations

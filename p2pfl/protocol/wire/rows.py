@@ -47,7 +47,7 @@ DTYPES: dict[str, torch.dtype] = {
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 if sys.byteorder != "little":  # rows travel as they lie in memory
-    raise ImportError("p2pfl expected a little-endian processor, got a big-endian one, which is not supported")
+    raise ImportError("big-endian processors are not supported; run p2pfl on a little-endian one")
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
@@ -130,7 +130,7 @@ _heads = msgspec.msgpack.Decoder(Head)
 
 
 def row_bytes(length: int, dtype: torch.dtype) -> int:
-    """Upper bound of the bytes of a row's message."""
+    """Return the upper bound of the bytes of a model's message."""
     return HEAD + length * dtype.itemsize + LONGEST
 
 
@@ -145,7 +145,7 @@ def encode_row(
     zstd: Zstd | None = None,
     voted: bool = False,
 ) -> tuple[bytes, bytes | memoryview]:
-    """Head and numbers of the row ``[P]``; the numbers are a view, not a copy, unless they are squeezed.
+    """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
 
     If ``voted`` is true, the sender's vote is to follow as a third part.
 
@@ -243,7 +243,7 @@ class Pieces:
 
 
 def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:
-    """Head and numbers ``[P]`` of a message; the numbers are a view into it.
+    """Return the head and the numbers ``[P]`` of a message; the numbers are a view into it.
 
     Raises
     ------
@@ -255,14 +255,14 @@ def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CH
 
 
 def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30) -> Parsed:
-    """As :func:`decode_row`, with what the sender has signed.
+    """Return what :func:`decode_row` returns, and the statement that the sender has signed.
 
     Parameters
     ----------
     message, trailer
-        What came, and how it must end.
+        The message, and how it must end.
     largest
-        Bytes of numbers that may be set aside for a squeezed row.
+        Bytes of numbers that may be allocated for a compressed row.
 
     Raises
     ------
@@ -272,16 +272,16 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     view = memoryview(message).toreadonly()
     start = int.from_bytes(view[:4], "little") + 4
     if len(view) < 4 + trailer.size or start > min(START, len(view) - trailer.size):
-        raise DecodeError(f"expected a row, got {len(view)} bytes whose head does not fit")
+        raise DecodeError(f"the head of the model does not fit into its {len(view)} bytes")
     head = _head(view[4:start])
     start += -start % ALIGNMENT
     dtype = DTYPES[head.dtype]
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
-        raise DecodeError(f"expected a row of at most {largest} bytes, got one of {size}")
+        raise DecodeError(f"the model has {size} bytes, and {largest} are allowed")
     end = len(view) - trailer.size - (VOTE if head.voted else 0)
     if end < start or (not head.zstd and end != start + size):
-        raise DecodeError(f"expected {head.length} numbers of type {head.dtype}, got a message of {len(view)} bytes")
+        raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
     digest = trailer.begin()
     digest.update(view[: -trailer.size])
     said = SignedStatement(digest.digest(), bytes(view[-trailer.size :]))
@@ -306,18 +306,18 @@ def _expanded(data: memoryview, *, size: int) -> bytes:
     try:
         return Zstd().expand(data, size=size)
     except InputError:
-        raise DecodeError("expected numbers as they are, got squeezed ones, and zstandard is not installed") from None
+        raise DecodeError("the model is compressed with zstd; install the package zstandard to read it") from None
 
 
 def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
-    """So many finite numbers where they lie, ``[P]``."""
+    """Return finite numbers as a view into the message, ``[P]``."""
     if length == 0:
         return torch.empty(0, dtype=dtype)
     if memoryview(message).readonly:  # torch wants to write
         message = bytearray(message)
     row = torch.frombuffer(message, dtype=dtype, count=length, offset=start)  # [P]
     if dtype.is_floating_point and not _finite(row):
-        raise DecodeError("expected finite numbers, got NaN or infinity")
+        raise DecodeError("the model contains NaN or infinity")
     return row
 
 
@@ -327,11 +327,11 @@ def said_head(said: SignedStatement) -> Head:
     Raises
     ------
     DecodeError
-        There is none within what is signed as it is.
+        The signed bytes contain no complete head.
     """
     end = int.from_bytes(said.start[:4], "little") + 4
     if end > START:
-        raise DecodeError(f"expected a head of at most {START} bytes, got one of {end}")
+        raise DecodeError(f"the head of the model has {end} bytes, and {START} are allowed")
     return _head(said.start[4:end])
 
 
@@ -339,7 +339,7 @@ def _head(data: bytes | memoryview) -> Head:
     try:
         return _heads.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"expected the head of a row, got other bytes: {error}") from None
+        raise DecodeError(f"the head of the model cannot be decoded: {error}") from None
 
 
 def _finite(row: torch.Tensor) -> bool:

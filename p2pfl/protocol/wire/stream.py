@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def listeners(self) -> set[str]:
-        """Neighbours for which chunks are held."""
+        """Listeners for which chunks are held."""
         return set(self._next)
 
     @property
@@ -116,7 +116,7 @@ class Outbox:
         return _Cut(pieces, pieces.left)
 
     def ready(self) -> Iterator[Chunk]:
-        """Chunks that may be published now; each is held until every listener has it."""
+        """Yield the chunks that may be published now; each is held until every listener has it."""
         while self._waiting and self._limit and self.head < min(self._limit.values()):
             chunk = self._cut(self._waiting[0])
             if not self._waiting[0].pieces.left:
@@ -130,12 +130,12 @@ class Outbox:
             self.unsent = 0
 
     def acknowledged(self, listener: str, ack: Ack) -> list[Chunk]:
-        """Take a listener's word; return the chunks it asks for again."""
+        """Handle an acknowledgement; return the chunks to send again."""
         if (
             (ack.incarnation, ack.phase) != (self.incarnation, self.phase)
             or listener not in self._next
             or ack.next > self.head
-            or ack.limit > ack.next + MOST  # with more credit than anybody gives, chunks could pile up here
+            or ack.limit > ack.next + MOST  # no listener grants more credit; with more, chunks could accumulate here
         ):
             return []
         if ack.next >= self._next[listener]:
@@ -223,8 +223,8 @@ class Inbox:
             return []  # of another incarnation, a duplicate, sent to others before we listened, or without credit
         if chunk.total > self.largest or chunk.offset + len(chunk.data) > chunk.total or not len(chunk.data):
             raise DecodeError(
-                f"expected a message of at most {self.largest} bytes, got bytes {chunk.offset} to "
-                f"{chunk.offset + len(chunk.data)} of {chunk.total}"
+                f"bytes {chunk.offset} to {chunk.offset + len(chunk.data)} are not within a message of {chunk.total}, "
+                f"of which {self.largest} are allowed"
             )
         self.widest = max(self.widest, len(chunk.data))
         part = self._part(chunk)
@@ -250,15 +250,15 @@ class Inbox:
         if part is None:
             # Of the messages in a window the first and the last may reach beyond it, those between lie within.
             if self.reserved + chunk.total > 2 * self.largest + self.window * self.widest:
-                raise DecodeError("expected a message to end before the next begins, got too many at once")
+                raise DecodeError("too many messages of the stream are incomplete at once")
             part = _Partial(np.empty(chunk.total, np.uint8), chunk.total)
             self._partial[chunk.first] = part
         if len(part.buffer) != chunk.total:
-            raise DecodeError("expected the chunks of a message to agree on its length, got two lengths")
+            raise DecodeError("the chunks of a message disagree on its length")
         return part
 
     def _advance(self) -> list[memoryview]:
-        """Move ``next`` over all that has arrived; the messages that end on the way."""
+        """Move ``next`` past all chunks that have arrived; return the messages that are complete."""
         ended: list[memoryview] = []
         while self.next in self._later:
             self._later.discard(self.next)
@@ -268,7 +268,7 @@ class Inbox:
         return ended
 
     def skip(self, tail: int) -> list[memoryview]:
-        """Give up what the sender no longer holds, everything below ``tail``; return what is complete with that."""
+        """Give up the chunks below ``tail``, which the sender has dropped; return the messages that are complete."""
         if tail <= self.next:
             return []
         self.next = tail
@@ -285,7 +285,7 @@ class Inbox:
 
     @property
     def due(self) -> bool:
-        """True if the sender should hear of half a window of new credit."""
+        """True if the sender should receive half a window of new credit."""
         return self.granted - self._reported >= max(1, self.window // 2)
 
     def ack(self, *, head: int | None = None) -> Ack:

@@ -125,5 +125,5 @@ def about_sum(statement: bytes) -> tuple[str | int, ...]:
     try:
         who, round, step, _here, _keys = _spoken.decode(rest)
     except (msgspec.DecodeError, RecursionError):
-        raise DecodeError(f"expected a statement on a sum, got {len(statement)} other bytes") from None
+        raise DecodeError(f"the {len(statement)} bytes are no statement on a sum") from None
     return swarm.decode(errors="replace"), *who, round, step

@@ -88,7 +88,7 @@ def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> Parts:
     end = start + count * TAG_BYTES
     if count > MOST or len(view) < end:
         raise AuthenticityError(
-            f"expected a sealed message with at most {MOST} tags, got {len(view)} bytes for {count}"
+            f"a sealed message of {len(view)} bytes claims {count} tags; it must hold all of them, at most {MOST}"
         )
     return Parts(bytes(view[:prefix]), view[start:end], view[end:])
 

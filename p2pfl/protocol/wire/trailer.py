@@ -96,13 +96,13 @@ class Checksum:
         return blake3.blake3()
 
     def end(self, digest: bytes) -> bytes:
-        """Half of the hash."""
+        """Return the first half of the hash."""
         return digest[: self.size]
 
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Compare."""
         if digest[: self.size] != trailer:
-            raise DecodeError("expected a row with its digest, got bytes that changed on the way")
+            raise DecodeError("the digest does not match the model, which was changed on the way")
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Signature:
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Verify."""
         if not verify(self.public, digest, trailer, domain=_DOMAIN):
-            raise DecodeError("expected a row signed by its sender, got another's or bytes that changed on the way")
+            raise DecodeError("the signature is not that of the sender, or the model was changed on the way")
 
 
 class _Statement:

@@ -126,7 +126,8 @@ def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
     if last <= SLOW * first or (last <= STUCK * first and falls < STEADY):
         return []
     if noise:
-        return [f"{went}, under private noise; run p2pfl privacy to find out how many peers or what epsilon it takes"]
+        need = "run p2pfl privacy to see how many peers or what epsilon learning together needs"
+        return [f"{went}, under private noise; {need}"]
     if falls >= STEADY:
         return [f"{went}, falling in nearly every round; raise learning.rate, tenfold at first"]
     peers = len(turns[-1])

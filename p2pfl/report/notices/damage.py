@@ -6,7 +6,7 @@ from p2pfl.report.notices.kinds import Notice
 
 
 class Alarm(Notice, frozen=True, kw_only=True):
-    """Something harms the result.
+    """Notice that something harms the result.
 
     Attributes
     ----------

@@ -175,10 +175,10 @@ def _totals(run: Run) -> dict[str, str]:
 
 def _events(run: Run) -> Markup | None:
     """Return what happened in words, without what always happens."""
-    told = [event for event in run.events if event.severity != "info"]
-    lines = [_event(event) for event in told[:MOST_EVENTS]]
-    if len(told) > MOST_EVENTS:
-        lines.append(tag("li", f"and {len(told) - MOST_EVENTS} more, in events.jsonl"))
+    shown = [event for event in run.events if event.severity != "info"]
+    lines = [_event(event) for event in shown[:MOST_EVENTS]]
+    if len(shown) > MOST_EVENTS:
+        lines.append(tag("li", f"and {len(shown) - MOST_EVENTS} more, in events.jsonl"))
     for peer, open_ in run.summary.get("unsettled", {}).items():
         found = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
         lines.append(tag("li", tag("b", f"{peer}: "), f"{found} masks, gossip steps or sums stayed open at the end"))

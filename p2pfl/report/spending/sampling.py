@@ -49,7 +49,7 @@ class SamplingMeter:
         """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
         return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
 
-    def told(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
+    def reported(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
         """Return :attr:`played` of a peer as noise, rate, steps and count, in a form to send."""
         if self._learner is None:
             return None

@@ -1,4 +1,4 @@
-"""Whose loss rises while the run goes on."""
+"""Peers whose loss rises during the run."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ function filled(made, attributes, children) {
   return made;
 }
 
-// The mark of a state: told apart by its shape as well as by its colour.
+// The mark of a state, distinguishable by its shape as well as by its colour.
 export function mark(activity, radius = 5) {
   const r = radius;
   const open = ["unseen", "present", "joining", "gathering"].includes(activity);

@@ -56,7 +56,7 @@ export class Graph {
   draw(frame, blockers, chosen) {
     const number = new Map(this.about.peers.map((name, index) => [name, index]));
     const arrows = [];
-    const told = [];
+    const sentences = [];
     for (const [name, group] of this.nodes) {
       const peer = frame.peers[name];
       const activity = peer ? peer.activity : "unseen";
@@ -67,7 +67,7 @@ export class Graph {
       group.classList.toggle("blocker", blockers.has(name));
       group.classList.toggle("chosen", chosen === name);
       if (!peer || activity !== "waiting") continue;
-      told.push(`${name} waits for ${peer.waits_for.join(", ")}`);
+      sentences.push(`${name} waits for ${peer.waits_for.join(", ")}`);
       for (const other of peer.waits_for) {
         if (number.has(other)) arrows.push(this.arrow(this.at[number.get(name)], this.at[number.get(other)]));
       }
@@ -77,7 +77,7 @@ export class Graph {
       line.classList.toggle("chosen", chosen !== null && ends.includes(number.get(chosen)));
     });
     this.waits.replaceChildren(...arrows);
-    this.svg.setAttribute("aria-label", `Graph of ${this.nodes.size} peers. ${told.slice(0, 20).join("; ") || "Nobody waits"}.`);
+    this.svg.setAttribute("aria-label", `Graph of ${this.nodes.size} peers. ${sentences.slice(0, 20).join("; ") || "Nobody waits"}.`);
   }
 
   arrow([x1, y1], [x2, y2]) {

@@ -29,7 +29,7 @@ export class Lanes {
   }
 }
 
-// A bar, with stripes where a peer does not train, so that it is told apart without colours.
+// A bar, with stripes where a peer does not train, so that it is distinguishable without colours.
 function bar(doing, x, width, y, height, title) {
   const box = drawn("rect", { class: `lane ${doing}`, x, width, y: doing === "waiting" ? y + height / 2 - 1.5 : y, height: doing === "waiting" ? 3 : height });
   if (title) box.append(drawn("title", {}, title));

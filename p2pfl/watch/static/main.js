@@ -78,7 +78,7 @@ function sentence(text) {
   return `${text}.`;
 }
 
-// Screen readers are told when the matter changes, not with each second that it lasts.
+// Screen readers announce when the matter changes, not each second that it lasts.
 function speak({ tone, peers: who, sentence: said }) {
   const matter = `${tone} ${who.join(" ")}`;
   if (matter === page.spoken) return;

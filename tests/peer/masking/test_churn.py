@@ -190,7 +190,7 @@ def test_an_account_of_another_life_changes_nothing():
 def test_an_account_that_cannot_be_is_refused_and_an_old_one_overlooked():
     ledgers = PeerLedgers("ada", gossip=["bob"], masks=["bob"], heaviest=4.0)
     much = Masked((0, 0), (0, 2**40), ((0, 0, 2**40),), (0, 0), (0, 0))
-    with pytest.raises(DecodeError, match='expected an account of "bob"'):
+    with pytest.raises(DecodeError, match='the account of "bob" is impossible'):
         ledgers.receive("bob", Account(1, 1, [], {"ada": much}), incarnation=1)
     never = Account(1, 2, [(Moved((0,), (1, 0), (), (), (0,)), [])], incarnations={"ada": 1})
     ledgers.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)

@@ -67,7 +67,7 @@ def test_a_damaged_file_is_reported_and_replaced(plan, store):
     (store.folder / "peer0.best.safetensors").write_bytes(b"\x08\0\0\0\0\0\0\0 no json")
     best = BestModel("peer0", store)
     assert best.best is None
-    assert isinstance(store.doubts[0], BestModelDamaged)
+    assert isinstance(store.damaged[0], BestModelDamaged)
     best.consider(plan, rows(plan, 1.0), round=0, validation=9.0)
     assert kept(store)[1] == 1.0
 

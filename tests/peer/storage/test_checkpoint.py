@@ -131,7 +131,7 @@ def test_the_last_two_are_kept_and_a_torn_one_gives_way_to_the_one_before_aloud(
     newest.write_bytes(newest.read_bytes()[:-2])
     former = store.former()
     assert [each.round for each in former.kept] == [5]
-    [damaged] = store.doubts
+    [damaged] = store.damaged
     assert (damaged.file, damaged.previous) == (str(newest), True)
     store.save(Checkpoint("ada", 6, State(ROW, Public(ROW))), {"weight": ROW})
     assert [each.round for each in store.checkpoints()] == [6, 5]
@@ -145,7 +145,7 @@ def test_where_both_are_torn_it_is_said_that_there_is_none_before_and_the_start_
     former = store.former()
     assert former.kept == ()
     assert former.rounds == []  # it comes late, beside others that go on from round 6
-    assert [damaged.previous for damaged in store.doubts] == [True, False]
+    assert [damaged.previous for damaged in store.damaged] == [True, False]
 
 
 def test_before_a_second_round_was_released_the_start_is_as_good_as_a_checkpoint(tmp_path):

@@ -48,5 +48,5 @@ def test_an_account_of_rounds_of_the_run_is_possible(said):
 
 @pytest.mark.parametrize("where", [{"until": (0, LAST + 1)}, {"runs": ((0, 0, LAST + 2),)}, {"paid": (3, 2**62)}])
 def test_an_account_of_rounds_after_the_last_is_not(where):
-    with pytest.raises(DecodeError, match=f"expected a round up to {LAST}"):
+    with pytest.raises(DecodeError, match=f"is after the last round, {LAST}"):
         possible.account(account(**where), last=LAST)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.protocol.membership.progress import Whereabouts
+from p2pfl.protocol.membership.progress import NeighbourProgress
 from p2pfl.protocol.timing.pace import ALONE, FACTOR, FLOOR, LEAST, MOST, ROUNDS, Pace
 from p2pfl.protocol.wire.messages import Pulse
 
@@ -111,7 +111,7 @@ def pulse(round, *, first=0):
 
 
 def test_a_neighbour_that_says_it_is_far_ahead_counts_beside_those_that_have_not_moved():
-    where = Whereabouts()
+    where = NeighbourProgress()
     where.receive("eve", pulse(10**6))
     for peer in ("ada", "bob"):
         where.receive(peer, Pulse(1, 0, 0, 0, 0, 0, first=0))
@@ -119,7 +119,7 @@ def test_a_neighbour_that_says_it_is_far_ahead_counts_beside_those_that_have_not
 
 
 def test_who_comes_late_begins_where_half_of_its_neighbours_are():
-    where = Whereabouts()
+    where = NeighbourProgress()
     for peer, round in (("ada", 5), ("bob", 6), ("eve", 10**6)):
         where.receive(peer, pulse(round))
     assert where.supported() == [(5, 1), (6, 1)]

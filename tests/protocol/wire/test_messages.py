@@ -75,7 +75,7 @@ def test_a_message_with_changed_bytes_decodes_to_a_message_or_raises_decode_erro
 def test_a_claim_may_be_followed_by_bytes_that_say_nothing_and_nothing_else_may():
     claim = Claim(7, b"k" * 32)
     assert decode(encode(claim).ljust(1000, b"\0")) == claim
-    with pytest.raises(DecodeError, match="expected a Announcement of"):
+    with pytest.raises(DecodeError, match="follow the end of a Announcement"):
         decode(encode(Announcement("ada", 1, "up")) + b"\0")
 
 

@@ -66,7 +66,7 @@ def test_a_row_on_the_wire_costs_less_than_its_bound():
 def test_numbers_that_are_not_finite_are_refused(number, dtype):
     row = torch.zeros(100, dtype=dtype)
     row[50] = number
-    with pytest.raises(DecodeError, match="finite numbers"):
+    with pytest.raises(DecodeError, match="contains NaN or infinity"):
         decode_row(message(row))
 
 
@@ -125,7 +125,7 @@ def test_a_row_that_does_not_squeeze_travels_as_it_is():
 def test_a_squeezed_row_of_more_than_the_largest_is_refused_before_it_is_expanded():
     pytest.importorskip("zstandard")
     squeezed = message(torch.zeros(10**6), zstd=Zstd())
-    with pytest.raises(DecodeError, match="at most 4000 bytes, got one of 4000000"):
+    with pytest.raises(DecodeError, match="has 4000000 bytes, and 4000 are allowed"):
         read_row(squeezed, trailer=Checksum(), largest=4000)
 
 
@@ -147,7 +147,7 @@ def test_a_squeezed_row_with_any_changed_byte_raises_decode_error_and_nothing_el
 
 def test_a_squeezed_row_of_numbers_that_are_not_finite_is_refused():
     pytest.importorskip("zstandard")
-    with pytest.raises(DecodeError, match="finite numbers"):
+    with pytest.raises(DecodeError, match="contains NaN or infinity"):
         decode_row(message(torch.full((1000,), math.inf), zstd=Zstd()))
 
 
