@@ -128,10 +128,6 @@ DECIDED = tuple(
             lambda it: it.experiment.privacy.mask_graph != "same",
             "with privacy.mask_graph, because only neighbours vote on a model",
         ),
-        (
-            lambda it: it.experiment.gossip.steps != 1 and not it.algorithm.single_step,
-            "without gossip.steps = 1, because a model that counts enters one gossip step",
-        ),
         (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
         (lambda it: it.experiment.topology.heal, "with topology.heal, because the voters follow from one graph"),
         (
