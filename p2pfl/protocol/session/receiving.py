@@ -7,12 +7,12 @@ from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.interface.effects import Parse, Sum
 from p2pfl.protocol.interface.events import Read, Received, Summed
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
+from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
-from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, ForOne, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals

@@ -14,6 +14,7 @@ from p2pfl.protocol.interface.events import Event
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -24,7 +25,6 @@ from p2pfl.protocol.session.settling import Leaving, Search, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
-from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD
@@ -196,8 +196,8 @@ class Session:
             case events.Connected():
                 self._lost = True
             case events.Stored():
-                part = self.verdicts if self.shared.stores.popleft() == "verdicts" else self.sending
-                part.stored()
+                part = self.shared.stores.popleft()
+                (self.verdicts.ballots if part == "verdicts" else self.sending).stored()
             case events.Subscribed():
                 self.naming.confirmed(event.receipt)
                 self.totals.subscribed(event.receipt)

@@ -13,7 +13,7 @@ from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.interface.effects import Decided, Disclosed, Publish, Sent, Store, Undecided
 from p2pfl.protocol.interface.events import Begin, Decide, Disclose, Offer, Open, Stored, Tick
-from p2pfl.protocol.session import statements
+from p2pfl.protocol.session.deciding import statements
 from p2pfl.protocol.wire.messages import Account, Chunk, Moved
 from p2pfl.protocol.wire.rows import row_bytes
 from p2pfl.protocol.wire.stream import Outbox
@@ -401,7 +401,7 @@ def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept(
         lie = Vote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
         bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == {"ada"}
-    assert bob.verdicts.proofs["ada"].holds(IDENTITIES["ada"].public)
+    assert bob.verdicts.ballots.proofs["ada"].holds(IDENTITIES["ada"].public)
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -412,7 +412,7 @@ def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a
     lie = Vote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
     bob.handle(arrived("ada", Votes((revoted(lie) if signed else lie,)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == ({"ada"} if signed else set())
-    assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.proofs.items()} == (
+    assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.ballots.proofs.items()} == (
         {"ada": True} if signed else {}
     )
 
@@ -453,7 +453,7 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
     for incarnation in range(5):
         ada.handle(arrived("eve", Prepare("bob", incarnation, 0, 1)), now=0.0)
     ada.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
-    admitted = {each.incarnation for each in ada.verdicts._rounds[0].admitted if each.peer == "bob"}
+    admitted = {each.incarnation for each in ada.verdicts.ballots.open[0, 0].admitted if each.peer == "bob"}
     assert admitted == {0, 1, 2, 3, 7}
 
 
