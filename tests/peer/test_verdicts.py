@@ -259,7 +259,6 @@ def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_mo
     ("changes", "why"),
     [
         ([], 'privacy.mode is "none"'),
-        ([*MASKS, "topology.kind=ring"], "on ring, because masks cancel within a round only where everybody averages"),
         ([*MASKS, "learning.algorithm=gradient_tracking"], "with gradient_tracking, which"),
         ([*MASKS, "privacy.mask_graph=complete"], "with privacy.mask_graph"),
     ],

@@ -52,6 +52,8 @@ class Shared:
         Number of messages that were not used, by sender and reason.
     first
         First round that this incarnation takes part in; ``None`` until it is known.
+    abandoned
+        True if a member of the attempt at the round has reported that it has failed.
     waiting
         True if the peer waits for neighbours; its heartbeats include this flag.
     total
@@ -79,6 +81,7 @@ class Shared:
     allowance: Allowance = field(default_factory=Allowance)
     refused: Counter[str] = field(default_factory=Counter)
     first: int | None = None
+    abandoned: bool = False
     waiting: bool = False
     total: Digest | None = None
     grace: float = 0.0

@@ -33,11 +33,13 @@ class Ballots:
         State that the parts of the session share, and what follows from an exclusion.
     part
         Part of the session whose agreements these are.
-    batched
-        True if votes on others' subjects wait for :meth:`flush`, so that one message contains many of them.
+    apart
+        True if this peer's votes on its own subjects are published like the others; false if they leave with a release.
 
     Attributes
     ----------
+    batched
+        True while votes wait for :meth:`flush`, so that one message contains many of them.
     proofs
         By member that has signed statements that contradict each other, the proof.
     open
@@ -49,6 +51,7 @@ class Ballots:
     shared: Shared
     neighbours: Neighbours
     part: Decider
+    apart: bool = False
     batched: bool = False
     proofs: dict[str, Proof] = field(default_factory=dict)
     open: dict[Place, Settlement] = field(default_factory=dict)
@@ -121,13 +124,16 @@ class Ballots:
     # ------------------------------------------------------------------ messages
 
     def do(self, effects: list[Effect]) -> None:
-        """Carry out what agreements decide: votes of the first ballot go to all members in one message."""
+        """Carry out what agreements decide: votes of the first ballot go to all members in one message.
+
+        The own vote on an own release leaves with it.
+        """
         for effect in effects:
             match effect:
                 case Write(release):
                     self._queue.append(release)
-                case Send(_, Vote() as vote, prompt=False):  # to all; the owner's leaves with what it votes for
-                    if release_of(vote).peer != self.shared.me.peer:
+                case Send(_, Vote() as vote, prompt=False):  # to all
+                    if self.apart or release_of(vote).peer != self.shared.me.peer:
                         self._votes[release_of(vote)] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", sent(message))
@@ -142,6 +148,10 @@ class Ballots:
     def unsent(self) -> bool:
         """True if votes wait for :meth:`flush`."""
         return bool(self._votes)
+
+    def holds(self, release: Release) -> bool:
+        """Return whether the vote on a release waits for :meth:`flush`."""
+        return release in self._votes
 
     def flush(self) -> None:
         """Publish the votes that wait."""

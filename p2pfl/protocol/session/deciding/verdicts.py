@@ -193,7 +193,12 @@ class Verdicts:
         if peer != me and peer not in shared.edges.topology.union.neighbours(me):
             raise DecodeError(f'"{me}" is not on the committee of "{peer}"')
         latest = shared.me if peer == me else shared.membership.up.get(peer)
-        if latest is None or release.incarnation > latest.incarnation or abs(release.round - self._now) > REACH:
+        if (
+            release.attempt
+            or latest is None
+            or release.incarnation > latest.incarnation
+            or abs(release.round - self._now) > REACH
+        ):
             return False
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
@@ -321,10 +326,7 @@ class Verdicts:
         for release in dropped:
             announcement = membership.up.get(release.peer)
             if announcement is not None and announcement.incarnation == release.incarnation:
-                membership.gone.add(release.peer)
-                membership.lost.discard(release.peer)
-                membership.returning.discard(release.peer)
-                self.neighbours.part(release.peer)
+                self.neighbours.leave_out(release.peer)
 
     def _undecided(self) -> list[Release]:
         if self._asked is None:
