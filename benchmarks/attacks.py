@@ -3,7 +3,7 @@
     python -m benchmarks.attacks [--seeds 3] [--write]
 
 Twenty peers on a random regular graph of degree 10, one exchange a round; who lies, the graph, the split and the start
-follow from the seed. Every rule is told to bear four, who are all the liars there are.
+follow from the seed. Every rule tolerates four, which are all the attackers.
 With --write the tables go into docs/attacks.md.
 """
 

@@ -73,7 +73,7 @@ def cores(groups: Path = GROUPS) -> int:
     Parameters
     ----------
     groups
-        Where control groups are mounted.
+        Folder in which control groups are mounted.
     """
     affinity = getattr(os, "sched_getaffinity", None)
     there = (os.cpu_count() or 1) if affinity is None else len(affinity(0))

@@ -17,40 +17,40 @@ class Traits:
     Parameters
     ----------
     linear
-        Whether peers release one model per round and only mix it, so that whatever others see is a linear function of
+        True if peers release one model per round and only mix it, so that whatever others see is a linear function of
         releases. Secure sums need it.
     nonlinear
         Why it is not linear.
     convex
-        Whether what everybody has seen is a mean of released models, and so never larger than they are.
+        True if what everybody has seen is a mean of released models, and so never larger than they are.
     full_participation
-        Whether all peers take part in each round and count alike.
+        True if all peers take part in each round and count alike.
     weighs_neighbours
-        Whether it divides by weights, or weighs the models it receives, although all peers take part.
+        True if it divides by weights, or weighs the models it receives, although all peers take part.
     asynchronous
-        Whether each peer runs cycles of its own and waits for nobody.
+        True if each peer runs cycles of its own and waits for nobody.
     single_step
-        Whether it makes one gossip step per round, however gossip is configured.
+        True if it makes one gossip step per round, however gossip is configured.
     silent_rounds
-        Whether there are rounds in which nobody shows anything new.
+        True if there are rounds in which nobody shows anything new.
     personal
-        Whether each peer ends with a model of its own.
+        True if each peer ends with a model of its own.
     keeps_local
-        Whether tensors that the layout of the model calls local stay with each peer, trained and unreleased.
+        True if tensors that the layout of the model calls local stay with each peer, trained and unreleased.
     needs_local
-        Whether it makes sense only for a model that has such tensors.
+        True if it makes sense only for a model that has such tensors.
     default_steps
         Local steps per round where none are configured; ``None`` for epochs.
     full_batch
-        Whether a round is one step on all samples.
+        True if a round is one step on all samples.
     own_optimizer
-        Whether it takes gradient steps itself, however the optimiser is configured.
+        True if it takes gradient steps itself, however the optimiser is configured.
     plain_sgd_only
-        Whether its formula assumes that local steps are plain gradient descent.
+        True if its formula assumes that local steps are plain gradient descent.
     private_examples
-        Whether the accountant of DP-SGD describes its local steps.
+        True if the accountant of DP-SGD describes its local steps.
     needs_difference_codec
-        Whether it is defined only with a codec that sends differences.
+        True if it is defined only with a codec that sends differences.
     needs_equal_steps
         Why all peers must make equally many steps under masks.
     needs_plain_averages
@@ -64,9 +64,9 @@ class Traits:
     needs_gradients
         Why a learner must show its gradients.
     state_per_edge
-        What it keeps for each edge, which another peer cannot take over.
+        State that it keeps for each edge, which another peer cannot take over.
     additive
-        Whether peers compute the same model from totals alone and release no models.
+        True if peers compute the same model from totals alone and release no models.
     no_privacy
         Why its models cannot be hidden.
     no_compression
@@ -121,7 +121,7 @@ class CodecTraits:
     Parameters
     ----------
     differences
-        Whether it encodes differences from what was sent before, so that both ends keep the same past.
+        True if it encodes differences from what was sent before, so that both ends keep the same past.
 
     Examples
     --------
@@ -139,9 +139,9 @@ class RuleTraits:
     Parameters
     ----------
     centred
-        Whether its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
+        True if its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
     needs_radius
-        Whether it takes a radius.
+        True if it takes a radius.
 
     Examples
     --------
@@ -160,11 +160,11 @@ class ModeTraits:
     Parameters
     ----------
     hides
-        Whether models are moved to a fixed-point grid and hidden at all.
+        True if models are moved to a fixed-point grid and hidden at all.
     masks
-        Whether pairwise masks are added, which cancel only in the mean over all peers.
+        True if pairwise masks are added, which cancel only in the mean over all peers.
     sums
-        Whether a peer receives sums over its neighbours and no single model.
+        True if a peer receives sums over its neighbours and no single model.
 
     Examples
     --------
@@ -184,17 +184,17 @@ class LearnerTraits:
     Parameters
     ----------
     gradients
-        Whether it shows gradients, adds corrections to them and knows the size of its steps.
+        True if it shows gradients, adds corrections to them and knows the size of its steps.
     known_steps
-        Whether ``[learning]`` describes its steps (rate, optimiser, epochs), from which masks are sized.
+        True if ``[learning]`` describes its steps (rate, optimiser, epochs), from which masks are sized.
     any_data
-        Whether it trains on any data of the same shape: scaled features, or those of all peers together.
+        True if it trains on any data of the same shape: scaled features, or those of all peers together.
     torch_model
-        Whether its row is a torch module, which it has as ``model``.
+        True if its row is a torch module, which it has as ``model``.
     additive
-        Whether its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
+        True if its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
     noisy
-        Whether it asks for one total a round and says by how much a sample can change it, so that private noise works.
+        True if it asks for one total a round and says by how much a sample can change it, so that private noise works.
 
     Examples
     --------

@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import math
 import os
 import sys
@@ -8,16 +9,39 @@ from pathlib import Path
 
 import pytest
 import torch
+from _pytest.doctest import DoctestModule
 from hypothesis import settings
 
-sys.path.insert(0, str(Path(__file__).parent))  # tests/swarms.py
+TESTS = Path(__file__).parent
+sys.path[:0] = [str(TESTS / "support"), str(TESTS)]  # support/swarms.py, worlds/world.py
 os.environ["PATH"] += os.pathsep + "/usr/sbin"  # where Debian keeps mosquitto
 
-for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/effort.py scales them
+for name, examples in {"dev": 8, "ci": 25, "thorough": 1000}.items():  # tests/support/effort.py scales them
     settings.register_profile(name, deadline=None, max_examples=examples)  # no test is timed: a busy machine is slow
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
-collect_ignore = ["fuzz.py"]  # scripts/fuzz runs it, with atheris
+collect_ignore = ["support/fuzz.py"]  # scripts/fuzz runs it, with atheris
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Collect without Python's garbage collector, which would walk all modules and tests again and again.
+
+    What is there afterwards stays until the end, so no later collection needs to walk it either.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path):
+    """Look for no doctests in ``test_*.py``, which have none: their tests are functions."""
+    collectors = yield
+    return [each for each in collectors if not (file_path.match("test_*.py") and isinstance(each, DoctestModule))]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -37,6 +61,8 @@ def pytest_collection_modifyitems(items):
         fast = _spaced(daily, wanted["fast"])
         for case in cases:
             case.add_marker("fast" if case in fast else "slow" if case in daily else "nightly")
+    # What takes longest begins first, so that no worker of pytest-xdist is left with it at the end.
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def _spaced(cases, count):

@@ -30,7 +30,10 @@ MAKERS = {
 
 
 def calls(path, name):
-    tree = ast.parse(path.read_text())
+    source = path.read_text()
+    if f"{name}(" not in source:
+        return False
+    tree = ast.parse(source)
     return any(isinstance(node, ast.Call) and getattr(node.func, "id", "") == name for node in ast.walk(tree))
 
 

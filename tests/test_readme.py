@@ -49,6 +49,7 @@ def test_the_python_of_the_readme_runs():
     assert names["run"].summary["together"] > names["run"].summary["alone"]
 
 
+@pytest.mark.slow
 def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)

@@ -129,6 +129,10 @@ ONLY_IN = {
 }
 
 
+pytestmark = pytest.mark.xdist_group("rooms")  # one process reads the package for all of them
+
+
+@cache
 def files():
     return sorted(PACKAGE.rglob("*.py"))
 
@@ -209,7 +213,9 @@ MANY = 15
 """Files that a folder may have side by side."""
 
 
-@pytest.mark.parametrize("folder", ["cli", "report", "sweep", "inference", "data", "learning"])
+@pytest.mark.parametrize(
+    "folder", ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep"]
+)
 def test_a_folder_has_few_files_side_by_side(folder):
     folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
     assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}

@@ -14,9 +14,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 TESTS = (
     "tests/protocol/wire",
-    "tests/peer/test_security.py",
-    "tests/peer/test_liars.py",
-    "tests/peer/test_insider.py",
+    "tests/peer/attacks/test_security.py",
+    "tests/peer/attacks/test_equivocation.py",
+    "tests/peer/attacks/test_insider.py",
     "tests/protocol/incoming/test_rate_limit.py",
 )
 
@@ -45,7 +45,7 @@ def fuzz(options: argparse.Namespace, folder: Path) -> Shown:
     inputs, covered, crashes = fuzzed(options.seconds, folder)
     return Shown(
         options.command,
-        "coverage-guided bytes (atheris) for all readers of `tests/fuzz.py`: as from strangers, and signed and "
+        "coverage-guided bytes (atheris) for all readers of `tests/support/fuzz.py`: as from strangers, and signed and "
         "sealed as by a malicious neighbour, up to the decision about them",
         f"{options.seconds} s",
         f"{inputs:,} inputs reached {covered:,} edges: {crashes} crashes",
@@ -57,7 +57,7 @@ def fuzzed(seconds: int, folder: Path) -> tuple[int, int, int]:
     corpus = folder / "corpus"
     corpus.mkdir(parents=True)
     places = [f"-max_total_time={seconds}", "-print_final_stats=1", f"-artifact_prefix={folder}/", str(corpus)]
-    done = _run("tests/fuzz.py", *places)
+    done = _run("tests/support/fuzz.py", *places)
     units = re.findall(r"stat::number_of_executed_units: (\d+)", done.stderr)
     covered = re.findall(r"cov: (\d+)", done.stderr)
     if not units or not covered:

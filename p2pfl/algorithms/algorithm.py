@@ -32,7 +32,7 @@ class State:
     report
         Report of the last round's training; not saved.
     over
-        Whether the algorithm has ended before the last round, which all peers decide alike; not saved.
+        True if the algorithm has ended before the last round, which all peers decide alike; not saved.
 
     Examples
     --------

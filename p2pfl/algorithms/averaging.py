@@ -36,7 +36,7 @@ class Averaging:
     gossip
         Gossip steps of the mean; by default a run makes as many as its tolerance requires.
     weighted
-        Whether peers are weighted by their number of samples.
+        True if peers are weighted by their number of samples.
     mean_samples
         :math:`\bar n`, the same for all peers; ``None`` if it is unknown.
     diameter

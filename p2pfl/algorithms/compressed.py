@@ -46,7 +46,7 @@ class Compressed:
         Number of rounds after which the first gossip step sends whole models, mixes them plainly and resets copies and
         sums; 1 is the plain algorithm if it makes one gossip step. ``None`` never resets.
     even
-        Whether each receiver's weights sum to one. If only each sender's do (push), sums of the common start differ,
+        True if each receiver's weights sum to one. If only each sender's do (push), sums of the common start differ,
         and copies start at zero.
 
     Examples

@@ -32,7 +32,7 @@ class Gossip:
     rho
         Second singular value of W; ``None`` for plain gossip.
     heavy_ball
-        Whether the coefficients are constant.
+        True if the coefficients are constant.
 
     Examples
     --------

@@ -71,9 +71,9 @@ async def settle(
     net
         Adds the masks that are owed.
     gossip
-        How rows are mixed.
+        Gossip that mixes the rows.
     rounds
-        How many rounds were run. Peers count as in the last of them, whose masks are the ones most often owed.
+        Number of rounds that ran. Peers count as in the last of them, whose masks are the ones most often owed.
     participation
         By how much the rounds scaled all weights, see :mod:`p2pfl.privacy.release`.
 

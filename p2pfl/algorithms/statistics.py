@@ -93,7 +93,7 @@ async def pooled(
     targets
         ``[R, 3]``: samples of the test part, the sum of their targets, and of their squares.
     squared
-        Whether the loss is the squared error, without which there is no :math:`R^2`.
+        True if the loss is the squared error, without which there is no :math:`R^2`.
     """
     names = [name for name in scores if name != "r2"]
     counts = targets[:, :1]  # [R, 1]

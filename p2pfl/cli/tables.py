@@ -117,7 +117,7 @@ def shaded(
     Parameters
     ----------
     places
-        Where the curves are known, rising.
+        Places at which the curves are known, rising.
     curves
         Their values there, from the lowest curve to the highest; what is too high is cut off.
     top

@@ -30,7 +30,7 @@ class Field:
     unknown
         Level that replaces a text which is not one of the levels; ``None`` if there must be no such text.
     integer
-        Whether a number must be whole.
+        True if a number must be whole.
 
     Raises
     ------
@@ -57,9 +57,9 @@ class Cells:
     Parameters
     ----------
     missing
-        What stands for a missing cell, in lower case; the cell is compared in lower case, too.
+        Texts that stand for a missing cell, in lower case; the cell is compared in lower case, too.
     stripped
-        Whether white space around the text of a cell is removed first.
+        True if white space around the text of a cell is removed first.
     """
 
     missing: tuple[str, ...]
@@ -89,7 +89,7 @@ class Description:
     target_mean, target_deviation
         :math:`\mu_y` and :math:`\sigma_y`.
     cells
-        How the text of a cell is read; ``None`` where raw values are numbers.
+        Format of the text of a cell; ``None`` where raw values are numbers.
 
     Examples
     --------

@@ -8,16 +8,15 @@ from the training part alone, so that the test part stays unseen.
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.data.bundled import bundled
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Description, Field
-from p2pfl.errors import DataError
 
 DIGITS = tuple(range(10))
 """Class names of handwritten digits."""
@@ -117,12 +116,12 @@ def scaled(values: FloatArray, mean: FloatArray, deviation: FloatArray) -> Float
 
 def digits(_: Path | None) -> Central:
     """Load 1,797 handwritten digits, ``(1, 8, 8)`` in [0, 1], 10 classes (UCI, CC BY 4.0; Alpaydin and Kaynak 1998)."""
-    bundled = _bundled("digits")
-    pictures = bundled.data.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
+    table = bundled("digits")
+    pictures = table.data.reshape(-1, 1, 8, 8) / 16  # [n, 1, 8, 8]
     description = Description(
         raw="the pictures of sklearn.datasets.load_digits: whole numbers from 0 to 16", deviation=16.0, classes=DIGITS
     )
-    return Central(bundled.target, 10, lambda _, keep: (pictures[keep], description))
+    return Central(table.target, 10, lambda _, keep: (pictures[keep], description))
 
 
 def breast_cancer(_: Path | None) -> Central:
@@ -154,37 +153,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _standardised(name: str, classes: int | None) -> Central:
-    bundled = _bundled(name)
+    table = bundled(name)
     options = "scaled=False" if name == "diabetes" else ""
     raw = f"the columns of sklearn.datasets.load_{name}({options})"
-    names = None if classes is None else tuple(map(str, bundled.target_names))
+    names = None if classes is None else table.target_names
 
     def encode(train: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
-        mean, deviation = moments(bundled.data, train)
-        pairs = zip(map(str, bundled.feature_names), mean.tolist(), strict=True)
+        mean, deviation = moments(table.data, train)
+        pairs = zip(table.feature_names, mean.tolist(), strict=True)
         columns = tuple(Field(column, missing=middle) for column, middle in pairs)
-        return scaled(bundled.data, mean, deviation)[keep], Description(raw, columns, mean, deviation, names)
+        return scaled(table.data, mean, deviation)[keep], Description(raw, columns, mean, deviation, names)
 
-    return Central(bundled.target, classes, encode)
-
-
-def _bundled(name: str) -> Any:
-    """Return a set that comes inside scikit-learn: ``data``, ``target`` and their names."""
-    try:
-        from sklearn import datasets  # noqa: PLC0415 - devices with their own data run without scikit-learn
-    except ImportError:
-        raise DataError(
-            f'scikit-learn, which contains the data set "{name}", is not installed; run `pip install '
-            '"p2pfl-mqtt[local]"`'
-        ) from None
-    return _loaded(getattr(datasets, f"load_{name}"))
-
-
-@cache
-def _loaded(load: Callable[..., Any]) -> Any:
-    """Return what a loader of scikit-learn reads, once in a process: a sweep needs it for every run."""
-    # scikit-learn scales diabetes by all rows by default, the test part included.
-    bundled = load(**({"scaled": False} if load.__name__ == "load_diabetes" else {}))
-    for array in (bundled.data, bundled.target):
-        array.setflags(write=False)
-    return bundled
+    return Central(table.target, classes, encode)

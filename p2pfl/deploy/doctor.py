@@ -44,7 +44,7 @@ async def examine(
     peer
         The peer of this device; ``None`` to check only what concerns no peer.
     runs
-        Where run directories go.
+        Folder of the run directories.
     environment
         Such as ``os.environ``.
     changes

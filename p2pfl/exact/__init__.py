@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 from p2pfl.exact.additive.componentwise import Componentwise
 from p2pfl.exact.boosting import Boosting
 from p2pfl.exact.forest import RandomForest
-from p2pfl.exact.glm import GLM
-from p2pfl.exact.lasso import Lasso
 from p2pfl.exact.learner import ExactLearner
 from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.random_boosting import RandomBoosting
+from p2pfl.exact.regression.glm import GLM
+from p2pfl.exact.regression.lasso import Lasso
 from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
-from p2pfl.exact.survival import Cox
+from p2pfl.exact.survival.cox import Cox
 
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "boosting": Boosting,

@@ -13,7 +13,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.columns import Columns
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
@@ -53,7 +53,7 @@ class Boosting:
     max_bins
         Largest number of bins of a feature, besides that of missing values.
     early_stopping
-        Whether to stop when the loss on ``data.validation`` no longer falls.
+        True to stop when the loss on ``data.validation`` no longer falls.
     n_iter_no_change, tol
         Number of trees within which that loss must fall by ``tol``.
     categorical_features
@@ -197,8 +197,7 @@ class Boosting:
 
     def start(self) -> Tensors:
         """Return a model without trees."""
-        layout = self.layout
-        found = {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        found = zeros(self.layout)
         found["feature"] -= 1.0
         return found
 

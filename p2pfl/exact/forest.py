@@ -13,7 +13,7 @@ import numpy as np
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.trees.bagging import features as drawn
 from p2pfl.exact.trees.bagging import weights
 from p2pfl.exact.trees.forest import RAREST, Margins, Mean
@@ -54,7 +54,7 @@ class RandomForest:
         Number of features of a node, as a number, as a share, or ``"sqrt"``; without it the square root for classes and
         all for numbers.
     bootstrap
-        Whether samples have random weights; else each is in each tree once.
+        True if samples have random weights; else each is in each tree once.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
 
@@ -156,8 +156,7 @@ class RandomForest:
 
     def start(self) -> Tensors:
         """Return a model without trees."""
-        layout = self.layout
-        found = {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        found = zeros(self.layout)
         found["feature"] -= 1.0
         return found
 

@@ -12,7 +12,7 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Ints
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tensors
-from p2pfl.exact.survival import concordance
+from p2pfl.exact.survival.curves import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length
@@ -30,7 +30,7 @@ class ExactLearner:
     Parameters
     ----------
     model
-        What is asked, and what follows from the totals.
+        Model that asks for totals and follows from them.
     federation
         Samples of each peer.
 

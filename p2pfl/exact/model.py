@@ -11,11 +11,31 @@ import numpy.typing as npt
 from torch import nn
 
 from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import DataError
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
 Tensors = Mapping[str, Floats]
 """Public numbers of a model by name, float64."""
+
+
+def zeros(layout: Layout) -> dict[str, Floats]:
+    """Return zeros under the names and in the shapes of a layout."""
+    return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+
+
+def symmetric(upper: Floats, *, size: int) -> Floats:
+    """Return the symmetric matrix ``[size, size]`` whose upper triangle, diagonal included, is given row by row.
+
+    Examples
+    --------
+    >>> symmetric(np.array([1.0, 2.0, 3.0]), size=2).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    found = np.zeros((size, size))
+    places = np.triu_indices(size)
+    found[places] = found.T[places] = upper
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +58,24 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.targets)
+
+    def check_complete(self, peer: str, *, model: str) -> None:
+        """Refuse missing values, for a model that takes none.
+
+        Parameters
+        ----------
+        peer, model
+            Names of the owner and of the model, for the error.
+
+        Raises
+        ------
+        DataError
+            A value is missing.
+        """
+        if np.isnan(self.features).any():
+            raise DataError(
+                f"{peer} has missing values, which {model} does not take; give the columns a rule `missing`"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +110,7 @@ class Outcome:
     loss
         Mean training loss that the totals showed; ``None`` if they show none.
     over
-        Whether further rounds would change nothing.
+        True if further rounds would change nothing.
     """
 
     tensors: Tensors

@@ -15,7 +15,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
 from p2pfl.exact.columns import FROM_DTYPE, Columns
-from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.forest import leaves as leaves_of
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
@@ -197,7 +197,7 @@ class RandomBoosting:
 
     def start(self) -> Tensors:
         """Return a model without trees."""
-        found = {name: np.zeros(shape) for name, shape in self._shapes.items()}
+        found = zeros(self.layout)
         found["feature"] -= 1.0
         return found
 

@@ -27,7 +27,7 @@ class Catalogue:
     places
         Each name and its ``module:Class`` below the package.
     optional
-        Whether ``none`` is a name as well.
+        True if ``none`` is a name as well.
 
     Examples
     --------

@@ -67,7 +67,7 @@ def compose(
     settings
         Further keys of an experiment file, such as ``{"gossip": {"steps": 3}, "transport": {"patience": 5.0}}``.
     live
-        Whether each peer has its own plan and knows only its own data.
+        True if each peer has its own plan and knows only its own data.
 
     Returns
     -------

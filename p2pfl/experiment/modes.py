@@ -67,7 +67,10 @@ class Mode(Protocol):
         round: int,
         charge: Callable[[], None] | None = None,
     ) -> Neighbourhood:
-        """Return the neighbourhood of a round that protects models before they leave."""
+        """Return the neighbourhood of a round that protects models before they leave.
+
+        :func:`p2pfl.privacy.private` explains the parameters.
+        """
         ...
 
     def effective(self, settings: Settings) -> Mode:
@@ -80,9 +83,9 @@ class Mode(Protocol):
         Parameters
         ----------
         claimed
-            Whether the run claims differential privacy.
+            True if the run claims differential privacy.
         whose
-            Whose data the claim does not cover, if it covers that of others.
+            Peers whose data the claim does not cover, if it covers that of others.
 
         Returns
         -------

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
-from p2pfl.experiment.parts.gossip_steps import exchanges
+from p2pfl.experiment.parts.gossip_steps import steps_of_round
+from p2pfl.experiment.parts.protection import protection, sizes_masks
 from p2pfl.experiment.parts.weights import mixing
-from p2pfl.experiment.protection import Protection, protection, sizes_masks
+from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
@@ -49,7 +50,7 @@ class Outline:
         Topology.
     protection
         Protection of the models.
-    exchanges
+    gossip_steps
         Gossip steps per round.
     whole
         The plan, if only a plan could determine the other parts.
@@ -58,7 +59,7 @@ class Outline:
     experiment: Experiment
     topology: graphs.Topology | graphs.Schedule
     protection: Protection
-    exchanges: int
+    gossip_steps: int
     whole: Plan | None = None
 
 
@@ -81,7 +82,7 @@ def outline(experiment: Experiment) -> Outline | None:
     --------
     >>> from p2pfl.experiment import read
     >>> found = outline(read({"model": {"name": "linear"}}))
-    >>> found.protection.size, found.exchanges
+    >>> found.protection.size, found.gossip_steps
     (650, 32)
     """
     sizes = _sizes(experiment)
@@ -94,7 +95,7 @@ def outline(experiment: Experiment) -> Outline | None:
     weights = mixing(experiment, topology)
     check(asked.on(topology, weights))
     found = hidden(experiment, topology, weights, sizes=sizes)
-    return Outline(experiment, topology, found, exchanges(experiment, topology, weights, found)[0])
+    return Outline(experiment, topology, found, steps_of_round(experiment, topology, weights, found)[0])
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
@@ -160,7 +161,7 @@ def hidden(
     update
         Root mean square of a parameter's update, if masks are sized from it.
     sums
-        What others see in the mode ``secagg``.
+        Sums that others see in the mode ``secagg``.
 
     Returns
     -------

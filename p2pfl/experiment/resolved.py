@@ -66,7 +66,7 @@ class Plan:
     federation
         Data of the local peers.
     learner, algorithm, stop
-        What the local peers run.
+        Learner of the local peers.
     protection
         Protection of their models.
     gossip

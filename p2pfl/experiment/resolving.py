@@ -15,12 +15,12 @@ from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
-from p2pfl.experiment.parts.gossip_steps import exchanges, flood
+from p2pfl.experiment.parts.gossip_steps import flood, steps_of_round
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
+from p2pfl.experiment.parts.protection import sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
-from p2pfl.experiment.protection import sizes_masks
 from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
@@ -40,7 +40,7 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: boo
     only
         Names of the local peers, which run live; all by default.
     live
-        Whether all peers run live, each on its own.
+        True if all peers run live, each on its own.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def assembled(
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
-    rounds = Gossip(*exchanges(experiment, topology, weights, protection), heavy_ball=heavy)
+    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     return Plan(
         experiment,
         topology,

@@ -33,7 +33,7 @@ LARGEST = 2**24
 
 
 def summed(experiment: Experiment, weights: Weights, algorithm: Algorithm, learner: Learner) -> Sums:
-    """Return what the sums of an experiment show to whom.
+    """Return what the sums of an experiment show to each peer.
 
     Parameters
     ----------

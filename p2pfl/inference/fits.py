@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.errors import InputError
-from p2pfl.exact.coefficients import Coefficient, coefficients
+from p2pfl.exact.regression.coefficients import Coefficient, coefficients
 from p2pfl.inference.model_file import SavedModel
 
 FACTS = {
@@ -34,7 +34,7 @@ class Fit:
     facts
         Further numbers by name.
     errors
-        What the standard errors are: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
+        Kind of the standard errors: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
         ``none`` of the lasso.
     path
         Penalties of a path with the numbers of coefficients that are not zero, and deviances.

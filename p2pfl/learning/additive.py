@@ -47,7 +47,7 @@ class Step:
     loss
         Mean training loss that the totals of the round showed; ``None`` if they show none.
     over
-        Whether further rounds would change nothing.
+        True if further rounds would change nothing.
     """
 
     row: torch.Tensor

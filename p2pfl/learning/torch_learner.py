@@ -87,7 +87,7 @@ class TorchLearner:
     frozen
         Globs or prefixes of parameters that do not train.
     norm
-        What becomes of batch normalisation, see :func:`p2pfl.learning.modules.norms.normalised`.
+        Treatment of batch normalisation, see :func:`p2pfl.learning.modules.norms.normalised`.
     device
         ``auto``, ``cpu``, ``cuda`` or ``mps``. Results return to the device of the arguments.
     dtype
@@ -321,7 +321,7 @@ class TorchLearner:
         step
             Number of the batch :math:`\xi` in the round, counted from 0; epochs follow each other.
         whole
-            Whether :math:`\xi` is the whole training part instead.
+            True if :math:`\xi` is the whole training part instead.
 
         Returns
         -------

@@ -43,7 +43,7 @@ class Agreeing:
         first
             With which round this incarnation begins.
         earlier
-            What an earlier incarnation had agreed on.
+            Agreement of an earlier incarnation.
 
         Raises
         ------

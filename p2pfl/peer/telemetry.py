@@ -76,7 +76,7 @@ class Telemetry:
     peer
         Name of the peer.
     level
-        How much its owner shares.
+        Level of what its owner shares.
     observers
         Those who may look.
     notify

@@ -182,7 +182,7 @@ class Noting(Wrapped):
     Attributes
     ----------
     released
-        Whether a model was released.
+        True if a model was released.
     """
 
     released = False

@@ -111,11 +111,11 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     Parameters
     ----------
     graph
-        Who shares masks with whom.
+        Graph of mask partners.
     weights
         Of the gossip steps, in turn.
     steps
-        How many there are in a round.
+        Number of gossip steps in a round.
 
     Returns
     -------

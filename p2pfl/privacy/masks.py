@@ -157,7 +157,7 @@ class Masks:
         Parameters
         ----------
         peers
-            Whose rows, R of them.
+            Names of the R peers.
         round
             Chooses the graph and the keys.
         size

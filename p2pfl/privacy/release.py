@@ -74,7 +74,7 @@ def private(
     source
         Of the key of each peer's private noise.
     round
-        Whose keys are used. One wrapper serves one round: wrapping a round a second time draws the same masks again.
+        Peers whose keys are used. One wrapper serves one round: a second one of that round draws the same masks again.
     charge
         Called before each release, so that what it costs is noted before anything can be seen.
 

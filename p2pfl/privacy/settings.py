@@ -24,7 +24,7 @@ class Settings:
     participation
         q, with which probability a peer takes part in a release, in secret.
     layers
-        How many numbers of a row belong to each of the m tensors of the model: then each tensor's part of
+        Number of parameters of each of the m tensors of the model: then each tensor's part of
         the difference is clipped to :math:`C / \sqrt m` by itself, so that the whole is at most C all the
         same. Where there are none, the difference is clipped as a whole.
 

@@ -19,7 +19,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     schema
         Version of the format of the line.
     time
-        When the round was written down, in UTC; null in a simulation.
+        Time at which the round was recorded, in UTC; null in a simulation.
     peer
         Name of the peer.
     round

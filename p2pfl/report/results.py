@@ -95,7 +95,7 @@ class PeerResult(msgspec.Struct, frozen=True):
     together
         Score of the model that it learned with the others; null if unknown.
     attacker
-        Whether the peer attacks the others.
+        True if the peer attacks the others.
     """
 
     alone: float | None
@@ -132,7 +132,7 @@ class Weights(msgspec.Struct, frozen=True):
     lost
         Weight that died with peers.
     statement
-        What is missing in the average, in a sentence; empty if nothing is.
+        Sentence on what is missing in the average; empty if nothing is.
     """
 
     of: int
@@ -293,9 +293,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     steps
         Number of gossip steps in a round.
     stopped
-        How the privacy budget stopped the run early; null if it did not.
+        Early stop by the privacy budget; null if there was none.
     accounted
-        Whether the account of the data counts the run.
+        True if the account of the data counts the run.
     metric
         Name of the score; null without one.
     alone
@@ -328,11 +328,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     alarms
         Notices of what harmed the result, and whether it still does.
     unsettled
-        What could not be settled, by peer; peers with nothing open are left out.
+        State that could not be settled, by peer; peers with nothing open are left out.
     best
         Best model, by peer; peers that keep none are left out.
     advice
-        What is clearly wrong and what to change, in sentences.
+        Sentences on what is clearly wrong and what to change.
     statistics
         Statistics of the features; null if the peers did not agree on any.
     privacy
@@ -340,9 +340,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     gradients
         Number of gradients that all peers computed, of a batch or of all data; null where it is not counted.
     evaluation
-        How much a simulation evaluated after each round; null where every round was evaluated in full.
+        Amount that a simulation evaluated after each round; null where every round was evaluated in full.
     predicted
-        Whether the durations are predicted by ``simulate --network``; absent otherwise.
+        True if the durations are predicted by ``simulate --network``; absent otherwise.
     seed
         Seed of the experiment; absent without provenance, as are the fields below.
     algorithm
@@ -404,7 +404,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     peer
         Name of the peer.
     accounted
-        Whether the account of the data counts the run.
+        True if the account of the data counts the run.
     scores
         Final scores of the peer.
     alone
@@ -412,7 +412,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     common
         Scores of the one model of all peers, if they agreed on one.
     stopped
-        How the privacy budget stopped the run early; null if it did not.
+        Early stop by the privacy budget; null if there was none.
     given
         Weight that the peer gave beyond what it received, by neighbour; null if the algorithm does not count it.
     vanished
@@ -422,7 +422,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     alarms
         Notices of what harmed the result, and whether it still does.
     unsettled
-        What could not be settled, by peer; empty if nothing is open.
+        State that could not be settled, by peer; empty if nothing is open.
     best
         Best model, by peer; empty if none is kept.
     seed

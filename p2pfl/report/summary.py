@@ -92,7 +92,7 @@ def summarise(
     agreed
         Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
     stopped
-        How the budget stopped the run early; ``None`` if it did not.
+        Early stop by the budget; ``None`` if there was none.
     given
         By peer, what it gave each neighbour, if the algorithm counts it.
     alarms
@@ -107,13 +107,13 @@ def summarise(
         By peer, the number of rounds for each kind of steps of DP-SGD, including repeated rounds and earlier runs; the
         number of records by default.
     baselines
-        Whether to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
+        True to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
     accounted
-        Whether no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
+        True if no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
     gradients
         Number of gradients that all peers computed, if it was counted.
     evaluation
-        How much was evaluated after each round, if that was not all.
+        Amount evaluated after each round, if that was not all.
 
     Returns
     -------

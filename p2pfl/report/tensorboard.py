@@ -39,7 +39,7 @@ def write(runs: Mapping[str, Run], folder: Path, *, peers: bool) -> list[Path]:
     folder
         Directory, as for ``tensorboard --logdir``.
     peers
-        Whether each peer has curves besides the mean over the peers that do not attack.
+        True if each peer has curves besides the mean over the peers that do not attack.
 
     Returns
     -------

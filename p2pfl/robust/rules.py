@@ -212,7 +212,7 @@ class Krum:
     attackers
         f.
     several
-        Whether to use multi-Krum.
+        True to use multi-Krum.
 
     References
     ----------

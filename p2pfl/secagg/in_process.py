@@ -1,4 +1,4 @@
-"""Whole sums at once: who masks with whom, what may be added, and all messages of :mod:`p2pfl.secagg.protocol`."""
+"""Whole sums at once: mask partners, permitted additions, and all messages of :mod:`p2pfl.secagg.protocol`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from p2pfl.topology import Topology, Weights
 
 
 def partners(weights: Weights) -> Topology:
-    """Return who masks with whom: every two peers that some receiver hears both.
+    """Return the mask partners: every two peers from which some receiver receives.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def exchanged(
     Returns
     -------
     here, total
-        Who is in it, and the sum; nobody and ``None`` where they are too few.
+        Participants and their sum; none and ``None`` where they are too few.
 
     Examples
     --------

@@ -90,15 +90,15 @@ class Sum:
     Parameters
     ----------
     slot
-        For whom, and when.
+        Receiver, round and step.
     senders
-        Whose terms are added: the receiver's in-neighbours, without itself.
+        Peers whose terms are added: the receiver's in-neighbours, without itself.
     size
         P, the length of a row.
     width
         Bits of the ring, 32 or 64.
     colluders
-        How many peers may collude, the receiver among them.
+        Number of peers that may collude, the receiver among them.
 
     Raises
     ------
@@ -181,9 +181,9 @@ class Sender:
     Parameters
     ----------
     sum
-        What is known of it beforehand.
+        Facts about the sum that are known beforehand.
     peer
-        Whose part.
+        Name of the peer.
     secrets
         Edge secrets of the peer, with every other sender.
     source
@@ -223,7 +223,7 @@ class Sender:
                 f"expected {self._name} to be open for a share of {self.peer}, got one that was {state}; skip it."
             )
         if points.shape != (self.sum.size,):
-            raise PrivacyError(f"expected a term of {self.sum.size} numbers, got {points.shape}; mend the caller.")
+            raise PrivacyError(f"a term has the shape {points.shape} and not {self.sum.size} numbers; fix the caller")
         largest = max(int(points.max(initial=0)), -int(points.min(initial=0)))
         if largest >= self.sum.limit:
             raise PrivacyError(
@@ -317,7 +317,7 @@ class Receiver:
     Parameters
     ----------
     sum
-        What is known of it beforehand.
+        Facts about the sum that are known beforehand.
 
     Raises
     ------

@@ -32,7 +32,7 @@ class _Given:
     here
         Whom the receiver has called; ``None`` before it has.
     open
-        Whether the keys may still be asked for.
+        True if the keys may still be asked for.
     keys
         Of all, with their incarnations, as we know them: under which it is masked.
     call, incarnation
@@ -110,7 +110,7 @@ class Giving:
         """
         known = self.sums(slot)
         if known is None:
-            raise PrivacyError(f"expected a sum that {self.peer} has a part in, got {slot}; mend the caller.")
+            raise PrivacyError(f"expected a sum that {self.peer} has a part in, got {slot}; fix the caller")
         part = Sender(known, peer=self.peer, secrets=self.secrets, source=self.source)
         return part, part.share(points)
 

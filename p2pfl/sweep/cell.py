@@ -27,9 +27,9 @@ class Job:
     experiment
         Resolved experiment in TOML.
     folder
-        Where to write it.
+        Folder to write it to.
     baselines
-        Whether to train each peer alone, and one model on all data, for comparison.
+        True to train each peer alone, and one model on all data, for comparison.
     budget
         Cost at which it ends; ``None`` without one.
     """

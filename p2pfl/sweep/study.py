@@ -30,7 +30,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
 
 Scale = Literal["linear", "log", "integer"]
-"""How values of a range are spread."""
+"""Spacing of the values of a range."""
 
 
 class Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,7 +87,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     experiment
         A file, or the name of a shipped experiment.
     seeds
-        How many seeds, from that of the experiment on, or which.
+        Number of seeds, from that of the experiment on, or the seeds.
     set
         Values of keys for all runs.
     over
@@ -105,7 +105,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     budget
         Cost at which every run ends, such as ``bytes=60MB``.
     baselines
-        Whether to train each peer alone, and one model on all data, in every run.
+        True to train each peer alone, and one model on all data, in every run.
     """
 
     experiment: str

@@ -45,7 +45,7 @@ def check_algorithm(
     learner
         Learner that holds the data of all peers; a small classifier in double precision by default.
     topology
-        Who sends to whom; a ring of six peers by default.
+        Topology; a ring of six peers by default.
     rounds
         Rounds of each run, at least 2.
     parts

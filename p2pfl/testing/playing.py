@@ -55,11 +55,11 @@ class Call:
     round
         Round of the call.
     rows, masses
-        What was passed: of a total the integers if they are public, and otherwise their number and width.
+        Arguments: of a total the integers if they are public, and otherwise their number and width.
     since
         Public parameters of a release.
     released
-        What a release or a total returned, or what was mixed or received.
+        Result of a release or a total, or the models that were mixed or received.
     """
 
     kind: Literal["release", "mix", "receive", "total"]
@@ -139,7 +139,7 @@ class Trainer:
     change
         Function of trained rows, or of gradients, and of the rows from which they come.
     gradients
-        Whether the algorithm took or corrected gradients.
+        True if the algorithm took or corrected gradients.
     """
 
     learner: Learner
@@ -174,7 +174,7 @@ class Played:
     calls
         Calls of the neighbourhood.
     trainer
-        What trained.
+        Learner that trained.
     """
 
     states: list[State]

@@ -34,7 +34,7 @@ class Topology:
     edges
         Undirected: ``(a, b)`` with ``a < b``. Directed: ``(sender, receiver)``. Kept sorted, each once.
     directed
-        Whether an edge carries models one way only.
+        True if an edge carries models one way only.
     weights
         Weight that a receiver gives the model arriving along each edge, for graphs whose weights do not follow
         from their edges; empty for all others. The receiver keeps the rest, up to one, for its own model.

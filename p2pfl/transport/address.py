@@ -106,7 +106,7 @@ class Address:
         ca, certificate, key
             PEM files.
         early
-            Whether to accept a certificate that is not valid yet, for a device whose clock is behind. One that has
+            True to accept a certificate that is not valid yet, for a device whose clock is behind. One that has
             expired by that clock is refused all the same.
 
         Raises

@@ -47,9 +47,9 @@ class MemoryTransport:
         Parameters
         ----------
         wills
-            Whether their wills are published before, as in an orderly shutdown of mosquitto.
+            True if their wills are published before, as in an orderly shutdown of mosquitto.
         persistent
-            Whether retained messages survive until :meth:`start`.
+            True if retained messages survive until :meth:`start`.
         """
         self._down = True
         channels = tuple(self._broker.channels.values())

@@ -25,7 +25,7 @@ class Access:
     Parameters
     ----------
     user, password
-        What to show the broker, if it asks.
+        Credentials for the broker, if it asks.
     ca, certificate, key
         Files for TLS.
     version
@@ -79,7 +79,7 @@ def register(scheme: str, opener: Opener) -> None:
     Parameters
     ----------
     scheme
-        What stands before ``://``.
+        Scheme, which stands before ``://``.
     opener
         ``opener(url, access)`` returns the transport.
 

@@ -75,9 +75,9 @@ class Restart:
     at, down
         Time of the restart, and its duration in seconds.
     kept
-        Whether the broker keeps retained messages.
+        True if the broker keeps retained messages.
     wills
-        Whether it publishes all wills before it ends, as in an orderly shutdown.
+        True if it publishes all wills before it ends, as in an orderly shutdown.
     """
 
     at: float

@@ -52,7 +52,7 @@ class Contents:
     last
         Checksum of the final parameters; empty if the peer was killed, or has not ended yet.
     cut
-        Whether the file ends in an incomplete line, which is left out.
+        True if the file ends in an incomplete line, which is left out.
     """
 
     about: About
@@ -81,11 +81,11 @@ class Replayed:
     row
         Checksum of the final parameters.
     same
-        Whether it equals the checksum of the recording.
+        True if it equals the checksum of the recording.
     ended
-        Whether the recording has an end; if not, the replay has no final parameters.
+        True if the recording has an end; if not, the replay has no final parameters.
     cut
-        Whether the recording ends in an incomplete line, which was left out.
+        True if the recording ends in an incomplete line, which was left out.
     seconds
         Virtual seconds.
     """
@@ -237,7 +237,7 @@ class ReplayedSource:
     drawn
         Recorded draws.
     ended
-        Whether these are all draws; if not, the peer may draw more than recorded.
+        True if these are all draws; if not, the peer may draw more than recorded.
     """
 
     def __init__(self, drawn: tuple[Drawn, ...], *, ended: bool = True) -> None:

@@ -42,11 +42,11 @@ class Feed:
     Attributes
     ----------
     setting, places
-        What the events do not repeat, and where peers are drawn.
+        Facts that the events do not repeat, and places of the peers.
     sink
         As given.
     timed
-        Whether its lines have times; those of a simulation have none.
+        True if its lines have times; those of a simulation have none.
     swarm
         State after all lines that were read.
     summary

@@ -38,7 +38,7 @@ class News:
     entries
         Records and notices that are new.
     reset
-        Whether a file was replaced, so that the entries are all since the beginning.
+        True if a file was replaced, so that the entries are all since the beginning.
     """
 
     entries: list[Entry]
@@ -56,7 +56,7 @@ class Tail:
     Attributes
     ----------
     replaced
-        Whether another file has taken the place of the one that was read before.
+        True if another file has taken the place of the one that was read before.
     """
 
     def __init__(self, path: Path) -> None:

@@ -61,9 +61,9 @@ def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[s
     Parameters
     ----------
     setting
-        What the events do not repeat.
+        Facts that the events do not repeat.
     places
-        Where peers are drawn; empty if they are shown as cells.
+        Places of the peers; empty if they are shown as cells.
     """
     number = {peer: place for place, peer in enumerate(setting.peers)}
     few = len(setting.edges) <= MOST_EDGES
@@ -88,7 +88,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     now
         Seconds since the start of the run.
     stage
-        Whether the run goes on, see :data:`p2pfl.watch.source.Stage`.
+        True if the run goes on, see :data:`p2pfl.watch.source.Stage`.
     """
     said = headline(swarm, now=now)
     found = alerts(swarm, now=now)

@@ -37,9 +37,9 @@ class LiveFeed:
     Parameters
     ----------
     setting
-        What the events do not repeat.
+        Facts that the events do not repeat.
     places
-        Where peers are drawn.
+        Places of the peers.
     now
         Returns the time in UTC.
     sink
@@ -50,7 +50,7 @@ class LiveFeed:
     setting, places, sink
         As given.
     timed
-        Whether events have times, which they always have.
+        True if events have times, which they always have.
     unread
         Number of entries of peers that could not be read.
     swarm
@@ -58,7 +58,7 @@ class LiveFeed:
     summary
         Empty: the summary stays with the peers.
     began
-        When the observer began to look, in UTC.
+        Start of the observation, in UTC.
     """
 
     timed = True
@@ -140,7 +140,7 @@ class Observer:
         Parameters
         ----------
         transport
-            How to reach the broker.
+            Transport to the broker.
         client
             Name of the connection.
 

@@ -25,7 +25,7 @@ class Timeline:
     Parameters
     ----------
     setting
-        What the events do not repeat.
+        Facts that the events do not repeat.
 
     Examples
     --------

@@ -116,6 +116,7 @@ class Told:
         return sum(row * age for row, age in models) / sum(ages), max(ages)
 
 
+@pytest.mark.slow
 @given(faulty, st.sampled_from([GRAPH, TURNS, topology.star(6)]))
 def test_whatever_is_late_or_lost_it_is_the_story_of_single_messages(faults, graph):
     states, story = play(drifting(graph), graph, rounds=15, faults=faults), Told(graph, faults)

@@ -348,9 +348,9 @@ MASKED = (
     "tests/identity/test_exchange.py",
     "tests/protocol/ledgers/test_mask_ledger.py",
 )
-SEALED = ("tests/identity/test_sealing.py", "tests/peer/test_secrets.py")
-LIVE = ("tests/peer/test_secrets.py", "tests/peer/test_security.py", "tests/peer/test_live.py")
-LATE = ("tests/peer/test_settling.py", "tests/peer/test_churn.py")
+SEALED = ("tests/identity/test_sealing.py", "tests/peer/masking/test_secrets.py")
+LIVE = ("tests/peer/masking/test_secrets.py", "tests/peer/attacks/test_security.py", "tests/peer/test_live.py")
+LATE = ("tests/peer/masking/test_settling.py", "tests/peer/masking/test_churn.py")
 SUMS = ("tests/secagg/test_protocol.py", "tests/secagg/test_live.py")
 
 MUTANTS = [
@@ -405,7 +405,7 @@ MUTANTS = [
         restarts_not_charged,
         "live",
         "every release is charged",
-        ("tests/report/test_budget.py", "tests/peer/test_resume.py"),
+        ("tests/report/test_budget.py", "tests/peer/joining/test_resume.py"),
     ),
     Mutant("rows are sealed under a key from the sender's name", sealed_under_names, "", "", SEALED),
     Mutant(

@@ -45,6 +45,7 @@ def test_both_players_reach_the_accountant_and_none_exceeds_it(graph, adjacency)
         assert game.measured == pytest.approx(game.accounted, abs=0.06 + 4 * game.error)
 
 
+@pytest.mark.slow
 def test_masks_alone_hide_whose_an_update_was_and_not_that_it_was():
     settings = Settings(mask=4.0)
     games = play(settings, builds.observers(settings, ring(8)), **builds.where(ring(8)))

@@ -1,5 +1,6 @@
 import gzip
 import hashlib
+import subprocess
 import sys
 
 import numpy as np
@@ -14,11 +15,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from p2pfl.data import federate
+from p2pfl.data.bundled import bundled
 from p2pfl.data.pictures import DEBIAN, mnist, read_idx
 from p2pfl.data.sources import moments, scaled
 from p2pfl.errors import DataError
 
 PEERS = ("ada", "bob")
+UNSCALED = {"diabetes": {"scaled": False}}  # else its columns are scaled by all samples
 
 
 @given(
@@ -36,8 +39,7 @@ def test_standardising_equals_the_imputer_and_scaler_of_scikit_learn(values, hol
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes"])
 def test_tables_are_standardised_by_their_training_part(name):
     swarm = federate(name, peers=PEERS, seed=7)
-    raw = {"scaled": False} if name == "diabetes" else {}
-    features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **raw)
+    features, targets = getattr(datasets, f"load_{name}")(return_X_y=True, **UNSCALED.get(name, {}))
     train = np.sort(np.concatenate(list(swarm.train.values())))
     oracle = StandardScaler().fit(features[train]).transform(features)
     assert swarm.dataset.features.numpy() == pytest.approx(oracle, abs=1e-5)
@@ -55,8 +57,43 @@ def test_digits_are_pictures_between_zero_and_one():
     assert torch.equal(data.features.flatten(1) * 16, torch.tensor(datasets.load_digits().data).float())
 
 
+@pytest.mark.parametrize("name", ["breast_cancer", "diabetes", "digits", "wine"])
+def test_a_bundled_table_is_what_scikit_learn_loads(name):
+    ours, theirs = bundled(name), getattr(datasets, f"load_{name}")(**UNSCALED.get(name, {}))
+    assert np.array_equal(ours.data, theirs.data)
+    assert np.array_equal(ours.target, theirs.target)
+    assert ours.target.dtype == theirs.target.dtype
+    assert ours.feature_names == tuple(theirs.feature_names)
+    assert ours.target_names == tuple(map(str, theirs.get("target_names", ())))
+
+
+@pytest.mark.slow
+def test_bundled_tables_need_no_import_of_scikit_learn():
+    program = "import sys; from p2pfl.data.sources import digits, wine; digits(None), wine(None); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"sklearn", "scipy.stats", "pandas"} & {*done.stdout.split()}
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [({}, "No such file"), ({"wine_data.csv": "2,13,a,b\n1,2\n"}, "its first line does not fit")],
+    ids=["absent", "of another shape"],
+)
+def test_a_bundled_table_that_cannot_be_read_is_one_sentence(files, problem, tmp_path, monkeypatch):
+    folder = tmp_path / "sklearn" / "datasets" / "data"
+    folder.mkdir(parents=True)
+    (tmp_path / "sklearn" / "__init__.py").touch()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "sklearn")
+    with pytest.raises(DataError, match=problem):
+        bundled.__wrapped__("wine")
+
+
 def test_without_scikit_learn_the_remedy_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
+    bundled.cache_clear()
     with pytest.raises(DataError, match=r'pip install "p2pfl-mqtt\[local\]"'):
         federate("wine", peers=PEERS, seed=7)
 

@@ -51,6 +51,7 @@ def test_means_differ_by_beta_across_devices():
         assert np.std(centres) == pytest.approx(np.sqrt(beta**2 + 1 / 60), rel=0.15)
 
 
+@pytest.mark.slow
 def test_iid_devices_share_one_model_and_mean_zero():
     parts = [device(peer, iid=True) for peer in PEERS[:40]]
     x, y = (np.concatenate(part) for part in zip(*parts, strict=True))

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import datetime as dt
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
+from fleets import PLANT
 from p2pfl.deploy.checks import messages, others
 from p2pfl.deploy.doctor import examine
 from p2pfl.identity import Identity, Roster, SecretSource
@@ -116,3 +118,13 @@ def site(tmp_path, monkeypatch):
 @pytest.fixture
 def now():
     return dt.datetime.now(dt.UTC)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with an experiment and something in place of a wheel."""
+    (tmp_path / "plant.toml").write_text(PLANT)
+    (tmp_path / "p2pfl_mqtt-0.1.0-py3-none-any.whl").write_bytes(b"a wheel")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path

@@ -2,16 +2,19 @@
 
 import subprocess
 import sys
+from typing import ClassVar
 
 import pytest
 
 from p2pfl import topology as graphs
+from p2pfl.algorithms import FedAvg
 from p2pfl.data import federate
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.outline import SHAPES, affine, outline
 from p2pfl.learning.models import build
 from p2pfl.rows import Layout
+from p2pfl.traits import Traits
 
 PRIVATE = {"mode": "pairwise", "epsilon": 8.0}
 SEVERAL = [
@@ -26,6 +29,12 @@ SEVERAL = [
 ]
 
 
+class Once(FedAvg):
+    """An algorithm that declares no more than that it makes one gossip step."""
+
+    traits: ClassVar[Traits] = Traits(single_step=True)
+
+
 @pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("table", SEVERAL)
 def test_an_outline_is_what_a_plan_says(table):
@@ -33,8 +42,14 @@ def test_an_outline_is_what_a_plan_says(table):
     found, whole = outline(experiment), plan(experiment)
     assert found is not None
     assert found.protection == whole.protection
-    assert found.exchanges == whole.gossip.steps
+    assert found.gossip_steps == whole.gossip.steps
     assert found.topology.peers == whole.topology.peers
+
+
+def test_an_algorithm_that_declares_a_single_step_makes_one():
+    table = {"rounds": 3, "topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}}
+    several = plan(read(table)).gossip.steps
+    assert plan(read(table | {"learning": {"algorithm": f"{__name__}:Once"}})).gossip.steps == 1 < several
 
 
 def test_an_outline_of_a_graph_in_a_file_is_what_a_plan_says(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.protection import random_degree
+from p2pfl.experiment.parts.mask_graph import random_degree
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.accounting.spending import Cost
@@ -24,6 +24,7 @@ def resolved(*changes):
     return plan(read(RING, changes=changes)).protection
 
 
+@pytest.mark.slow
 def test_noises_for_an_epsilon_keep_it_exactly_over_all_rounds():
     protection = resolved("privacy.epsilon=8")
     spent = protection.spent({protection.cost: 12})
@@ -47,6 +48,7 @@ def test_independent_noise_is_that_of_the_gaussian_mechanism():
     assert protection.settings.mask == 0
 
 
+@pytest.mark.slow
 def test_each_tensor_has_its_share_of_the_clip_and_noise_is_that_of_the_whole():
     flat, layered = resolved("privacy.epsilon=8"), resolved("privacy.epsilon=8", "privacy.clipping=layer")
     assert layered.settings.layers == (39, 3)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exploring.explorer import Explorer, ViolationError
-from exploring.liars import Liar
+from exploring.malicious import Malicious
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
 from exploring.rounds import explorer as rounds
@@ -37,7 +37,7 @@ class Setting:
         Whether the members have mask ledgers, and release.
     blocking
         Whether a member takes nothing else while it writes.
-    liar
+    malicious
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
     copies
         Number of copies of the release that its owner signs, if it lies.
@@ -47,27 +47,27 @@ class Setting:
     crashes: tuple[int, ...]
     masked: bool = False
     blocking: bool = True
-    liar: str = ""
+    malicious: str = ""
     copies: int = 1
 
     def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
         """Return what explores it."""
-        size, liars = len(self.ballots), {self.liar} - {""}
+        size, malicious = len(self.ballots), {self.malicious} - {""}
         kind, judge = (Masked, MaskInvariants) if self.masked else (Member, Invariants)
-        how = {"ballots": self.ballots, "crashes": self.crashes, "blocking": self.blocking, "liars": liars}
+        how = {"ballots": self.ballots, "crashes": self.crashes, "blocking": self.blocking, "malicious": malicious}
         actors = members(size, make=make, kind=kind, **how)
-        invariants = judge(size, liars=liars, progress=progress)
-        given = {} if not liars else {"enemy": self.enemy.says}
+        invariants = judge(size, malicious=malicious, progress=progress)
+        given = {} if not malicious else {"enemy": self.enemy.says}
         return Explorer(actors, invariants.actors, invariants.messages, most=most, **given)
 
     @property
-    def enemy(self) -> Liar:
+    def enemy(self) -> Malicious:
         """The member that lies."""
         group = committee(len(self.ballots))
         begun = {name for name, number in zip(group.members, self.ballots, strict=True) if number}
-        ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.liar}))
+        ballots = tuple(Ballot(1, name) for name in sorted(begun | {self.malicious}))
         copies = tuple(counted(bytes([number])) for number in range(self.copies))
-        return Liar(self.liar, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
+        return Malicious(self.malicious, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
 
     def row(self, *, most: int) -> str:
         """Explore it; return a line of a table."""
@@ -77,7 +77,7 @@ class Setting:
         ballots, crashes = (", ".join(map(str, each)) for each in (self.ballots, self.crashes))
         disk = "blocks" if self.blocking else "does not block"
         masked, end = "yes" if self.masked else "no", "" if found.complete else "the first "
-        lies = "nobody" if not self.liar else "the owner" if self.liar == NAMES[0] else "another"
+        lies = "nobody" if not self.malicious else "the owner" if self.malicious == NAMES[0] else "another"
         lies += f", of {self.copies} copies" if self.copies > 1 else ""
         return (
             f"| {len(self.ballots)} | {lies} | {masked} | {disk} | {ballots} | {crashes} | {found.messages} "
@@ -128,9 +128,9 @@ SETTINGS = (
     Setting((0, 1, 0), (1, 1, 0)),
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0]),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[0], copies=2),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), liar=NAMES[3]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], copies=2),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""
 

@@ -227,12 +227,12 @@ def members(
     ballots: Sequence[int] = (),
     crashes: Sequence[int] = (),
     blocking: bool = False,
-    liars: Collection[str] = (),
+    malicious: Collection[str] = (),
 ) -> dict[str, Member]:
     """Return the honest members, which have just begun."""
     found, group = {}, committee(size) if group is None else group
     for place, name in enumerate(group.members):
-        if name in liars:
+        if name in malicious:
             continue
         limits = {"ballots": ballots[place] if ballots else 0, "crashes": crashes[place] if crashes else 0}
         found[name] = kind(name, group, make=make, blocking=blocking, **limits).started()
@@ -246,15 +246,15 @@ class Invariants:
     ----------
     size
         Of the committee.
-    liars
+    malicious
         Members that sign whatever they like.
     progress
         Whether it is checked that the others come to a verdict.
     """
 
-    def __init__(self, size: int, *, liars: Collection[str] = (), progress: bool = True) -> None:
+    def __init__(self, size: int, *, malicious: Collection[str] = (), progress: bool = True) -> None:
         self.majority = committee(size).majority
-        self.liars, self._progress = liars, progress
+        self.malicious, self._progress = malicious, progress
         self._live: set[Hashable] = set()  # states of members that come to a verdict
 
     def actors(self, actors: tuple[Member, ...]) -> str:
@@ -267,13 +267,13 @@ class Invariants:
     def messages(self, said: tuple[Message, ...]) -> str:
         """Return what is wrong with what was signed."""
         signed: dict[Hashable, Any] = {}
-        votes = [vote for message in said for vote in votes_in(message) if vote.member not in self.liars]
+        votes = [vote for message in said for vote in votes_in(message) if vote.member not in self.malicious]
         for vote in votes:
             if signed.setdefault((vote.member, vote.ballot, vote.final), vote.value) != vote.value:
                 return f"{vote.member} signed two values in one ballot"
         if len({message.value for message in said if isinstance(message, Decision)}) > 1:
             return "two verdicts are signed"
-        if self.liars:
+        if self.malicious:
             return ""  # one may say that there is a release: those that lack it wait, see Settlement
         if not any(vote.ballot.number == 0 for vote in votes) and any(vote.value == COUNTED for vote in votes):
             return "a release counts that was never made"

@@ -247,6 +247,7 @@ def test_epsilon_is_that_of_opacus_and_a_little_tighter(noise, rate, steps, delt
     assert bound - 0.02 < epsilon(noise, rate=rate, steps=steps, delta=delta) <= bound
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(OPTIMAL)
 def test_rounds_of_two_kinds_cost_what_opacus_says_and_a_little_less():
     opacus = PRVAccountant()

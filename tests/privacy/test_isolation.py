@@ -42,6 +42,7 @@ def test_without_an_epsilon_a_broker_that_lies_turns_7_6_into_26_5():
     assert mu < accounted.local / math.sqrt(20)
 
 
+@pytest.mark.slow
 def test_with_an_epsilon_the_neighbours_own_floor_ends_what_a_broker_that_lies_gains():
     protection = plan(read("private")).protection
     listens = protection.observers()[0]

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from growing import PEERS, Growing, began, ended, waits
+from markup import HOSTILE, checked
 from p2pfl.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.report.comparing.comparison import Outcome, compare
@@ -23,68 +24,12 @@ from p2pfl.report.pages.curves import means, scores
 from p2pfl.report.pages.gains import gains, verdict
 from p2pfl.report.pages.markup import tag
 from p2pfl.report.pages.run_page import run_page
-from p2pfl.report.pages.style import POLICY
-from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 from swarms import SMALL
 
-HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="alert(1)"> \'"&'
-VOID = {"meta", "br", "hr", "link", "img", "input", "col"}
 CHROMIUM = shutil.which("chromium")
-
-
-class Page(html.parser.HTMLParser):
-    """Elements of a page; ends that do not fit are errors."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.elements, self.open, self.text = [], [], []
-        self.feed(text)
-        assert not self.open
-
-    def handle_starttag(self, name, attributes):
-        self.elements.append((name, dict(attributes)))
-        if name not in VOID:
-            self.open.append(name)
-
-    def handle_startendtag(self, name, attributes):
-        self.elements.append((name, dict(attributes)))
-
-    def handle_endtag(self, name):
-        assert self.open.pop() == name
-
-    def handle_data(self, text):
-        self.text.append(text)
-
-    def all(self, name):
-        return [attributes for found, attributes in self.elements if found == name]
-
-
-def checked(text):
-    """Return a page that keeps to what all pages promise."""
-    page = Page(text)
-    assert text.startswith("<!doctype html>")
-    names = {name for name, _ in page.elements}
-    assert not names & {"script", "img", "link", "iframe", "object", "embed", "form", "base", "video", "audio"}
-    for _, attributes in page.elements:
-        assert not any(key.startswith("on") or key in {"src", "style", "action"} for key in attributes)
-        assert attributes.get("href", "#").startswith("#")
-    [policy] = [each["content"] for each in page.all("meta") if each.get("http-equiv") == "Content-Security-Policy"]
-    assert policy == POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    targets = [attributes["href"][1:] for attributes in page.all("a")]
-    named = [part for _, attributes in page.elements for part in attributes.get("aria-labelledby", "").split()]
-    assert {*targets, *named} <= {*ids}
-    charts = [attributes for attributes in page.all("svg") if attributes.get("class") == "chart"]
-    assert all(attributes["role"] == "img" and attributes["aria-labelledby"] for attributes in charts)
-    assert len(page.all("caption")) == len(page.all("table"))
-    assert page.all("html") == [{"lang": "en"}]
-    assert "url(" not in text
-    assert "@import" not in text
-    return page
 
 
 @pytest.fixture(scope="module")
@@ -344,50 +289,6 @@ def test_a_comparison_of_failures_and_of_one_setting_have_pages():
     failed = [Outcome(values={"a": "1"}, seed=0, failure="no"), Outcome(values={"a": "2"}, seed=0, failure="no")]
     assert "No run has a score" in comparison_page(compare(failed, metric="accuracy"), [], name="none")
     checked(comparison_page(compare([Outcome(values={}, seed=0, score=0.5)], metric="accuracy"), [], name="one"))
-
-
-def points(markup, name):
-    [found] = re.findall(rf'<{name} points="([^"]*)"', markup)
-    return [tuple(float(part) for part in pair.split(",")) for pair in found.split()]
-
-
-def test_a_curve_is_drawn_where_its_values_are():
-    text = figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1, 2], [0.0, 1.0, 0.5])]), name="f")
-    [first, top, middle] = points(text, "polyline")
-    assert first[0] < top[0] < middle[0]
-    assert top[1] < middle[1] < first[1]
-    assert middle[1] == pytest.approx((first[1] + top[1]) / 2, abs=0.2)
-    assert top[0] == pytest.approx((first[0] + middle[0]) / 2, abs=0.2)
-
-
-def test_what_is_no_number_is_left_out_of_a_curve_and_an_empty_chart_is_none():
-    text = figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1, 2], [0.1, math.nan, 0.5])]), name="f")
-    assert len(points(text, "polyline")) == 2
-    assert figure(Chart("t", "d", "x", "y", [Curve("c", [0], [math.inf])]), name="f") is None
-    assert figure(Chart("t", "d", "x", "y", [Curve("c", [0, 1], [0.0, -1.0])], log=True), name="f") is None
-    assert figure(Chart("t", "d", "x", "y", []), name="f") is None
-
-
-def test_a_long_curve_is_thinned_out_and_keeps_its_ends():
-    many = list(range(5001))
-    found = points(figure(Chart("t", "d", "x", "y", [Curve("c", many, many, many, many)]), name="f"), "polyline")
-    assert len(found) <= 402
-    assert found[0][0] == 58
-    assert found[-1][0] == 446
-
-
-def test_a_constant_curve_has_an_axis():
-    text = figure(Chart("t", "d", "x", "y", [Curve("c", [1, 2], [0.5, 0.5])], whole=True), name="f")
-    assert "nan" not in text
-    assert len({y for _, y in points(text, "polyline")}) == 1
-
-
-def test_intervals_lie_beside_zero_on_their_side():
-    text = intervals([Interval("a", 0.2, 0.1), Interval("b", -0.3, 0.1)], name="i", title="t", description="d", x="x")
-    zero = float(re.search(r'<line x1="([\d.]+)"[^>]*class="axis"', text)[1])
-    one, other = (float(found) for found in re.findall(r'<circle cx="([\d.]+)"', text))
-    assert other < zero < one
-    assert intervals([], name="i", title="t", description="d", x="x") is None
 
 
 def test_only_markup_is_not_escaped():

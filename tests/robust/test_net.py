@@ -13,7 +13,7 @@ from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring, small_world
 
 ROWS = scattered(9)
-LIARS = frozenset({"peer3", "peer7"})
+BYZANTINE = frozenset({"peer3", "peer7"})
 
 
 def stack(topology=None, *, faults=None):
@@ -33,7 +33,7 @@ def exchanged(net, rows=ROWS, *, since=None):
 
 
 def lying(name, **settings):
-    return Attack(name, LIARS, 9, **settings)
+    return Attack(name, BYZANTINE, 9, **settings)
 
 
 def test_without_attackers_clipped_gossip_is_the_neighbourhood_itself():
@@ -127,7 +127,7 @@ def test_random_lies_are_drawn_by_key_afresh_for_each_peer_round_and_exchange():
     assert not any(torch.equal(each, first[3]) for each in (*others, first[7]))
 
 
-def test_a_liar_is_true_to_itself_and_lies_to_all_others():
+def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
     net = attacked(stack(), lying("sign_flip"), round=0)
     found = exchanged(net)
     told = ROWS.clone()
@@ -149,7 +149,9 @@ def test_a_rule_hears_what_the_average_hears():
 def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
     topology = small_world(9, degree=4, rewire=0.5, seed=3)
     found = exchanged(attacked(stack(topology), lying("dissensus"), round=0))
-    met = [i for i, peer in enumerate(topology.peers) if peer not in LIARS and LIARS & {*topology.receivers(peer)}]
+    met = [
+        i for i, peer in enumerate(topology.peers) if peer not in BYZANTINE and BYZANTINE & {*topology.receivers(peer)}
+    ]
     assert len(met) > 3
     assert torch.allclose(found[met], ROWS[met], atol=1e-13)
     away = exchanged(attacked(stack(topology), lying("dissensus", scale=2.0), round=0))
@@ -163,7 +165,7 @@ def test_what_is_heard_before_rows_are_released_is_true():
     assert torch.equal(heard.rows, ROWS)
 
 
-def test_liars_who_know_each_other_lie_by_the_deviations_that_their_paper_allows():
+def test_attackers_that_know_each_other_lie_by_the_deviations_that_their_paper_allows():
     names, honest = complete(9).peers, [0, 1, 2, 4, 5, 6, 8]
     lies = lying("alie").lies(ROWS, since=torch.zeros_like(ROWS), peers=names, round=0, step=0)
     # N = 9, m = 2: s = floor(5.5) - 2 = 3, and the standard normal is below 0.18 in (7 - 3) / 7 of all cases

@@ -133,7 +133,7 @@ def test_equal_rows_are_agreed_upon(rule):
 @RULES
 @given(seed=SEEDS, far=st.floats(10, LARGEST), opposite=st.booleans())
 @settings(FEW)
-def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, seed, far, opposite):
+def test_two_attackers_however_far_move_a_row_no_further_than_honest_rows_lie(rule, seed, far, opposite):
     rows = drawn(seed)
     rows[4], rows[7] = far, -far if opposite else far
     honest = rows[[0, 1, 2, 3, 5, 6, 8]]
@@ -143,10 +143,10 @@ def test_two_liars_however_far_move_a_row_no_further_than_honest_rows_lie(rule, 
 
 
 @RULES
-@given(seed=SEEDS, size=st.sampled_from([1e150, 1e200, 1e307, 1e308, LARGEST]), liars=st.integers(1, 9))
-def test_rows_as_large_as_a_number_can_be_give_a_row_of_numbers_however_many_they_are(rule, seed, size, liars):
+@given(seed=SEEDS, size=st.sampled_from([1e150, 1e200, 1e307, 1e308, LARGEST]), attackers=st.integers(1, 9))
+def test_rows_as_large_as_a_number_can_be_give_a_row_of_numbers_however_many_they_are(rule, seed, size, attackers):
     rows, random = drawn(seed), np.random.default_rng(seed)
-    rows[9 - liars :] = size * torch.from_numpy(random.choice([-1.0, 1.0, 0.5], (liars, 5)))
+    rows[9 - attackers :] = size * torch.from_numpy(random.choice([-1.0, 1.0, 0.5], (attackers, 5)))
     for weights in (alike(9), torch.from_numpy(random.permutation([0.0] * 4 + [0.2] * 5))):
         assert rule(rows, weights).isfinite().all()
 
@@ -166,7 +166,7 @@ def test_what_is_infinitely_far_or_not_mixed_moves_nothing():
     assert torch.equal(ClippedGossip(1)(near, weights), ClippedGossip(1)(near[:3], weights[:3]))
 
 
-def test_a_plain_average_is_not_robust_but_moved_by_any_one_liar():
+def test_a_plain_average_is_not_robust_but_moved_by_any_one_malicious_peer():
     rows = drawn(0)
     rows[4] = 1e6
     assert float(rows.mean(0).abs().min()) > 1e5
@@ -184,14 +184,14 @@ def test_in_each_number_the_trimmed_mean_and_the_median_lie_among_the_honest(see
 
 
 @given(seed=SEEDS, far=st.floats(10, 1e12))
-def test_what_liars_add_to_clipped_gossip_is_bounded_by_what_honest_rows_differ(seed, far):
+def test_what_attackers_add_to_clipped_gossip_is_bounded_by_what_honest_rows_differ(seed, far):
     rows, weights = drawn(seed), torch.from_numpy(np.random.default_rng(seed).dirichlet(np.ones(9)))
     rows[4], rows[7] = far, -far
     others = [1, 2, 3, 5, 6, 8]
     spread = (weights[others] * ((rows[others] - rows[0]) ** 2).sum(-1)).sum()
     suspected = weights[1:].topk(2).values.sum()
     moved = ClippedGossip(2)(rows, weights) - rows[0]
-    bound = (suspected * spread).sqrt() + (weights[others].sum() * spread).sqrt()  # by liars and by the honest
+    bound = (suspected * spread).sqrt() + (weights[others].sum() * spread).sqrt()  # by attackers and by the honest
     assert torch.linalg.vector_norm(moved) <= bound * (1 + 1e-9)
 
 

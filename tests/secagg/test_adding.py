@@ -138,7 +138,7 @@ def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginni
     np.testing.assert_array_equal(finished(receiver, givers), 4 * np.arange(SIZE))
 
 
-def test_a_receiver_that_came_back_and_calls_others_is_refused_and_is_no_liar(begun):
+def test_a_receiver_that_came_back_and_calls_others_is_refused_and_not_accused(begun):
     receiver, (ada, *_) = begun
     assert ada.called("eve", receiver.close()) is not None
     ada.seal.membership.up["eve"] = announcement("eve", life=2)

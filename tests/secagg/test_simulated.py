@@ -189,6 +189,7 @@ def test_rows_that_could_leave_the_ring_are_refused_with_and_without_masks(width
 # Claims
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_best_attack_of_a_receiver_on_real_sums_is_as_good_as_was_said(seed):
     """Its statistic has the mean shift of the update and the deviation of all other noise: their ratio is mu."""

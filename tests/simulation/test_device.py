@@ -1,6 +1,6 @@
 """A simulation on an accelerator ends as one on the CPU does, and waits for it between rounds only.
 
-Each test runs on a device made of the CPU (``tests/shadows.py``), where results are equal bit for bit, and on CUDA
+Each test runs on a device made of the CPU (``shadows.py``), where results are equal bit for bit, and on CUDA
 where there is some. CUDA adds up in another order, so rows agree to 1e-10 in double precision; where rows are rounded
 onto a grid or to levels, a last bit can tip a number to the next one.
 """

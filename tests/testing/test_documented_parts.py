@@ -50,6 +50,12 @@ def learner():
     return p2pfl.TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
 
 
+def test_the_documented_algorithm_with_state_for_each_edge_counts_the_gossip_steps_that_it_makes(learner):
+    algorithm = example("add-an-algorithm.md", "class Smoothed")["Smoothed"]()
+    run = p2pfl.simulate(algorithm, learner, RING, rounds=1, baselines=False)
+    assert run.summary["steps"] == 1
+
+
 def test_the_documented_privacy_mode_takes_totals_as_they_are(learner):
     mode = example("compose.md", "class Rounded(")["Rounded"](noise=0.01)
     together = {"learning": {"consensus": True}}  # one model in the end, by a total

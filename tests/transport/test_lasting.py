@@ -1,4 +1,4 @@
-"""A channel that outlives its connections, over brokers in memory; tests/peer/test_restarts.py has real ones."""
+"""A channel that outlives its connections, over brokers in memory; peer/failures/test_restarts.py has real ones."""
 
 import asyncio
 from contextlib import asynccontextmanager

@@ -34,6 +34,7 @@ def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
     assert run.summary["predicted"] is True
 
 
+@pytest.mark.slow
 def test_half_the_bandwidth_takes_twice_as_long():
     changes = ["topology.kind=ring", "topology.peers=3", "rounds=2", "model.hidden=[512]"]
     experiment = read(SMALL, changes=changes)

@@ -214,7 +214,7 @@ MUTANTS = {
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
     "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
-    "who came back and calls others is a liar": (Seal, "incarnation", lambda *_: 0, [171, 654]),
+    "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "nobody states what it gave": (ending, "given", lambda *_, **__: None, DEATHS),

@@ -206,6 +206,7 @@ def test_peers_stop_soon_after_the_observer_has_gone(world):
     assert here.loop.now > 10.0 + 2 * LEASE
 
 
+@pytest.mark.slow
 def test_an_observer_costs_a_kilobyte_a_second_and_peer_at_most(world):
     here = world()
     feed = here.feed()
@@ -217,6 +218,7 @@ def test_an_observer_costs_a_kilobyte_a_second_and_peer_at_most(world):
     assert sum(asked) <= 3 * 400 * (lasted / 10.0 + 2)
 
 
+@pytest.mark.slow
 def test_scores_stay_with_peers_that_share_their_health_alone(world):
     here = world(share="health")
     feed = here.feed()
@@ -246,6 +248,7 @@ def test_who_may_look_changes_while_the_run_goes_on(world, observers):
     assert seen == [False, False, True]
 
 
+@pytest.mark.slow
 def test_a_file_of_observers_that_cannot_be_read_lets_nobody_look_and_ends_no_run(world, observers):
     here = world()
     feed = here.feed()
@@ -276,6 +279,7 @@ def test_a_broker_that_ends_ends_the_observer_with_one_error(world):
         runner.run(body())
 
 
+@pytest.mark.slow
 def test_a_peer_without_a_sign_of_life_is_named(world):
     here = world(lose=lambda message, now: "peer2/telemetry" in message.topic and 10.0 < now < 25.0)
     feed, seen = here.feed(), []

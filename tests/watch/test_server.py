@@ -5,6 +5,7 @@ import contextlib
 import json
 import re
 import socket
+import ssl
 
 import httpx
 import pytest
@@ -20,6 +21,7 @@ from p2pfl.watch.serving import serve, token_of
 
 DEADLINE = 30.0
 TOKEN = "0123456789abcdef"  # noqa: S105 (it protects nothing)
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # else each client reads the certificates of all authorities
 PATHS = ["/", "/api/about", "/api/frame", "/api/curves", "/api/stream", "/metrics", "/static/main.js", "/nowhere"]
 
 
@@ -43,7 +45,11 @@ async def asking(growing, **given):
     async with served(growing, **given) as address:
         base = address.partition("/?")[0]
         async with httpx.AsyncClient(
-            base_url=base, headers={"authorization": f"Bearer {TOKEN}"}, timeout=DEADLINE, trust_env=False
+            base_url=base,
+            headers={"authorization": f"Bearer {TOKEN}"},
+            timeout=DEADLINE,
+            trust_env=False,
+            verify=NO_TLS,
         ) as client:
             yield client
 
@@ -72,7 +78,10 @@ async def test_without_the_token_there_is_nothing(scene):
 
 @pytest.mark.slow
 async def test_the_token_of_the_address_becomes_a_cookie(scene):
-    async with served(scene, token=None) as address, httpx.AsyncClient(timeout=DEADLINE, trust_env=False) as client:
+    async with (
+        served(scene, token=None) as address,
+        httpx.AsyncClient(timeout=DEADLINE, trust_env=False, verify=NO_TLS) as client,
+    ):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[\w-]{22}", address)
         first = await client.get(address)
         assert (first.status_code, first.headers["location"]) == (303, "/")

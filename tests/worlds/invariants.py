@@ -190,7 +190,7 @@ class Watch:
             self.fail(f"{mailbox.longest} rows of one neighbour wait in the mailbox of {peer.name}")
 
     def _known(self, peer: Peer) -> None:
-        """Whom a peer has proven to be there is who it is, and nobody is taken for a liar: all are honest."""
+        """Peers proven to be present are who they claim to be, and nobody is taken for malicious: all are honest."""
         if peer.membership.excluded:
             self.fail(f"{peer.name} has excluded {', '.join(sorted(peer.membership.excluded))}, who did not lie")
         if self._greeted[peer.name] == len(peer.membership.proven):

@@ -124,7 +124,7 @@ class Tapped(Plan):
         settings
             Settings that protect the models, in place of the plan's.
         moving
-            Whether training changes the parameters. By default it does not, so that releases add only noise and
+            True if training changes the parameters. By default it does not, so that releases add only noise and
             masks.
         """
         given = {each.name: getattr(plan, each.name) for each in fields(Plan)}

@@ -21,7 +21,7 @@ from p2pfl.report.formats import size
 from p2pfl.report.summary import describe as describe_privacy
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
-"""What a label distance up to so much means."""
+"""Words for a label distance up to a bound."""
 
 MOST_BARS = 30
 """Classes that are drawn."""

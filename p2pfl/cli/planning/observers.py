@@ -18,7 +18,7 @@ def lines(protection: Protection, against: Sequence[Guarantee]) -> list[dict[str
     Parameters
     ----------
     protection
-        What hides the updates.
+        Protection of the updates.
     against
         One round's guarantee against each observer beside a broker that only listens, and against everyone else.
     """

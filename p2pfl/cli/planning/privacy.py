@@ -104,7 +104,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "gossip_steps": outlined.exchanges,
+        "gossip_steps": outlined.gossip_steps,
         "size": protection.size,
         "observers": observers.lines(protection, against),
         "curve": _curve(protection, against) if protection.claimed else None,
@@ -150,7 +150,8 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
     each = ", layer by layer" if found["clipping"] == "layer" else ""
     each += " as none is given" if found["clip_chosen"] else ""
-    said["noise"] = f"{found['noise']:.3g} private in each number, clip {_number(found['clip'])}{each}"
+    clip = "no clip" if found["clip"] is None else f"clip {_number(found['clip'])}{each}"
+    said["noise"] = f"{found['noise']:.3g} private in each number, {clip}"
     if found["mask"]:
         peers = {0: "nobody colludes", 1: "any one peer colludes"}
         who = peers.get(found["colluders"], f"any {found['colluders']} peers collude")
@@ -174,7 +175,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
 
 
 def chart(found: Mapping[str, Any]) -> list[str]:
-    """Epsilon over rounds as shades, from the observer who knows least to the one against whom it is promised."""
+    """Epsilon over rounds as shades, from the observer that knows least to the one of the guarantee."""
     names, curves, promised = _curves(found)
     highest = max(curves[promised - 1][-1], found["budget"] or 0.0) or curves[-1][-1]
     last = curves[-1] if promised < len(curves) else None
@@ -280,7 +281,7 @@ def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: f
 
 
 def _curve(protection: Protection, against: Sequence[Guarantee]) -> dict[str, Any]:
-    """Epsilon of each observer over rounds, and of whom it is promised against with what was spent before."""
+    """Return epsilon of each observer over rounds, and that of the guarantee with what was spent before."""
     last = protection.affordable or protection.rounds
     points = POINTS if protection.settings.participation == 1 else FEWER_POINTS
     rounds = sorted({round(each) for each in np.linspace(1, last, min(points, last))})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +12,7 @@ import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
 from p2pfl.report.pages.valuation_page import NAMES, sentences, valuation_page
 from p2pfl.simulation.valuation import valuation
 
@@ -23,19 +22,9 @@ def run(options: argparse.Namespace) -> int:
     experiment = experiment_of(options)
     found = valuation(p2pfl.plan(experiment), method=options.method, draws=options.draws, metric=options.metric)
     results = asdict(found)
-    if options.csv:
-        with terminal.output(options.csv) as file:
-            writer = csv.DictWriter(file, ("peer", "samples", "value", "low", "high"))
-            writer.writeheader()
-            writer.writerows(results["values"])
-    if options.html:
-        with terminal.output(options.html) as file:
-            file.write(valuation_page(experiment.name, results))
-    if options.json:
-        print(json.dumps(results, allow_nan=False))
-    else:
-        _show(results)
-    return 0
+    names = ("peer", "samples", "value", "low", "high")
+    rows = [names, *([each[name] for name in names] for each in results["values"])]
+    return write(options, results, rows=rows, page=lambda: valuation_page(experiment.name, results), show=_show)
 
 
 def _show(found: dict[str, Any]) -> None:

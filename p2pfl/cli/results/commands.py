@@ -18,7 +18,7 @@ REMARKS = (
     "all owners need the same declaration; add the levels that only others have",
     "in `path`, {peer} stands for the name of a peer",
 )
-"""What an owner does with a proposal."""
+"""Advice to an owner who receives a proposal."""
 
 
 def columns(options: argparse.Namespace) -> int:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -14,6 +12,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
 from p2pfl.exact.statistics.described import described
 from p2pfl.exact.statistics.description import Description
 from p2pfl.report.pages.description_page import cell, description_page, strongest
@@ -40,17 +39,11 @@ def run(options: argparse.Namespace) -> int:
     name, model, tensors, meaning = totalling.found(options, model="description", given=given)
     found = described(tensors, model, meaning)
     results = found.results()
-    if options.csv:
-        with terminal.output(options.csv) as file:
-            _write(results, file)
-    if options.html:
-        with terminal.output(options.html) as file:
-            file.write(description_page(name, results, disclosed=Description.shows))
-    if options.json:
-        print(json.dumps(results, allow_nan=False))
-    else:
-        _show(results)
-    return 0
+
+    def page() -> str:
+        return description_page(name, results, disclosed=Description.shows)
+
+    return write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -113,15 +106,14 @@ def _bars(counts: list[int | None]) -> str:
     )
 
 
-def _write(found: Mapping[str, Any], file: TextIO) -> None:
-    """Write a row for each column of numbers and each level; empty cells are not stated."""
+def _rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """Return a row for each column of numbers and each level; empty cells are not stated."""
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     shares = list(numbers[0]["quantiles"]) if numbers else []
-    writer = csv.writer(file)
-    writer.writerow(["column", "level", "count", "missing", "mean", "std", "low", *shares, "high"])
+    yield ["column", "level", "count", "missing", "mean", "std", "low", *shares, "high"]
     for each in found["columns"]:
         if each["kind"] == "levels":
-            writer.writerows([each["name"], level, count] for level, count in each["levels"].items())
+            yield from ([each["name"], level, count] for level, count in each["levels"].items())
             continue
         values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
-        writer.writerow([each["name"], "", each["count"], each["missing"], *values])
+        yield [each["name"], "", each["count"], each["missing"], *values]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import csv
-import json
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.text import Text
@@ -12,6 +11,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
 from p2pfl.exact.statistics.pca import PCA
 from p2pfl.exact.statistics.projected import projected
 from p2pfl.report.pages.components_page import components_page, largest
@@ -25,20 +25,17 @@ def run(options: argparse.Namespace) -> int:
     given = {"components": options.components, "standardise": options.standardise or None}
     name, model, tensors, meaning = totalling.found(options, model="pca", given=given)
     results = projected(tensors, model, meaning)
-    if options.csv:
-        with terminal.output(options.csv) as file:
-            writer = csv.writer(file)
-            writer.writerow(["component", "variance", "share", *results["names"]])
-            rows = zip(results["variance"], results["share"], results["components"], strict=False)
-            writer.writerows([place + 1, *row[:2], *row[2]] for place, row in enumerate(rows))
-    if options.html:
-        with terminal.output(options.html) as file:
-            file.write(components_page(name, results, disclosed=PCA.shows))
-    if options.json:
-        print(json.dumps(results, allow_nan=False))
-    else:
-        _show(results)
-    return 0
+
+    def page() -> str:
+        return components_page(name, results, disclosed=PCA.shows)
+
+    return write(options, results, rows=_rows(results), page=page, show=_show)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[Sequence[object]]:
+    yield ["component", "variance", "share", *found["names"]]
+    rows = zip(found["variance"], found["share"], found["components"], strict=False)
+    yield from ([place, *row[:2], *row[2]] for place, row in enumerate(rows, start=1))
 
 
 def _show(found: dict[str, Any]) -> None:

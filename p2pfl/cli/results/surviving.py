@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import bisect
-import csv
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,6 +13,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
 from p2pfl.errors import InputError
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.report.pages.survival_page import sentences, survival_page
@@ -30,16 +29,11 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("the grid of times needs its end; give --horizon, after which all are censored")
     name, model, tensors, meaning = totalling.found(options, model="kaplan_meier", given=given)
     results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": model.horizon}
-    if options.csv:
-        _write(results, options.csv)
-    if options.html:
-        with terminal.output(options.html) as file:
-            file.write(survival_page(name, results, disclosed=KaplanMeier.shows))
-    if options.json:
-        print(json.dumps(results, allow_nan=False))
-    else:
-        _show(results)
-    return 0
+
+    def page() -> str:
+        return survival_page(name, results, disclosed=KaplanMeier.shows)
+
+    return write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _show(found: Mapping[str, Any]) -> None:
@@ -64,11 +58,8 @@ def _at(group: Mapping[str, Any], time: float) -> float:
     return float(group["survival"][place - 1]) if place else 1.0
 
 
-def _write(found: Mapping[str, Any], path: str) -> None:
+def _rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:
     keys = ("times", "at_risk", "died", "survival", "error", "low", "high")
-    with terminal.output(path) as file:
-        writer = csv.writer(file)
-        writer.writerow(["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"])
-        for group in found["groups"]:
-            rows = zip(*(group[key] for key in keys), strict=True)
-            writer.writerows([group["name"], *row] for row in rows)
+    yield ["group", "time", "at_risk", "events", "survival", "std_error", "low", "high"]
+    for group in found["groups"]:
+        yield from ([group["name"], *row] for row in zip(*(group[key] for key in keys), strict=True))

@@ -35,10 +35,10 @@ MINUTE = 60.0
 """Seconds between two lines about rounds in the log of a service."""
 
 COMPARING = "the same alone and on pooled data, to compare"
-"""What is done when all rounds are over."""
+"""Activity after all rounds."""
 
 ALONE = "training a model alone on the own data, to compare"
-"""What one peer on a device does then."""
+"""Activity of one peer on a device after all rounds."""
 
 
 STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm": "bold red", "resolved": "green"}
@@ -64,9 +64,9 @@ class Lines:
     peers
         Number of peers on this device.
     quiet
-        Whether nothing is printed.
+        True if nothing is printed.
     compares
-        Whether a peer trains alone when it has ended.
+        True if a peer trains alone when it has ended.
     clock
         Returns seconds.
     """

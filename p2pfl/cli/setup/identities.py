@@ -21,9 +21,9 @@ class Done:
     Attributes
     ----------
     peer, public
-        Whose key this is, and its public half.
+        Owner of the key, and its public half.
     file
-        Where the private half is, if it is on this device.
+        File of the private half, if it is on this device.
     statement
         By which the key before vouches for this one, after a rotation.
     told
@@ -133,7 +133,7 @@ def accepted(name: str, *, roster: Path, said: Path) -> Done:
     Parameters
     ----------
     name, roster
-        Whose key, and where.
+        Owner of the key, and its file.
     said
         A file with the two lines that ``--rotate`` printed on that peer's device.
 

@@ -30,7 +30,7 @@ def coded(cells: Cells, fields: Sequence[Field], *, missing: Collection[str] = M
     fields
         Declaration of C columns.
     missing
-        What stands for a missing cell, in lower case.
+        Texts that stand for a missing cell, in lower case.
 
     Returns
     -------
@@ -80,9 +80,9 @@ def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, r
     field
         Declaration of the column.
     missing
-        What stands for a missing cell, in lower case.
+        Texts that stand for a missing cell, in lower case.
     role
-        Whether the column is a feature or the target, which decides what to advise.
+        True if the column is a feature or the target, which decides what to advise.
 
     Raises
     ------

@@ -84,7 +84,7 @@ def read(source: Any, *, header: bool = True) -> Cells:
         Path of a CSV or Parquet file, or a data frame: an object with ``__arrow_c_stream__``, as those of pandas,
         polars and pyarrow are.
     header
-        Whether the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
+        True if the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
 
     Returns
     -------

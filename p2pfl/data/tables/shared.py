@@ -58,7 +58,7 @@ def csv(
     drop
         Columns that are not features.
     header
-        Whether the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
+        True if the first row of a CSV file names the columns; otherwise their names are "0", "1", ...
 
     Returns
     -------

@@ -31,7 +31,7 @@ class Authority:
     key
         Its private key, which stays with the operator.
     certificate
-        What the broker trusts.
+        Certificate authority that the broker trusts.
     """
 
     key: ec.EllipticCurvePrivateKey

@@ -47,7 +47,7 @@ class Fleet:
     source
         Its file.
     experiment
-        What is in the file.
+        Content of the file.
     peers
         Names of all devices.
     out

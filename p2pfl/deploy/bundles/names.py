@@ -25,7 +25,7 @@ def plain(name: str, *, what: str) -> str:
     name
         The name.
     what
-        What it names, for the error.
+        Kind of thing that it names, for the error.
 
     Raises
     ------

@@ -45,7 +45,7 @@ def requirements(experiment: Experiment, *, machine: Machine, wheel: Path) -> st
     Parameters
     ----------
     experiment
-        What the device runs.
+        Experiment that the device runs.
     machine
         Its architecture.
     wheel

@@ -16,7 +16,7 @@ class Finding:
     Attributes
     ----------
     check
-        What was checked.
+        Name of the check.
     status
         ``problem`` keeps the peer from learning, ``warning`` does not.
     message

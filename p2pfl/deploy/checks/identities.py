@@ -28,7 +28,7 @@ def key(settings: schema.Trust, *, peer: str, user: int | None = None) -> tuple[
     settings
         The section ``[trust]``.
     peer
-        Whose key.
+        Name of the owner of the key.
     user
         Number of the user who will run the peer; the present one by default.
     """
@@ -119,7 +119,7 @@ def certificate(settings: schema.Transport, *, peer: str, now: dt.datetime) -> F
     settings
         The section ``[transport]``.
     peer
-        Whose name the certificate must have.
+        Peer whose name the certificate must have.
     now
         The time.
     """

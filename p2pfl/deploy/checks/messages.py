@@ -165,7 +165,7 @@ async def largest(probe: Probe, *, chunk: int, model: int | None) -> Finding:
     Parameters
     ----------
     probe
-        How to reach the broker.
+        Transport to the broker.
     chunk
         ``transport.chunk``.
     model

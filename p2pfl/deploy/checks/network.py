@@ -33,7 +33,7 @@ class Way:
     findings
         Results, in the order of the way.
     open
-        Whether TLS, or TCP where there is none, works.
+        True if TLS, or TCP where there is none, works.
     latest
         By source, seconds since 1970 that have passed for certain.
     """

@@ -48,13 +48,13 @@ async def others(
     Parameters
     ----------
     probe
-        How to reach the broker.
+        Transport to the broker.
     neighbours
-        Whose announcements.
+        Names of the peers.
     facts
         On what this peer agrees with others; ``None`` if its experiment cannot be resolved.
     roster
-        Whose key is whose; ``None`` without one.
+        Roster of the owners' keys; ``None`` without one.
     """
     names, found = sorted(neighbours), Others()
     try:

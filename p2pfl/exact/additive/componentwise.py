@@ -11,14 +11,14 @@ import numpy as np
 
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints, from_wide, wide
-from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
 from p2pfl.exact.additive.freedom import penalty_for
 from p2pfl.exact.additive.learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.predictor import Additive
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import inverse, log
-from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -148,8 +148,7 @@ class Componentwise:
 
     def start(self) -> Tensors:
         """Return the model without a step."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        return zeros(self.layout)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
@@ -318,10 +317,7 @@ class Componentwise:
 
         def values(peer: str) -> list[Any]:
             part = own(peer).train
-            if np.isnan(part.features).any():
-                raise DataError(
-                    f"{peer} has missing values, which componentwise does not take; give the columns a rule `missing`"
-                )
+            part.check_complete(peer, model=self.name)
             return [part.features[:, place] for _, place in asked]
 
         if not asked:

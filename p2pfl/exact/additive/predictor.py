@@ -21,7 +21,7 @@ class Additive(nn.Module):
     learners
         Base learners.
     binary
-        Whether outputs are logits of two classes.
+        True if outputs are logits of two classes.
     """
 
     offset: torch.Tensor

@@ -30,7 +30,7 @@ class Site:
     offset, rate
         First score, and factor of each step.
     binary
-        Whether targets are two classes.
+        True if targets are two classes.
     origin
         Public numbers that all of this follows from.
     """

@@ -21,7 +21,7 @@ class Columns:
     classes
         Number of classes, each of which is a column of zeros and ones; the target is one column if ``None``.
     event
-        Whether the target is a time that is negative without the event, as of a table with ``event``; it makes two
+        True if the target is a time that is negative without the event, as of a table with ``event``; it makes two
         columns.
     """
 

@@ -9,16 +9,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import nn
 
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, ModelError
 from p2pfl.exact import sums
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Asked, Outcome, Owns, Round, Tensors
 from p2pfl.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.exact.statistics.columns import Columns
 from p2pfl.exact.statistics.correlations import correlations, fraction, products
-from p2pfl.exact.statistics.tensors import Tensored
+from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -30,7 +29,7 @@ MOST_PAIRED = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class Description(Statistic):
     """Counts, means, deviations, quantiles, histograms and correlations of all columns, over the data of all peers.
 
     One round takes four totals: samples, sums and magnitudes; finer cells with squares; histograms; products of pairs.
@@ -40,16 +39,16 @@ class Description:
     features, classes
         Number of features, and of classes; ``None`` where the target is a number.
     owned
-        Whether peers own their data, so that the test part of each is its own and is described as well.
+        True if peers own their data, so that the test part of each is its own and is described as well.
     bins
         Number of bins of a histogram.
     least
         Smallest number of samples that anything is stated of: a peer with fewer takes no part, and smaller cells of the
         result are left out. All peers have seen the totals before.
     correlations
-        Whether to count pairs of columns.
+        True to count pairs of columns.
     event
-        Whether the target is a time with an event, as of a table with ``event``.
+        True if the target is a time with an event, as of a table with ``event``.
 
     Examples
     --------
@@ -62,7 +61,7 @@ class Description:
         "how many samples have each value of each column, to a relative width of 1/128, exact sums and squares of each "
         "column, and the correlation of each pair of columns"
     )
-    scored: ClassVar[str] = "nothing"
+    subject: ClassVar[str] = "a description"
 
     features: int
     classes: int | None
@@ -106,26 +105,6 @@ class Description:
         if self.correlations:
             shapes |= {"pairs": (width, width), "correlation": (width, width)}
         return Layout(tuple(shapes), tuple(shapes.values()))
-
-    def module(self) -> nn.Module:
-        """Return the torch module that holds the tensors; it predicts nothing."""
-        return Tensored(self.layout, what="a description")
-
-    def start(self) -> Tensors:
-        """Return the description of no samples."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
-
-    def predicted(self, tensors: Tensors, part: Part) -> Floats:
-        """Raise :class:`ModelError`, as a description predicts nothing.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, part
-        raise ModelError("a description predicts nothing; choose another model")
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take all totals; further rounds change nothing."""

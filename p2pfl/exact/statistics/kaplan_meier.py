@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from torch import nn
 
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import DataError, ModelError
-from p2pfl.exact.coefficients import REACH
 from p2pfl.exact.model import Outcome, Own, Owns, Part, Round, Tensors
-from p2pfl.exact.statistics.tensors import Tensored
-from p2pfl.exact.survival import Grid, kaplan_meier, log_rank
+from p2pfl.exact.regression.coefficients import REACH
+from p2pfl.exact.statistics.tensors import Statistic
+from p2pfl.exact.survival.curves import kaplan_meier, log_rank
+from p2pfl.exact.survival.grid import Grid
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -24,7 +24,7 @@ FEW = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class KaplanMeier:
+class KaplanMeier(Statistic):
     """Events and departures by group and cell of time, from which survival curves and the log-rank test follow.
 
     Parameters
@@ -40,7 +40,7 @@ class KaplanMeier:
     fields
         Columns of the table.
     owned
-        Whether peers own their data, so that the test part of each is counted as well.
+        True if peers own their data, so that the test part of each is counted as well.
     least
         A peer with fewer samples takes no part.
 
@@ -51,7 +51,7 @@ class KaplanMeier:
 
     name: ClassVar[str] = "kaplan_meier"
     shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
-    scored: ClassVar[str] = "nothing"
+    subject: ClassVar[str] = "a survival curve"
 
     features: int
     classes: int | None
@@ -98,26 +98,6 @@ class KaplanMeier:
         """Names and shapes of the tensors."""
         shape = (len(self.groups), self.grid.cells)
         return Layout(("samples", "events", "leaving"), ((1,), shape, shape))
-
-    def module(self) -> nn.Module:
-        """Return the torch module that holds the tensors; it predicts nothing."""
-        return Tensored(self.layout, what="a survival curve")
-
-    def start(self) -> Tensors:
-        """Return the counts of no samples."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
-
-    def predicted(self, tensors: Tensors, part: Part) -> Floats:
-        """Raise :class:`ModelError`, as curves predict nothing about a sample.
-
-        Raises
-        ------
-        ModelError
-            Always.
-        """
-        del tensors, part
-        raise ModelError("a survival curve predicts nothing about a sample; choose cox")
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds change nothing."""

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
-from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors
+from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.exact.statistics.eigen import eigen
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -34,7 +34,7 @@ class PCA:
     components
         Number of components that are kept; 0 for all.
     standardise
-        Whether features are divided by their deviations first.
+        True if features are divided by their deviations first.
 
     Examples
     --------
@@ -85,8 +85,7 @@ class PCA:
 
     def start(self) -> Tensors:
         """Return the components of no samples."""
-        layout = self.layout
-        return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+        return zeros(self.layout)
 
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the projections of samples, ``[n, components]``."""
@@ -110,9 +109,7 @@ class PCA:
         total = yield Question(
             lambda peer: self._products(own(peer).train, mean, upper), size=sums.size(width * (width + 1) // 2)
         )
-        covariance = np.zeros((width, width))
-        covariance[upper] = sums.numbers(total) / (samples - 1)
-        covariance.T[upper] = covariance[upper]
+        covariance = symmetric(sums.numbers(total) / (samples - 1), size=width)
         deviation = np.ones(width)
         if self.standardise:
             spread = np.diag(covariance)
@@ -124,8 +121,7 @@ class PCA:
         return Outcome(given, over=True)
 
     def _summed(self, peer: str, part: Part) -> Ints:
-        if np.isnan(part.features).any():
-            raise DataError(f"{peer} has missing values, which pca does not take; give the columns a rule `missing`")
+        part.check_complete(peer, model=self.name)
         wide = part.features.astype(np.float64)
         return np.concatenate([[len(part)], sums.summed(len(part), self.features, lambda where: wide[where])])
 

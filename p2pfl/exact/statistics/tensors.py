@@ -1,11 +1,16 @@
-""":class:`Tensored`, a torch module of results that predict nothing."""
+""":class:`Statistic`, what models have in common that predict nothing."""
 
 from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import nn
 
+from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
+from p2pfl.exact.model import Part, Tensors, zeros
 from p2pfl.rows import Layout
 
 
@@ -17,7 +22,7 @@ class Tensored(nn.Module):
     layout
         Names and shapes.
     what
-        What the numbers are, for the error.
+        Name of the numbers with an article, for the error.
     """
 
     def __init__(self, layout: Layout, *, what: str) -> None:
@@ -36,3 +41,35 @@ class Tensored(nn.Module):
         """
         del features
         raise ModelError(f"{self.what} predicts nothing; choose another model")
+
+
+class Statistic(ABC):
+    """Model that states something about all data and predicts nothing about a sample; its start is all zeros."""
+
+    scored: ClassVar[str] = "nothing"
+    subject: ClassVar[str]
+    """The statistic with its article, for errors."""
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+
+    def module(self) -> nn.Module:
+        """Return the torch module that holds the tensors; it predicts nothing."""
+        return Tensored(self.layout, what=self.subject)
+
+    def start(self) -> Tensors:
+        """Return the numbers of no samples."""
+        return zeros(self.layout)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Raise :class:`ModelError`, as a statistic predicts nothing about a sample.
+
+        Raises
+        ------
+        ModelError
+            Always.
+        """
+        del tensors, part
+        raise ModelError(f"{self.subject} predicts nothing about a sample; choose another model")

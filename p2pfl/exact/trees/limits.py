@@ -85,7 +85,7 @@ def gained(scores: Floats, before: Floats, valid: npt.NDArray[np.bool_]) -> Floa
     scores, before
         Scores of the children together, and of the node.
     valid
-        Whether a split is allowed.
+        True if a split is allowed.
     """
     gains = scores - before
     found: Floats = np.where(valid & (gains > ROUNDING * np.abs(scores)), gains, -np.inf)

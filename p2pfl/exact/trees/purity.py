@@ -28,7 +28,7 @@ class Cut:
     feature, bin
         Samples in bins up to this one go left.
     missing_left
-        Whether samples without a value go left.
+        True if samples without a value go left.
     gain
         By how much the score of the children exceeds that of the node.
     left, right
@@ -77,7 +77,7 @@ class Purity:
     Parameters
     ----------
     classes
-        Whether sums are numbers of samples by class ``[C]``; else they are the sum of the targets and the number of
+        True if sums are numbers of samples by class ``[C]``; else they are the sum of the targets and the number of
         samples, ``[2]``.
     min_samples_leaf
         Smallest number of samples of a leaf.

@@ -30,7 +30,7 @@ class Split:
     feature, cut
         Samples in bins up to the number of the cut go left; -1 for a category.
     missing_left
-        Whether samples without a value go left.
+        True if samples without a value go left.
     left, right
         Sums ``[3]`` of the children.
     category

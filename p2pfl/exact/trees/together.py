@@ -78,7 +78,7 @@ class Thicket:
     max_depth
         Largest depth.
     tries
-        How often a node draws features until one of them gives a split.
+        Number of times that a node draws features until one of them gives a split.
     """
 
     trees: int

@@ -144,7 +144,7 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
     table
         The table, as TOML or a user's code gives it.
     origin
-        Where it comes from; the first words of an error message.
+        Origin of the file; the first words of an error message.
 
     Returns
     -------
@@ -241,7 +241,7 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     path
         Path of the file.
     whole
-        Whether the last key must be present. A version that adds a key can read files of earlier versions without
+        True if the last key must be present. A version that adds a key can read files of earlier versions without
         it, but cannot resume such a run. A file without any key is always refused.
 
     Returns

@@ -37,7 +37,7 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     Parameters
     ----------
     message
-        What msgspec says.
+        Message of msgspec.
     table
         The table that it validated.
     section

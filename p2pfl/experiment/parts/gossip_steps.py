@@ -13,7 +13,7 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment
 
 
-def exchanges(
+def steps_of_round(
     experiment: Experiment,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
@@ -38,7 +38,8 @@ def exchanges(
             tolerance = _near_one(share=part, peers=len(topology.peers))
             _check_masses(experiment, fewest=fewest(rho, tolerance=tolerance), share=part)
         return gossip.steps, rho
-    if traits_of(experiment.learning.algorithm).full_participation:
+    traits = traits_of(experiment.learning.algorithm)
+    if traits.full_participation or traits.single_step:
         return 1, rho
     # What is left of the masks is divided by the mean mass, which is the share of peers that take part.
     tolerance = gossip.tolerance / max(1.0, 0.0 if hidden is None else hidden.scale / share)
@@ -84,7 +85,7 @@ def flood(topology: graphs.Topology | graphs.Schedule) -> int:
     hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
     longest = 0
     for first in range(topology.period):
-        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: whom each has heard of
+        told = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
         steps = 0
         while not told.all():
             told |= hears[(first + steps) % topology.period] @ told.astype(np.float32) > 0

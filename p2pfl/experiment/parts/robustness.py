@@ -73,7 +73,7 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
     peers
         All peers, including those that attack.
     live
-        Whether Byzantine peers know only their own models.
+        True if Byzantine peers know only their own models.
 
     Returns
     -------

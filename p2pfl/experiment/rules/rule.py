@@ -22,13 +22,13 @@ class Graph:
     Parameters
     ----------
     period
-        How many graphs there are in turn.
+        Number of graphs that take turns.
     directed, symmetric
-        Whether edges go one way; whether both ends weigh them alike.
+        True if edges go one way; true if both ends weigh them alike.
     keeps_mean, keeps_consensus
-        Whether mixing keeps the mean of all models, and leaves equal models as they are.
+        True if mixing keeps the mean of all models, and leaves equal models as they are.
     uniform
-        Whether one gossip step gives everybody the average of all models.
+        True if one gossip step gives everybody the average of all models.
     """
 
     period: int
@@ -70,9 +70,9 @@ class Composition:
     graph, learner
         Facts of the topology, and traits of the learner; rules about them pass while they are ``None``.
     live
-        Whether peers run apart and exchange messages, so that any of them may be late.
+        True if peers run apart and exchange messages, so that any of them may be late.
     local
-        Whether tensors of the model stay with each peer; ``None`` while the model is unknown.
+        True if tensors of the model stay with each peer; ``None`` while the model is unknown.
     """
 
     experiment: Experiment
@@ -191,9 +191,9 @@ class Rule:
         What the value does not work with, and why. ``{algorithm}``, ``{mode}``, ``{codec}``, ``{rule}`` and ``{kind}``
         are names, ``{it}`` is the composition.
     remedy
-        What to do.
+        Advice to the user.
     got
-        What is refused if it is not the value of the key, with names in braces like ``because``.
+        Refused value if it is not that of the key, with names in braces like ``because``.
 
     Examples
     --------

@@ -17,7 +17,7 @@ class Data(Section, frozen=True):
     name
         A known data set, or a ``package.module:function`` that returns the data of one peer.
     split
-        How the samples are shared out: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
+        Split of the samples: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
         (``exponent``), ``column`` (``column``).
     alpha
         Parameter of the Dirichlet split; smaller values make peers differ more.
@@ -75,7 +75,7 @@ class Model(Section, frozen=True):
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm
-        What becomes of batch normalisation, whose running statistics cannot be averaged: it is constant (``frozen``),
+        Treatment of batch normalisation, whose running statistics cannot be averaged: it is constant (``frozen``),
         replaced by group normalisation (``group``), or each peer's own (``local``, the default with ``fedbn``). A layer
         whose parameters are frozen is constant without this key.
     """
@@ -137,9 +137,9 @@ class Learning(Section, frozen=True):
     learner
         A ``package.module:factory`` of a learner, such as a training loop of another framework.
     learner_options
-        What the factory receives besides the keys above for which it has parameters.
+        Arguments of the factory besides the keys above for which it has parameters.
     device
-        Where to train: ``auto``, or a device of torch.
+        Device for training: ``auto``, or a device of torch.
     precision
         ``mixed`` trains in bfloat16 where the device supports it.
     dtype

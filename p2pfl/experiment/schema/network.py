@@ -116,8 +116,8 @@ class Transport(Section, frozen=True):
     Attributes
     ----------
     broker
-        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port. From a list,
-        a peer uses the first broker that accepts it.
+        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port, or with a
+        scheme that a package registers. From a list, a peer uses the first broker that accepts it.
     credentials
         A TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. Without it, the
         environment variables ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` apply.
@@ -201,7 +201,7 @@ class Simulation(Section, frozen=True):
     slow
         Share of the peers that are slow (``gossip_learning``).
     pace
-        How many cycles of the others one cycle of a slow peer takes.
+        Number of cycles of the others during one cycle of a slow peer.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0

@@ -46,19 +46,20 @@ class Privacy(Section, frozen=True):
     delta
         The probability in the guarantee (epsilon, delta).
     colluders
-        How many peers may collude with the broker.
+        Number of peers that may collude with the broker.
     partners
-        How many mask partners must be present before a model leaves under masks (pairwise): by default ``colluders +
-        1`` where masks alone hide it; 1 with ``noise`` and ``clip``, because the budget counts missing partners.
+        Number of mask partners that must be present before a model leaves under masks (pairwise): by default
+        ``colluders + 1`` where masks alone hide it; 1 with ``noise`` and ``clip``, because the budget counts missing
+        partners.
     departures
-        What live peers do under masks when a peer disappears in the middle of a round. ``unsettled``: they continue at
+        Reaction of live peers under masks when a peer disappears during a round. ``unsettled``: they continue at
         once, and the masks that it shared stay in the models. ``go_on``: a majority of its neighbours decides whether
         its model counts; if not, they remove its masks before they train again, which can show its update under its
         private noise alone, and exactly without noise; a malicious neighbour can bring this about. On a graph that is
         not complete, all peers decide whether the round counts, and play it again without those that are gone.
         ``stop``: they decide the same, and end if it does not count (docs/settled-rounds.md).
     adjacency
-        What the guarantee compares: a peer's update with nothing (``zero-out``), or with any other (``replace``).
+        Change that the guarantee hides: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget
         A file that adds up what all runs on the same data spend, under one adjacency and number of colluders;
         ``epsilon`` then bounds them together. For data in a file it lies beside that file by default.
@@ -92,9 +93,9 @@ class Robustness(Section, frozen=True):
         ``multi_krum``, which weight all models alike; or a ``package.module:Class``, which receives ``attackers`` and
         ``radius`` if it has such parameters.
     attackers
-        How many of the models that a peer receives may be Byzantine.
+        Number of received models that may be Byzantine.
     radius
-        How far one model may pull the average (self_centred_clipping).
+        Distance by which one model may pull the average (self_centred_clipping).
     nearest
         Average each model with those nearest to it first (trimmed_mean, median, krum, multi_krum).
     """

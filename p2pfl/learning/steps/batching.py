@@ -66,7 +66,7 @@ class Part:
     Attributes
     ----------
     shared
-        Whether all rows have the same samples, in one array.
+        True if all rows have the same samples, in one array.
     samples
         Positions of all samples, those of the first row first; once if they are shared.
     starts, counts
@@ -173,7 +173,7 @@ class Plan:
     widths
         Length of the longest batch of each step.
     even
-        Whether all active rows have batches of that length.
+        True if all active rows have batches of that length.
     """
 
     def __init__(self, schedule: Schedule, chosen: IntArray) -> None:

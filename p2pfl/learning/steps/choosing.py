@@ -48,9 +48,9 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     numbers
         Number of outputs of all its layers for one sample.
     mixed
-        Whether it runs in mixed precision.
+        True if it runs in mixed precision.
     stacks
-        Whether rows may be stacked, padded to the longest batch among them.
+        True if rows may be stacked, padded to the longest batch among them.
 
     Raises
     ------

@@ -22,7 +22,7 @@ def inputs(
     device, dtype
         Device and number type of the parameters.
     whole
-        Whether features that are whole numbers stay so.
+        True if features that are whole numbers stay so.
 
     Raises
     ------

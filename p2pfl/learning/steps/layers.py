@@ -232,7 +232,7 @@ class Pointwise(Layer):
     slope
         Function ``slope(g, saved)`` that returns the gradient of the inputs.
     keeps
-        Whether ``slope`` needs the ``"inputs"`` or the ``"outputs"``.
+        Values that ``slope`` needs: ``"inputs"`` or ``"outputs"``.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class Pooling(Layer):
     kernel
         Height and width of a window; rows and columns left over are ignored.
     spare
-        Whether the layer before no longer needs its outputs, so that their gradient may overwrite them.
+        True if the layer before no longer needs its outputs, so that their gradient may overwrite them.
     """
 
     def __init__(self, kernel: tuple[int, int], *, spare: bool) -> None:

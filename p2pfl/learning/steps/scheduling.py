@@ -48,7 +48,7 @@ def scheduled(
     only
         Number of the single batch to return.
     whole
-        Whether that batch is the whole training part instead.
+        True if that batch is the whole training part instead.
     """
     check_batch(learner.batch)
     part = learner.parts["train"].of(tuple(peers))

@@ -69,7 +69,7 @@ def numbered(
     journal
         The number of the last start that this run directory knows; ``None`` without one.
     announced
-        What the broker retains under the peer's name; ``None`` without one.
+        Announcement that the broker retains under the peer's name; ``None`` without one.
     identity, trust
         The peer's own key pair, and what decides whose key is whose.
     swarm, peer
@@ -137,9 +137,9 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     Parameters
     ----------
     transport
-        How to reach the broker.
+        Transport to the broker.
     swarm, peer
-        Whose announcement.
+        Name of the peer.
     client
         Name of the connection, which is closed before the function returns.
     source

@@ -27,7 +27,7 @@ async def gathered(
     connection, keeper
         Of the peer.
     experiment
-        Its settings: whom to wait for and how long.
+        Its settings: the neighbours to wait for, and how long.
     notify
         Called with a notice if the peer goes on without them.
 
@@ -61,7 +61,7 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     Parameters
     ----------
     membership
-        Who was there.
+        Peers that were present.
     kept
         The round after which its model is; 0 if there is none.
     rounds

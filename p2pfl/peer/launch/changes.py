@@ -20,7 +20,7 @@ APART = 1.0
 
 
 class Changes:
-    """What differs from one report of a peer to the next, as notices.
+    """Differences between two reports of a peer, as notices.
 
     Examples
     --------

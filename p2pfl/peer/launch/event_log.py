@@ -69,7 +69,7 @@ def concluded(
     alarms
         Alarms of the run.
     accounted
-        Whether the account of the data counts the run.
+        True if the account of the data counts the run.
     alone
         Scores of a model that the peer has trained alone; ``None`` if it has not.
     """

@@ -4,7 +4,6 @@ The first optimiser makes torch import its compiler, which takes seconds; here i
 Nothing here may start a thread: what is forked has only one.
 """
 
-import contextlib
 import gc
 
 import torch
@@ -12,11 +11,6 @@ import torch
 import p2pfl.peer.launch.worker
 
 torch.optim.SGD([torch.zeros(1)])
-with contextlib.suppress(ImportError):  # an extra
-    import sklearn.datasets
-
-    sklearn.datasets.load_iris()
-
 gc.freeze()  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
 
 __all__ = ["p2pfl"]

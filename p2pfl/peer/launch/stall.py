@@ -35,7 +35,7 @@ class Stall:
         Parameters
         ----------
         progress
-            What the peer does now.
+            Present activity of the peer.
         step
             Round and gossip step that it is in.
         now

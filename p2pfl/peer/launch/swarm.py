@@ -168,14 +168,14 @@ def run(
     observe
         Called with everything the peers say.
     resume
-        Whether to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
+        True to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
         ended is returned as it is.
     record
-        Whether each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+        True if each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
     began
-        When a new run began, in UTC, for the summary; now by default.
+        Start of a new run in UTC, for the summary; now by default.
     unaccounted
-        Whether the run may be outside of the account of its data, see
+        True if the run may be outside of the account of its data, see
         :func:`p2pfl.report.spending.budget.check_accounted`.
 
     Raises

@@ -83,13 +83,13 @@ async def live(
     former
         What an earlier incarnation left in the run directory, to go on from.
     record
-        Whether to log the events of its session and its secrets in ``recordings/`` of the run directory.
+        True to log the events of its session and its secrets in ``recordings/`` of the run directory.
     compare
-        Whether to train a model alone when the run has ended, to see what learning together gained.
+        True to train a model alone when the run has ended, to see what learning together gained.
     clock
         Returns the nanoseconds since 1970, by which starts are numbered.
     transport
-        How to reach the broker, in place of ``urls``.
+        Transport to the broker, in place of ``urls``.
 
     Raises
     ------

@@ -19,7 +19,7 @@ class Alarms:
     Parameters
     ----------
     peer
-        Whose alarms.
+        Name of the peer.
     notify
         Called with each alarm, and with a notice when its masks have cancelled; nothing is looked at without it.
     """

@@ -69,7 +69,7 @@ class Hiding:
     reached
         The round with which its newest checkpoint goes on.
     agreed
-        What the keys of all edges depend on.
+        Name of the run and the roster, on which the keys of all edges depend.
     meter
         Is charged.
     source
@@ -305,7 +305,7 @@ class Hiding:
         return places(self.algorithm, self.size, round=round).numpy()
 
     def _share(self) -> None:
-        """Tell what adds up in secret with whom there are secrets."""
+        """Pass the secrets to the part that computes secure sums."""
         if self.connection.adding is not None:
             self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
 

@@ -31,7 +31,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
     Parameters
     ----------
     large
-        Whether rows are so large that they come one at a time.
+        True if rows are so large that they come one at a time.
     """
     fair = plan.protection.sums is None and not large  # sums are not rows
     fair &= not plan.commits  # all models of a round arrive, or none count
@@ -60,7 +60,7 @@ class Cover:
     places
         The places of a row that a round releases, ``[Q]`` in the order of the release.
     least
-        How many partners a release needs.
+        Number of partners that a release needs.
     charged
         Releases of earlier incarnations that count as hidden by their private noise alone.
     """
@@ -99,7 +99,7 @@ class Cover:
 
     @property
     def _shared(self) -> set[str]:
-        """With whom there is a secret."""
+        """Neighbours with which there is a secret."""
         return {peer for edge in self.masks.secrets for peer in edge}
 
     def _neighbours(self, round: int) -> frozenset[str]:

@@ -64,9 +64,9 @@ class BestModel:
     Parameters
     ----------
     peer
-        Whose models.
+        Name of the peer.
     store
-        Where to write; ``None`` keeps nothing.
+        Store; ``None`` keeps nothing.
 
     Attributes
     ----------

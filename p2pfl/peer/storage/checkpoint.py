@@ -211,7 +211,7 @@ class Store:
     Parameters
     ----------
     folder
-        Where they lie: ``peers`` of the run directory.
+        Folder: ``peers`` of the run directory.
     peer
         Whose.
     disk
@@ -233,7 +233,7 @@ class Store:
         self._best = folder / f"{peer}.best.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Those that are whole, the newest first; what is not is told and removed, lest it take the place of one."""
+        """Return the complete checkpoints, newest first; report and remove incomplete ones."""
         found: list[Checkpoint] = []
         for path, previous in ((self._newest, True), (self._former, False)):
             try:

@@ -22,7 +22,7 @@ class Credentials:
     identity
         Its key pair.
     trust
-        What decides whose key is whose.
+        Source of trust in keys.
     known
         The file in which first uses are remembered, if any.
     written

@@ -31,9 +31,9 @@ class Journal(msgspec.Struct, frozen=True):
     until, notes
         The mask ledger's.
     costs
-        What releases have cost so far: mu, probability, how often.
+        Costs of releases so far: mu, probability, number.
     ended
-        How many rounds there were, once the last has been played; -1 before.
+        Number of rounds, once the last has been played; -1 before.
     alone
         Releases that count as hidden by their private noise alone: attempt and round.
     samplings

@@ -81,9 +81,9 @@ class Keeper:
     Parameters
     ----------
     store
-        Where to; nowhere if there is none.
+        Store; nothing is written if there is none.
     former
-        What an earlier incarnation left.
+        State that an earlier incarnation left.
     incarnation
         The number of this one, unless the one before was as great.
     peer, source

@@ -34,9 +34,9 @@ class Guarantee:
     Parameters
     ----------
     observer
-        Who looks, in words; everybody sees all that is released.
+        Observer in words; everybody sees all that is released.
     colluders
-        Who tells them all they know.
+        Peers that reveal to the observer all they know.
     adjacency
         ``"zero-out"``: with or without a peer's updates. ``"replace"``: with others instead.
     mu
@@ -44,12 +44,12 @@ class Guarantee:
     local
         :math:`\mu` of the worst-off peer if everybody else colludes: what private noise alone gives.
     peer
-        Who is worst off.
+        Peer that is worst off.
     search
-        Whether the colluders are known to be the worst: ``"exact"`` or ``"enumerated"`` if so,
+        True if the colluders are known to be the worst: ``"exact"`` or ``"enumerated"`` if so,
         ``"searched"`` if they are the worst that were found.
     rounds
-        How many releases.
+        Number of releases.
     """
 
     observer: str
@@ -100,7 +100,7 @@ def account(
         As in :class:`p2pfl.privacy.release.Settings`; noise and mask also peer by peer and edge by edge.
         Without a clip or without noise :math:`\mu` is infinite.
     rounds
-        How many releases, each with fresh noise.
+        Number of releases, each with fresh noise.
     adjacency
         S is the clip for ``"zero-out"``, twice the clip for ``"replace"``.
     colluders
@@ -109,7 +109,7 @@ def account(
         P, the length of a row; then rounding to the grid adds :math:`2^{-\text{bits}} \sqrt P / 2` to S, twice
         that for ``"replace"``.
     absent
-        Who dropped out of a round after all masks had been announced, and whose masks were therefore
+        Peers that dropped out of a round after all masks had been announced, and whose masks were therefore
         revealed. What they sent all the same is covered by their private noise alone.
     seed
         As in :func:`p2pfl.privacy.accounting.colluders.worst_colluders`.

@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.linalg
-import scipy.optimize
 from scipy.sparse import csgraph
 
 from p2pfl.errors import InputError
@@ -58,7 +58,7 @@ class Calibration:
     noise, mask
         Deviations of private noise and of each edge's mask.
     mu
-        What was asked for, over all rounds.
+        Requested epsilon, over all rounds.
     guarantee
         What :func:`p2pfl.privacy.accounting.accountant.account` says of these noises.
     cost
@@ -111,7 +111,7 @@ def calibrate(
     steps
         Gossip steps a round.
     colluders
-        How many peers may collude.
+        Number of peers that may collude.
     overhead
         Excess of the variance of private noise, where masks are mixed away.
     horizon

@@ -74,7 +74,7 @@ def worst_colluders(
     graph, noise, mask
         As in :func:`p2pfl.privacy.accounting.leakage.leakage`.
     count
-        How many collude; at least one peer must be left.
+        Number of colluders; at least one peer must be left.
     seed
         Of the sets drawn by key.
 

@@ -40,7 +40,7 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
     Parameters
     ----------
     rounds
-        How many rounds had which steps.
+        Number of rounds by their steps.
     delta
         :math:`\delta`.
 

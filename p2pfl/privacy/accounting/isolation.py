@@ -36,7 +36,7 @@ def isolated(
     graph, clip, noise, mask, bits, adjacency, size
         As in :func:`p2pfl.privacy.accounting.accountant.account`.
     colluders
-        How many mask partners tell the broker their masks.
+        Number of mask partners that reveal their masks to the broker.
 
     Examples
     --------

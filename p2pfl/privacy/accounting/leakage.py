@@ -57,7 +57,7 @@ def leakage(graph: Topology, *, noise: Noise, mask: Mask, colluders: Collection[
         Deviations of private noise and of masks, zero or more; one number, or a mapping of every peer
         and of every edge.
     colluders
-        Who tells everybody all they know. A peer whose masks were revealed counts as one, too.
+        Peers that reveal all they know. A peer whose masks were revealed counts as one, too.
 
     Returns
     -------

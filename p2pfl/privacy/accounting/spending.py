@@ -40,7 +40,7 @@ def spent(costs: Mapping[Cost, int], *, delta: float) -> float:
     Parameters
     ----------
     costs
-        How many rounds had which cost.
+        Number of rounds by their cost.
     delta
         :math:`\delta`.
 
@@ -81,7 +81,7 @@ def affordable(
     delta, before
         As in :func:`spent`.
     rounds
-        How many are wanted.
+        Number of rounds that are wanted.
 
     Examples
     --------

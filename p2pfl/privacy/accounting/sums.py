@@ -114,7 +114,7 @@ class Sums:
         Parameters
         ----------
         count
-            How many receivers put their sums together.
+            Number of receivers that combine their sums.
         """
         if self.seen is None:
             return None
@@ -152,7 +152,7 @@ class Sums:
         clip, noise, bits, adjacency, size
             As in :func:`p2pfl.privacy.accounting.accountant.account`.
         colluders
-            How many peers put together what they see and know; with none, what the broker sees: nothing.
+            Number of peers that combine what they see and know; with none, what the broker sees: nothing.
 
         Examples
         --------

@@ -191,7 +191,7 @@ class FlowLedger:
 
     Examples
     --------
-    Bob receives the row of Ada, and she does not receive his. He takes back what he applied once she states that.
+    Bob receives the row of Ada, and Ada does not receive Bob's. Bob takes back what was applied once Ada states that.
 
     >>> ada, bob = FlowLedger(["bob"], window=0, room=4), FlowLedger(["ada"], window=0, room=4)
     >>> y = {"ada": np.array([8]), "bob": np.array([0])}

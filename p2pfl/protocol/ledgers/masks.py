@@ -100,7 +100,7 @@ class MaskLedger:
 
     Examples
     --------
-    Ada masks round 0 with Bob, who was away; he pays once he knows of it.
+    Ada masks round 0 with Bob, who was away; Bob pays once it is known there.
 
     >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
     >>> mask = Mask(("ada", "bob"), Slot(0, 0))
@@ -201,12 +201,12 @@ class MaskLedger:
         round
             Of the release; may lie before one that was released, and takes a new attempt then.
         partners
-            With whom to mask; by default all.
+            Mask partners; by default all.
         shared
             Partners with a shared secret, so that debts can be paid; by default all. Debts to a partner that this
             incarnation has never met remain.
         payable
-            Whether this release can pay the masks of an earlier slot; those of others are owed still.
+            True if this release can pay the masks of an earlier slot; those of others are owed still.
 
         Raises
         ------

@@ -78,7 +78,7 @@ class PeerLedgers:
     heaviest
         No row of a larger mass is applied.
     healing
-        Whether there may be other partners for gossip later on: then statements are for somebody by name, each.
+        True if there may be other partners for gossip later on: then statements are for somebody by name, each.
     """
 
     def __init__(

@@ -29,9 +29,9 @@ def entrance(next_: int, *, others: Iterable[tuple[int, int]], again: bool) -> i
     next_
         The first that it has not finished.
     others
-        Where its neighbours are: round and step.
+        Places of its neighbours: round and step.
     again
-        Whether it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
+        True if it may do that round as if it had been slow: nothing hidden of it was ever sent. Its neighbours say
         again what they said of it.
 
     Examples

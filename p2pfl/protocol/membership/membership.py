@@ -275,7 +275,7 @@ class Membership:
 
     @property
     def silent(self) -> frozenset[str]:
-        """Of whom no word has come that counts."""
+        """Neighbours without a message that counts."""
         return self.known - self.up.keys() - {self.me.peer}
 
     @property

@@ -66,13 +66,13 @@ class Sight:
     challenge, before
         Present challenge, and the one before.
     drawn
-        When the present challenge was drawn.
+        Time at which the present challenge was drawn.
     since, until
         Beginning and end of the lease; ``None`` before the first fresh request.
     frames
         Number of frames sent.
     sent
-        When the last frame was sent; ``None`` before the first.
+        Time of the last frame; ``None`` before the first.
     waiting
         Time and bytes of entries that are not yet sent.
     dropped

@@ -40,7 +40,7 @@ class Link:
     request
         Last request; ``None`` before the first.
     asked
-        When it was sent.
+        Time at which it was sent.
     challenge
         Last challenge of the peer.
     key
@@ -50,7 +50,7 @@ class Link:
     frames
         Number of the last frame.
     arrived
-        When it arrived; ``None`` before the first.
+        Time of its arrival; ``None`` before the first.
     dropped
         Number of entries that the peer could not send.
     """

@@ -19,7 +19,7 @@ class Doubts:
     Attributes
     ----------
     allowed
-        Whether anybody may be suspected or left behind; not while all must hear all.
+        True if anybody may be suspected or left behind; not while all must hear all.
     suspected
         Neighbours that are silent for too long, as the ``detector`` says.
     detector, pace
@@ -27,7 +27,7 @@ class Doubts:
 
     Examples
     --------
-    Eve sends no more; Bob says that he waits himself, for her.
+    Eve sends no more; Bob reports that it waits for Eve.
 
     >>> doubts = Doubts(period=1.0, patience=60.0)
     >>> doubts.allowed = True
@@ -91,7 +91,7 @@ class Doubts:
         since
             From when on it is waited for.
         progress
-            When its transfer last went on.
+            Time at which its transfer last went on.
         peers
             In the swarm: as many may wait for each other in a chain.
         """

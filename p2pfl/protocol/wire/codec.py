@@ -151,7 +151,7 @@ def decode(payload: bytes | bytearray | memoryview, *, plain: bool = False) -> M
     payload
         As it came.
     plain
-        Whether only what nobody seals is read; of anything else the kind is looked at and nothing that follows.
+        True if only what nobody seals is read; of anything else the kind is looked at and nothing that follows.
 
     Raises
     ------

@@ -73,7 +73,7 @@ class Envelope:
     run
         As in :func:`p2pfl.identity.edge_secret`.
     nonce
-        What this incarnation announced.
+        Announcement of this incarnation.
     """
 
     me: str
@@ -172,7 +172,7 @@ class Envelope:
         Parameters
         ----------
         message
-            What to say.
+            Message to seal.
         to
             Which neighbours are to believe it; by default all that this peer has met.
         """

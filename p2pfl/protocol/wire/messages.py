@@ -31,7 +31,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", di
     status
         ``up``; ``left`` after a goodbye; ``dead`` when the broker lost it.
     facts
-        What neighbours must agree on, each as text.
+        Facts that neighbours must agree on, each as text.
     key
         The public X25519 key of this incarnation, 32 bytes.
     identity, signature
@@ -44,7 +44,7 @@ class Announcement(msgspec.Struct, frozen=True, array_like=True, tag="hello", di
     attempt
         Of its masks, if it goes back to a round with others.
     turn
-        How often it has come back in this incarnation after the broker had taken it for dead.
+        Number of its returns in this incarnation after the broker had declared it dead.
     done
         Of a goodbye, whether all rounds have been played: who is still in the last of them has all that it needs.
     version
@@ -107,7 +107,7 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
     wrapped
         The key, under one of their edge.
     have, known
-        Whether the sender has the neighbour's own, and knows that the neighbour has its.
+        True if the sender has the neighbour's own, and knows that the neighbour has its.
     """
 
     incarnation: bounds.Incarnation
@@ -117,7 +117,7 @@ class Key(msgspec.Struct, frozen=True, array_like=True, tag="key"):
 
 
 class Claim(msgspec.Struct, frozen=True, array_like=True, tag="claim"):
-    """Sent to one's own inbox: whoever bears this name already should speak up.
+    """Message to one's own inbox, which a peer that uses this name already answers.
 
     Bytes that say nothing may follow, up to the length of what is to pass: some brokers drop what is too large for
     them in silence, and then this does not come back.
@@ -161,7 +161,7 @@ class Pulse(msgspec.Struct, frozen=True, array_like=True, tag="pulse"):
     round, step
         The gossip step the sender is in.
     waiting
-        Whether it waits for neighbours, rather than learns.
+        True if it waits for neighbours, rather than learns.
     first
         The first round that it takes part in, in this incarnation; ``None`` until it knows.
     total
@@ -244,7 +244,7 @@ class Account(msgspec.Struct, frozen=True, array_like=True, tag="account"):
     incarnation, number
         Of the sender's incarnation, and of the account in it.
     flows
-        Statements and whom each is for; the last, for nobody by name, is for all others.
+        Statements by recipient; the last, which names nobody, is for all others.
     masks
         Statements by partner.
     incarnations
@@ -268,7 +268,7 @@ class Chunk(msgspec.Struct, frozen=True):
     first
         Sequence of the message's first chunk, which names the message.
     offset, total
-        Where the piece lies in the message, and the message's length, in bytes.
+        Offset of the piece in the message, and length of the message, in bytes.
     data
         A view: into the row when it is sent, into the payload when it has arrived.
     """

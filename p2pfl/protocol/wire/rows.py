@@ -66,7 +66,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     codec
         The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
     zstd
-        Whether the numbers are squeezed.
+        True if the numbers are squeezed.
     voted
         True if the sender's vote for the model follows the numbers.
     """
@@ -192,7 +192,7 @@ class Pieces:
     size
         Bytes of a piece.
     trailer
-        What ends the message.
+        Trailer of the message.
 
     Attributes
     ----------

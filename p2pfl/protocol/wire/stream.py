@@ -51,7 +51,7 @@ class Outbox:
     chunk
         Bytes of data in a chunk.
     trailer
-        What ends each message.
+        Trailer of each message.
     """
 
     def __init__(self, incarnation: int, *, phase: int = 0, chunk: int, trailer: Trailer = CHECKSUM) -> None:
@@ -73,7 +73,7 @@ class Outbox:
 
     @property
     def listeners(self) -> set[str]:
-        """For whom chunks are held."""
+        """Neighbours for which chunks are held."""
         return set(self._next)
 
     @property

@@ -64,7 +64,7 @@ class Term(msgspec.Struct, frozen=True):
     round, step
         The gossip step.
     offset, total
-        Where the piece lies in the term, and the term's length, in bytes.
+        Offset of the piece in the term, and length of the term, in bytes.
     mass
         Of the row, in public; ``None`` where all rows count alike.
     data

@@ -58,7 +58,7 @@ class Subtotal(msgspec.Struct, frozen=True):
     round, attempt, number
         The slot of the total, see :class:`p2pfl.privacy.totals.Slot`.
     offset, total
-        Where the piece lies, and the length of the whole, in bytes.
+        Offset of the piece, and length of the whole, in bytes.
     data
         Integers of the ring, little-endian.
     """

@@ -74,7 +74,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     failed
         Number of runs without a score.
     best
-        Whether no other setting of its block has a better mean.
+        True if no other setting of its block has a better mean.
     """
 
     values: dict[str, str]
@@ -134,7 +134,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     differences
         Differences to the references, one for each setting that has one.
     chosen
-        Whether the reference is the setting with the best mean, chosen by these very runs.
+        True if the reference is the setting with the best mean, chosen by these very runs.
     budget
         Cost at which every run ends, such as ``bytes=60MB``; null without one.
     """

@@ -14,7 +14,7 @@ MOST_UNEQUAL = 3
 """Unequal costs that have a sentence each."""
 
 COSTS = {"bytes_sent": "bytes", "gradients": "gradients"}
-"""What a cost counts."""
+"""Unit of a cost."""
 
 
 def setting(values: Mapping[str, str]) -> str:

@@ -58,7 +58,7 @@ def advice(
     attack, rule
         Attack of Byzantine peers, and the aggregation rule of the others.
     masked
-        Whether pairwise masks are on: then the distance of the last gossip step does not reflect training.
+        True if pairwise masks are on: then the distance of the last gossip step does not reflect training.
 
     Returns
     -------

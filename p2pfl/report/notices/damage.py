@@ -23,7 +23,7 @@ class Alarm(Notice, frozen=True, kw_only=True):
     best_file
         File of the best model so far; null if none is kept.
     cancelled
-        Whether all masks of these partners have cancelled since.
+        True if all masks of these partners have cancelled since.
     """
 
     severity = "alarm"

@@ -16,7 +16,7 @@ SCHEMA: Final = 1
 """Version of the files of a run; it grows when a field or a kind changes its meaning or disappears."""
 
 Severity = Literal["info", "warning", "alarm", "resolved"]
-"""Whether a notice is news, asks for attention, harms the result, or ends such harm."""
+"""Level of a notice: it is news, asks for attention, harms the result, or ends such harm."""
 
 
 def kind_of(name: str) -> str:
@@ -38,7 +38,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=ki
     schema
         Version of the format of the line.
     time
-        When it was written down, in UTC; null before.
+        Time at which it was recorded, in UTC; null before.
     peer
         Name of the peer that reports it.
     """
@@ -80,7 +80,7 @@ class WaitBegan(Notice, frozen=True, kw_only=True):
     neighbours
         Neighbours that it waits for; a later event replaces them.
     connected
-        Whether it reaches the broker.
+        True if it reaches the broker.
     """
 
     severity = "info"
@@ -157,7 +157,7 @@ class JoinsLate(Notice, frozen=True, kw_only=True):
     rounds
         Rounds of the experiment; if the first round is not below, it takes part in none.
     again
-        Whether it comes back.
+        True if it comes back.
     """
 
     round: int
@@ -173,7 +173,7 @@ class ReleasesEnded(Notice, frozen=True, kw_only=True):
     rounds
         Number of rounds after which the model is.
     lost
-        Whether a newer model was released and is lost.
+        True if a newer model was released and is lost.
     """
 
     rounds: int
@@ -272,7 +272,7 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
     key
         Fingerprint of its public key.
     signed
-        What it signed twice.
+        Kind of statement that it signed twice.
     round
         Round, counted from 0.
     step
@@ -396,7 +396,7 @@ class CheckpointDamaged(Notice, frozen=True, kw_only=True):
     message
         Message of the error.
     previous
-        Whether an earlier checkpoint is tried in its place.
+        True if an earlier checkpoint is tried in its place.
     """
 
     file: str

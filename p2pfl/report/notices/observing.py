@@ -15,7 +15,7 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
     status
         ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
     done
-        Whether the peer left after all rounds.
+        True if the peer left after all rounds.
     """
 
     severity = "info"

@@ -7,7 +7,7 @@ from typing import Literal
 from p2pfl.report.notices.kinds import Notice
 
 Resource = Literal["disk", "memory"]
-"""What a device can run out of."""
+"""Resources that a device can run out of."""
 
 
 class RoomShort(Notice, frozen=True, kw_only=True):

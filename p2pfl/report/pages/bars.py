@@ -23,7 +23,7 @@ def histogram(
     title, name
         Title, and unique name in the page.
     hidden
-        What a count that is not stated means, for the description.
+        Meaning of a count that is not stated, for the description.
     """
     if not counts or edges[0] == edges[-1]:
         return None

@@ -24,7 +24,7 @@ def components_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> s
     found
         Results of :func:`p2pfl.exact.statistics.projected.projected`.
     disclosed
-        What the totals have shown to each peer.
+        Facts that the totals have shown to each peer.
     """
     sections = [
         ("variance", "Variance", _chart(found)),

@@ -23,7 +23,7 @@ def description_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> 
     found
         Results of :meth:`p2pfl.exact.statistics.described.Described.results`.
     disclosed
-        What the totals have shown to each peer.
+        Facts that the totals have shown to each peer.
     """
     hidden = f"fewer than {found['least']} samples"
     numbers = [each for each in found["columns"] if each["kind"] == "number"]

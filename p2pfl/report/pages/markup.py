@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from p2pfl.texts import printable
 
 Child = "str | Markup | None | Iterable[Child]"
-"""What an element can contain; ``None`` is nothing."""
+"""Content of an element; ``None`` is nothing."""
 
 VOID = frozenset({"meta", "br", "hr", "link", "line", "rect", "circle", "path", "polyline", "polygon", "col"})
 """Elements without content."""

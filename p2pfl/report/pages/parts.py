@@ -30,7 +30,7 @@ def page(title: str, sections: Iterable[tuple[str, str, Markup | None]], *, head
     sections
         Name, heading and content of each section; those without content are left out.
     head
-        What stands before the sections.
+        Markup before the sections.
     """
     kept = [(name, heading, content) for name, heading, content in sections if content]
     links = [tag("li", tag("a", heading, href=f"#{name}")) for name, heading, _ in kept]

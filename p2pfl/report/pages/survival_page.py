@@ -23,7 +23,7 @@ def survival_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> str
     found
         Fields of :class:`p2pfl.exact.statistics.kaplan_meier.Survival`, with the name of the ``time`` and ``horizon``.
     disclosed
-        What the total has shown to each peer.
+        Facts that the total has shown to each peer.
     """
     curves = [_curve(group, place, found["horizon"]) for place, group in enumerate(found["groups"]) if group["samples"]]
     about = " ".join(_about(group) for group in found["groups"])

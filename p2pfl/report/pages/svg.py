@@ -55,7 +55,7 @@ class Chart:
     Attributes
     ----------
     title, description
-        What it shows, and what can be seen in it.
+        Title, and description of what can be seen.
     x, y
         Labels of the axes.
     curves
@@ -63,9 +63,9 @@ class Chart:
     levels
         Names and values of horizontal lines.
     log
-        Whether the vertical axis is logarithmic.
+        True if the vertical axis is logarithmic.
     whole
-        Whether the horizontal axis counts something, such as rounds.
+        True if the horizontal axis counts something, such as rounds.
     """
 
     title: str

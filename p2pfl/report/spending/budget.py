@@ -128,12 +128,12 @@ def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
     plan
         Resolved experiment.
     unaccounted
-        Whether the run may stay outside of the budget.
+        True if the run may stay outside of the budget.
 
     Returns
     -------
     bool
-        Whether no account lacks the run, which ``summary.json`` states as ``accounted``.
+        True if no account lacks the run, which ``summary.json`` states as ``accounted``.
 
     Raises
     ------

@@ -26,15 +26,15 @@ class Alert:
         Kind of the notice behind it, or ``blocked``, ``hung``, ``parted``, ``late``, ``budget_nearly_spent`` or
         ``diverging``.
     severity
-        How urgent it is.
+        Urgency.
     peer
         Peer that reports it or that it is about.
     at
-        When it began, in seconds since the start of the run.
+        Begin, in seconds since the start of the run.
     sentence
-        What happened, and what to do about it.
+        Sentence on what happened, and advice.
     over
-        Whether it has passed.
+        True if it has passed.
     """
 
     kind: str

@@ -57,7 +57,7 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
 
 
 def waits_of(swarm: Swarm) -> dict[str, tuple[str, ...]]:
-    """Return whom each waiting peer of a swarm waits for."""
+    """Return the neighbours that each waiting peer of a swarm waits for."""
     return {peer.name: peer.waits_for for peer in swarm.peers.values() if peer.activity == "waiting"}
 
 

@@ -13,7 +13,7 @@ from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.report.swarm.state import Activity, PeerState, Swarm
 
 Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
-"""How urgent a headline is."""
+"""Urgency of a headline."""
 
 LONG = 10.0
 """Seconds below which no wait counts as a blockage."""
@@ -36,7 +36,7 @@ DOING: Mapping[Activity, str] = {
     "finished": "has finished",
     "gone": "is gone",
 }
-"""What a peer does, where nothing else is known of it."""
+"""Activity of a peer of which nothing else is known."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Headline:
     Attributes
     ----------
     tone
-        How urgent it is.
+        Urgency.
     sentence
         The sentence.
     peers

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal, NamedTuple
 
 Doing = Literal["training", "waiting", "offline", "away"]
-"""What a lane shows: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
+"""Content of a lane: ``away`` is a peer that is gone, has failed, or gives no sign of life."""
 
 KEPT = 300
 """Number of last changes that a lane keeps."""
@@ -21,7 +21,7 @@ LANE: Mapping[str, Doing] = {
     "gone": "away",
     "failed": "away",
 }
-"""What a lane shows of a peer by its activity; of one that has not begun or has ended, nothing."""
+"""Content of a lane by the activity of its peer; nothing before the start and after the end."""
 
 SIGNS: Mapping[Doing | None, str] = {"training": "#", "waiting": ".", "offline": "!", "away": "x", None: " "}
 """Characters of lanes in a terminal."""

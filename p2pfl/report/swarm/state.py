@@ -42,7 +42,7 @@ Activity = Literal[
     "failed",
     "gone",
 ]
-"""What a peer does, see :attr:`PeerState.activity`."""
+"""Activity of a peer, see :attr:`PeerState.activity`."""
 
 RECENT = 20
 """Number of last rounds of a peer from which its usual duration of a round follows."""
@@ -117,7 +117,7 @@ class PeerState:
     waiting_since
         Time at which its wait began; ``None`` if it does not wait.
     connected
-        Whether it reaches the broker.
+        True if it reaches the broker.
     failure
         Message of the error that ended it; ``None`` if it has not failed.
     announced
@@ -201,7 +201,7 @@ class Swarm:
     Parameters
     ----------
     setting
-        What the events do not repeat.
+        Facts that the events do not repeat.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class Swarm:
     alarms
         Last notices of alarms and of their end, with their times.
     lanes
-        What each peer did over time.
+        Activities of each peer over time.
     trends
         Courses of the losses.
     short

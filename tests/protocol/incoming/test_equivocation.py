@@ -1,4 +1,4 @@
-"""Proofs against liars, kept for third parties."""
+"""Proofs of equivocation, kept for third parties."""
 
 import msgspec
 import pytest

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -252,3 +253,4 @@ class Weather(RuleBasedStateMachine):
 
 TestWeather = Weather.TestCase
 TestWeather.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestWeather.pytestmark = [pytest.mark.slow]  # the fast tier has test_flows.py and test_mask_ledger.py

@@ -3,7 +3,9 @@
 import pytest
 from msgspec.structs import replace
 
-from honest import IDENTITIES, SWARM, promise, repromised, revoted, totalling, vote
+from acquaintance import IDENTITIES, SWARM
+from counting import totalling
+from honest import promise, repromised, revoted, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.interface.effects import Decided
@@ -134,7 +136,7 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
     assert admitted == {0, 1, 2, 3, 7}
 
 
-def test_a_release_counts_although_a_liar_has_asked_about_others_of_its_owner_first():
+def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
     three = Triangle("eve")
     for incarnation in range(4):
         three.ask("bob", arrived("eve", Prepare("ada", incarnation, 0, 1)))

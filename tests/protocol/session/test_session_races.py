@@ -329,7 +329,7 @@ def test_who_joins_late_is_waited_for_from_the_round_that_it_says_it_plays():
         assert answers(ada.handle(Expect("eve"), now=2.0)) == expected
 
 
-# ---------------------------------------------------------------------- liars
+# ---------------------------------------------------------------------- malicious neighbours
 
 
 def test_a_neighbour_that_signs_two_models_for_one_step_is_excluded_and_waited_for_no_more():

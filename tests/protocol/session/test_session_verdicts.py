@@ -3,7 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
-from honest import LARGEST, SIGNED, SWARM, totalling
+from acquaintance import LARGEST, SIGNED, SWARM
+from counting import totalling
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.interface.effects import Decided, Sent, Store, Undecided
 from p2pfl.protocol.interface.events import Begin, Decide, Offer, Open, Stored, Tick
@@ -258,8 +259,8 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
     assert len(three.sent) == 1
 
 
-def test_a_broker_and_a_liar_together_cannot_drop_a_model_that_the_others_hold():
-    """The broker loses all votes of its owner; the liar proposes to drop it, with a promise that shows no vote."""
+def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_others_hold():
+    """The broker loses its owner's votes; the malicious member proposes to drop it, and its promise shows no vote."""
     three = Triangle("eve")
     three.lost = ("ada", 0)
     three.release("ada", "bob")

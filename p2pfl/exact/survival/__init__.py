@@ -1,0 +1,1 @@
+"""Times until an event: their grid, Cox regression, survival curves and tests."""

@@ -1,0 +1,232 @@
+"""The section ``[privacy]``: from what is wanted to noise, masks and their partners."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError
+from p2pfl.experiment import schema
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.parts.mask_graph import mask_graph
+from p2pfl.experiment.protection import Protection, fewest_partners
+from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
+from p2pfl.privacy.accounting.calibration import calibrate
+from p2pfl.privacy.accounting.colluders import parted
+from p2pfl.privacy.accounting.spending import Cost, per_round, spent
+from p2pfl.privacy.accounting.totals import calibrated as calibrated_total
+from p2pfl.privacy.mask_size import mask_deviation, residual
+
+if TYPE_CHECKING:
+    from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
+
+CLIP = 1.0
+"""Default bound of an update's norm if an epsilon is set."""
+
+AVERAGED = 1e-2
+"""Share of a disagreement that gossip leaves when the number of steps is chosen to average masks out."""
+
+ENOUGH = 10_000
+"""Gossip steps that average out any masks; calibration assumes them if the tolerance determines the steps."""
+
+
+def protection(
+    wanted: schema.Privacy,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    rounds: int,
+    seed: int,
+    steps: int | None,
+    layers: tuple[int, ...] = (),
+    update: float | None = None,
+    sums: Sums | None = None,
+    totals: str = "",
+) -> Protection:
+    """Resolve the section ``[privacy]``.
+
+    Parameters
+    ----------
+    wanted
+        The section.
+    topology, weights
+        Topology and mixing weights.
+    size
+        P, the number of parameters.
+    rounds
+        Number of releases.
+    seed
+        Seed of random mask graphs.
+    steps
+        Gossip steps per round; ``None`` if their number is chosen so that masks average out.
+    layers
+        Number of parameters of each tensor of the model; only clipping by layer needs them.
+    update
+        Root mean square of a parameter's update, see :func:`p2pfl.privacy.mask_size.update_size`; needed if
+        :func:`sizes_masks` is true.
+    sums
+        Sums that others see in the mode ``secagg``.
+    totals
+        Facts that totals show, if they alone leave peers.
+
+    Returns
+    -------
+    Protection
+        The protection, with calibrated noise if the section sets an epsilon and no noise.
+
+    Raises
+    ------
+    ExperimentError
+        Keys contradict each other, or layers are clipped by layer and unknown.
+    """
+    if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip) and not totals:
+        raise ExperimentError(
+            f"privacy.noise = {wanted.noise:g} guarantees nothing while the norm of updates is unbounded; set "
+            "privacy.clip"
+        )
+    traits = mode_traits(wanted.mode)
+    if traits.hides and wanted.clipping == "layer" and sum(layers) != size:
+        raise ExperimentError(
+            f'privacy.clipping = "layer" needs the layers of all {size} parameters, and only {sum(layers)} belong to '
+            'known layers; set privacy.clipping to "flat"'
+        )
+    graph = mask_graph(wanted, topology.union, seed=seed)
+    claimed = wanted.epsilon is not None or _claims(wanted) or bool(totals and wanted.noise)
+    if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
+        raise ExperimentError(
+            f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
+            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "circulant", add '
+            'peers, lower privacy.colluders, or set privacy.mode to "independent"'
+        )
+    mask = 0.0
+    if traits.masks:
+        _check_partners(wanted, graph, claimed=claimed)
+        mask = _mask(wanted, graph, weights, size=size, steps=steps, update=update)
+    settings = Settings(
+        clip=wanted.clip,
+        noise=wanted.noise,
+        mask=mask,
+        bits=wanted.bits,
+        participation=wanted.participation,
+        layers=layers if wanted.clipping == "layer" else (),
+    )
+    whole = None
+    if not traits.hides:
+        settings = Settings()
+    elif totals:
+        settings = _noisy_totals(wanted, settings, peers=len(graph.peers), rounds=rounds)
+    elif sums is not None and wanted.epsilon is not None and not wanted.noise:
+        settings = _summed(wanted, settings, sums, size=size, rounds=rounds)
+    elif wanted.epsilon is not None and not wanted.noise:
+        settings, whole = _calibrated(wanted, settings, graph, weights, size=size, rounds=rounds, steps=steps)
+    found = Protection(wanted, settings, graph, size, rounds, found=whole, sums=sums, totals=totals)
+    if wanted.epsilon is not None and not found.affordable:
+        raise ExperimentError(
+            f"privacy.epsilon = {wanted.epsilon:g} does not suffice for one round, which costs "
+            f"{found.total({found.cost: 1}):.3g} with noise {settings.noise:g} and clip {settings.clip:g}; leave out "
+            "privacy.noise to calibrate it"
+        )
+    return found
+
+
+def sizes_masks(wanted: schema.Privacy) -> bool:
+    """Return whether the deviation of the masks follows from the size of an update."""
+    return mode_traits(wanted.mode).masks and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
+
+
+def _check_partners(wanted: schema.Privacy, graph: graphs.Topology, *, claimed: bool) -> None:
+    """Refuse a mask graph in which a peer can never have enough partners."""
+    needed = fewest_partners(wanted, claimed=claimed)
+    fewest, peer = min((len(graph.neighbours(peer)), peer) for peer in graph.peers)
+    if fewest < needed and wanted.mask != 0:
+        why = "privacy.colluders + 1" if wanted.partners is None else "privacy.partners"
+        raise ExperimentError(
+            f"privacy.partners: each peer needs {needed} mask partners ({why}) and the mask graph gives {peer} only "
+            f'{fewest}; take a denser topology or privacy.mask_graph = "complete", or set privacy.partners = {fewest}'
+        )
+
+
+def _claims(wanted: schema.Privacy) -> bool:
+    return wanted.noise > 0 and not math.isinf(wanted.clip)
+
+
+def _mask(
+    wanted: schema.Privacy,
+    graph: graphs.Topology,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    steps: int | None,
+    update: float | None,
+) -> float:
+    """Return the deviation of a mask: as set, as large as a clipped update, or sized from an update."""
+    if wanted.mask is not None:
+        return wanted.mask
+    if not sizes_masks(wanted) or update is None:  # without an update no models are released, only totals
+        return CLIP if math.isinf(wanted.clip) else wanted.clip
+    rounds = graphs.steps(weights, tolerance=AVERAGED) if steps is None else steps
+    return mask_deviation(update, size=size, residual=residual(graph, weights, steps=rounds), bits=wanted.bits)
+
+
+def _noisy_totals(wanted: schema.Privacy, settings: Settings, *, peers: int, rounds: int) -> Settings:
+    """Return settings with the noise that keeps ``wanted.epsilon`` over rounds of one total each."""
+    noise = wanted.noise
+    if wanted.epsilon is not None and not noise:
+        mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
+        noise = calibrated_total(mu, peers=peers, colluders=wanted.colluders, adjacency=wanted.adjacency)
+    return replace(settings, noise=noise, clip=CLIP if noise else settings.clip)
+
+
+def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
+    """Return settings with the noise that keeps ``wanted.epsilon`` over all rounds for peers that receive sums."""
+    assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
+    clip = CLIP if math.isinf(wanted.clip) else wanted.clip
+    mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds)
+    unit = sums.guarantee(
+        clip=clip,
+        noise=1.0,
+        bits=wanted.bits,
+        adjacency=wanted.adjacency,
+        colluders=min(wanted.colluders, len(sums.peers) - 1),
+        size=size,
+    )
+    return replace(settings, clip=clip, noise=unit.mu / mu)
+
+
+def _calibrated(
+    wanted: schema.Privacy,
+    settings: Settings,
+    graph: graphs.Topology,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    rounds: int,
+    steps: int | None,
+) -> tuple[Settings, Guarantee | None]:
+    """Return settings with the least costly noise that keeps ``wanted.epsilon``, and the guarantee of one round."""
+    assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
+    clip = CLIP if math.isinf(wanted.clip) else wanted.clip
+    mu = per_round(epsilon=wanted.epsilon, delta=wanted.delta, rounds=rounds, probability=settings.participation)
+    if not mode_traits(wanted.mode).masks:
+        change = sensitivity(clip=clip, adjacency=wanted.adjacency, bits=wanted.bits, size=size)
+        return replace(settings, clip=clip, noise=change / mu), None
+    found = calibrate(
+        graph,
+        weights[0] if steps is not None and len(weights) == 1 else None,
+        epsilon=spent({Cost(mu): rounds}, delta=wanted.delta),
+        delta=wanted.delta,
+        clip=clip,
+        rounds=rounds,
+        steps=ENOUGH if steps is None else steps,
+        colluders=wanted.colluders,
+        adjacency=wanted.adjacency,
+        bits=wanted.bits,
+        size=size,
+    )
+    each, all_rounds = math.sqrt(rounds), found.guarantee
+    one = replace(all_rounds, mu=all_rounds.mu / each, local=all_rounds.local / each, rounds=1)
+    return replace(settings, clip=clip, noise=found.noise, mask=found.mask), one

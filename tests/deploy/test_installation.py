@@ -1,0 +1,237 @@
+"""Installation of a bundle: the unit, the container file, and a swarm of three devices over TLS."""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from certificates import reachable
+from fleets import PEERS, PLANT, bundles
+from p2pfl.cli import main
+from p2pfl.transport.broker import Program, mosquitto, running
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    """What looks like an environment with p2pfl in it."""
+    command = tmp_path / "prefix" / "bin" / "p2pfl"
+    command.parent.mkdir(parents=True)
+    command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m p2pfl "$@"\n')
+    command.chmod(0o755)
+    return tmp_path / "prefix"
+
+
+def unit(place, prefix):
+    """The unit as install.sh writes it."""
+    state = place / "state"
+    state.mkdir(exist_ok=True)
+    text = (bundles(place).out / "peer0" / "p2pfl-peer.service").read_text()
+    path = place / "p2pfl-plant-peer0.service"
+    path.write_text(text.replace("@PREFIX@", str(prefix)).replace("@STATE@", str(state)))
+    return path
+
+
+def analysed(*arguments):
+    found = shutil.which("systemd-analyze") or pytest.skip("systemd-analyze is not installed")
+    return subprocess.run([found, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_the_unit_is_valid_and_hardened(place, prefix):
+    path = unit(place, prefix)
+    verified = analysed("verify", "--man=no", path)
+    complaints = [line for line in verified.stderr.splitlines() if path.name in line]
+    assert (complaints, verified.returncode) == ([], 0), verified.stderr
+    judged = analysed("security", "--offline=true", "--threshold=25", path)
+    assert judged.returncode == 0, judged.stdout
+
+
+def test_the_container_file_runs_as_nobody_and_installs_what_is_hashed(place):
+    text = (bundles(place).out / "peer0" / "Containerfile").read_text()
+    joined = text.replace("\\\n", " ")
+    steps = [line.split(None, 1) for line in joined.splitlines() if line and not line.startswith("#")]
+    known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+    assert {step for step, _ in steps} <= known
+    names = [step for step, _ in steps]
+    assert names[0] == "FROM"
+    assert dict(steps)["USER"] == "p2pfl"
+    assert names.index("USER") > max(place for place, name in enumerate(names) if name == "RUN")
+    assert "--require-hashes" in dict(steps)["RUN"]
+    for step in ("ENTRYPOINT", "CMD"):
+        assert isinstance(json.loads(dict(steps)[step]), list)
+    for step, rest in steps:
+        if step == "COPY":
+            for name in rest.split()[:-1]:
+                assert [*(place / "fleet" / "peer0").glob(name)], name
+
+
+PAGE = (ROOT / "docs" / "deploy.md").read_text("utf-8")
+
+
+def of_page(word, *, broker="hub.example:8883", wheel="dist/"):
+    """Return the one command of the tutorial that contains a word, as arguments, with another broker and folder."""
+    blocks = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    [line] = {line for block in blocks for line in block.splitlines() if word in line}
+    return line.replace("hub.example:8883", broker).replace("dist/", wheel).split()[1:]
+
+
+def sh(script, **environment):
+    """Run an installation."""
+    given = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **environment}
+    return subprocess.run(["sh", str(script)], capture_output=True, text=True, check=False, env=given, timeout=120)
+
+
+def learned(units, place):
+    """Start what each unit starts; return what it prints."""
+    started = []
+    for each, peer in zip(units, PEERS, strict=True):
+        line = re.search(r"^ExecStart=(.*)$", each.read_text(), re.MULTILINE)[1].split()
+        how = {"cwd": place / f"state-{peer}", "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        started.append(subprocess.Popen([*line, "--json"], **how))
+    try:
+        said = [process.communicate(timeout=240) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    assert [process.returncode for process in started] == [0, 0, 0], said
+    return [json.loads(out) for out, _ in said]
+
+
+@pytest.mark.nightly
+def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
+    program = mosquitto() or pytest.skip("mosquitto is not installed")
+    [(name, experiment)] = re.findall(r"^```toml\n# (\S+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    (place / name).write_text(experiment.replace("rounds = 300", "rounds = 3"))
+
+    def configuration(_host, port):
+        assert main(of_page("--out fleet --broker", broker=f"127.0.0.1:{port}", wheel="")) == 0
+        reachable(place / "fleet" / "broker")
+        return "user root\n" + (place / "fleet" / "broker" / "mosquitto.conf").read_text()
+
+    def installed(peer):
+        state = {"STATE": str(place / f"state-{peer}"), "UNITS": str(place / "units"), "PREFIX": str(prefix)}
+        done = sh(place / "devices" / peer / "install.sh", ENVIRONMENT="yes", **state)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (place / "units").mkdir()
+    with running(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0):
+        for peer in PEERS:  # the bundle is copied to the device
+            shutil.copytree(place / "fleet" / peer, place / "devices" / peer)
+            assert "read them the fingerprint above" in installed(peer)
+        (place / "requests").mkdir()
+        for peer in PEERS:
+            shutil.copy(place / "devices" / peer / "request.toml", place / "requests" / f"{peer}.toml")
+        assert main(of_page("--collect")) == 0
+        for peer in PEERS:
+            for name in ("roster.toml", "certificate.pem"):
+                shutil.copy(place / "fleet" / peer / name, place / "devices" / peer)
+            assert "Start:  systemctl" in installed(peer)
+        units = sorted((place / "units").iterdir())
+        assert [each.name for each in units] == [f"p2pfl-plant-{peer}.service" for peer in PEERS]
+        command = f"{prefix}/bin/p2pfl"
+        doctor = subprocess.run(
+            [command, *of_page("doctor"), "--json"],
+            cwd=place / "state-peer0",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert json.loads(doctor.stdout)["problems"] == 0, doctor.stdout
+        for found in learned(units, place):
+            assert 0 <= found["scores"]["accuracy"] <= 1
+    for peer in PEERS:
+        state = place / f"state-{peer}"
+        assert stat.S_IMODE((state / "keys" / f"{peer}.key").stat().st_mode) == 0o600
+        assert not [*(place / "fleet").rglob(f"{peer}.key")]
+
+
+SHIMS = {
+    "id": 'case "$*" in -u) echo 0 ;; *) exit 1 ;; esac',
+    "useradd": 'echo "useradd $*" >>"$LOG"',
+    "chown": 'echo "chown $*" >>"$LOG"',
+    "runuser": 'echo "runuser $*" >>"$LOG"; shift 3; BECAME=p2pfl exec "$@"',
+    "install": 'echo "install $*" >>"$LOG"; while [ $# -gt 1 ]; do shift; done; mkdir -p "$1"',
+}
+
+
+@pytest.fixture
+def root(place, prefix):
+    """Call install.sh as a root whose commands are recorded, below a folder in place of /var/lib/p2pfl."""
+    folder, home, log = bundles(place).out / "peer0", place / "home", place / "log"
+    script = folder / "install.sh"
+    script.write_text(script.read_text().replace("/var/lib/p2pfl", str(home)))
+    sums = [line for line in (folder / "SHA256SUMS").read_text().splitlines() if not line.endswith("install.sh")]
+    (folder / "SHA256SUMS").write_text("\n".join(sums) + "\n")
+    (prefix / "bin" / "p2pfl").write_text(
+        '#!/bin/sh\necho "p2pfl as ${BECAME:-root} $*" >>"$LOG"; echo request >"${6:-/dev/null}"\n'
+    )
+    (place / "shims").mkdir()
+    for name, text in SHIMS.items():
+        (place / "shims" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (place / "shims" / name).chmod(0o755)
+    given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "LOG": str(log), "PREFIX": str(prefix)}
+
+    def call():
+        log.write_text("")
+        done = sh(script, ENVIRONMENT="yes", UNITS=str(place / "units"), **given)
+        assert done.returncode == 0, done.stderr
+        return done.stdout, log.read_text()
+
+    return folder, home / "plant-peer0", call
+
+
+def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
+    folder, state, call = root
+    _, log = call()
+    made = [line for line in log.splitlines() if line.startswith("install ")]
+    assert made == [f"install -d -m 755 {state.parent}", f"install -d -o p2pfl -g p2pfl -m 700 {state}"]
+    assert (folder / "request.toml").read_text() == "request\n"
+
+
+@pytest.mark.slow
+def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
+    folder, state, call = root
+    call()
+    for name in ("roster.toml", "certificate.pem"):
+        (folder / name).write_text(name)
+    outside = place / "outside"
+    outside.write_text("as before")
+    for name in ("broker.pem", "roster.toml"):
+        (state / name).unlink(missing_ok=True)
+        (state / name).symlink_to(outside)
+    out, log = call()
+    assert outside.read_text() == "as before"
+    for name in ("plant.toml", "broker.pem", "roster.toml", "certificate.pem"):
+        assert not (state / name).is_symlink()
+        assert (state / name).read_bytes() == (folder / name).read_bytes()
+        assert re.search(rf"^runuser .*{state}/{name}$", log, re.MULTILINE), name
+    assert re.search(r"^p2pfl as p2pfl identity peer0 ", log, re.MULTILINE)
+    assert "p2pfl as root" not in log
+    digest = hashlib.sha256(b"roster.toml").hexdigest()[:32]
+    assert re.search(r"^roster\.toml  (.*)$", out, re.MULTILINE)[1].replace(" ", "") == digest
+
+
+@pytest.mark.slow
+def test_an_installation_stops_with_one_sentence(place, prefix):
+    folder = bundles(place).out / "peer0"
+    state = {"STATE": str(place / "state"), "PREFIX": str(prefix)}
+    other = {"aarch64": "x86_64"}.get(os.uname().machine, "aarch64")
+    bundles(place, machine=other)
+    wrong = sh(folder / "install.sh", **state)
+    assert (wrong.returncode, f"this bundle is for {other}" in wrong.stderr) == (1, True)
+    nothing = sh(folder / "install.sh", ENVIRONMENT="yes", **(state | {"PREFIX": str(place / "none")}))
+    assert "there is no p2pfl in" in nothing.stderr
+    (folder / "plant.toml").write_text(PLANT + "# changed\n")
+    changed = sh(folder / "install.sh", ENVIRONMENT="yes", **state)
+    assert "a file of the bundle has changed" in changed.stderr
+    assert not (place / "state").exists()

@@ -1,0 +1,116 @@
+"""The section ``[compression]``."""
+
+import sys
+
+import pytest
+
+from p2pfl.compression import QSGD, Half, Quantise, RandomK, TopK
+from p2pfl.errors import ExperimentError, InputError
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.catalogue import CODECS, codec_traits
+from p2pfl.simulation import simulate
+
+SMALL = {
+    "seed": 3,
+    "rounds": 4,
+    "topology": {"peers": 4},
+    "data": {"name": "wine"},
+    "model": {"name": "mlp", "hidden": [16]},
+    "learning": {"device": "cpu"},
+}
+
+
+def planned(*changes):
+    return plan(read(SMALL, changes=changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "codec"),
+    [
+        ([], None),
+        (["compression.name=float16"], Half("float16")),
+        (["compression.name=bfloat16"], Half("bfloat16")),
+        (["compression.name=top_k", "compression.share=0.1"], TopK(0.1)),
+        (["compression.name=random_k"], RandomK(0.01, seed=3)),
+        (["compression.name=qsgd", "compression.levels=7"], QSGD(7, seed=3)),
+        (["compression.name=quantise"], Quantise(8)),
+    ],
+    ids=str,
+)
+def test_every_name_is_a_codec(changes, codec):
+    assert planned(*changes).codec == codec
+
+
+@pytest.mark.parametrize("name", CODECS)
+def test_codecs_that_send_differences_are_known_by_name(name):
+    made = planned(f"compression.name={name}").codec
+    assert codec_traits(name) == made.traits
+    assert made.traits.differences == (name not in {"float16", "bfloat16"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            ["compression.name=float16", "privacy.mode=pairwise"],
+            'does not work with privacy.mode = "pairwise", whose masks .* do not cancel',
+        ),
+        (["compression.name=top_k", "privacy.mode=independent", "privacy.noise=0.1"], "does not work with privacy"),
+        (["compression.name=float16", "learning.algorithm=partial"], "with partial, which shares another part"),
+        (["compression.name=qsgd", "learning.algorithm=gradient_tracking"], "no past in common; leave one"),
+        (
+            ["compression.name=float16", "learning.algorithm=relay_sgd", "topology.kind=path"],
+            "takes back .* to the last digit",
+        ),
+        (["compression.name=float16", "learning.algorithm=multitask"], "compares the rows"),
+        (["compression.name=top_k", "topology.kind=one_peer_exponential"], "does not work on a schedule of topologies"),
+        (["compression.name=quantise", "gossip.acceleration=chebyshev"], "which expects plain mixing"),
+        (["compression.name=top_k", "compression.share=0.9"], '"top_k" sends .* bytes for a model of .* bytes'),
+        (["compression.name=top_q"], 'name is "top_q"; set it to .*"top_k".*; did you mean "top_k"'),
+        (["compression.share=0.5"], 'share = 0.5 has no effect, because compression.name is "none"; leave it out'),
+        (["compression.name=quantise", "compression.levels=7"], 'because compression.name is "quantise"'),
+        (["compression.name=float16", "compression.refresh=7"], 'because compression.name is "float16"'),
+        (["compression.name=quantise", "compression.bits=9"], "bits is 9; set it to a whole number >= 2 and <= 8"),
+    ],
+    ids=str,
+)
+def test_what_does_not_go_together_is_said_in_one_sentence(changes, sentence):
+    with pytest.raises(ExperimentError, match=sentence):
+        planned(*changes)
+
+
+def test_without_the_library_zstd_is_refused_before_anything_starts(monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    with pytest.raises(
+        InputError,
+        match=(
+            r'compression\.zstd needs zstandard, which is not installed; run pip install "p2pfl-mqtt\[zstd\]", or '
+            r"leave compression\.zstd out"
+        ),
+    ):
+        planned("compression.zstd=true")
+
+
+def test_squeezing_changes_the_bytes_and_nothing_else():
+    pytest.importorskip("zstandard")
+    for mode in ("none", "pairwise"):
+        plain = simulate(read(SMALL, changes=[f"privacy.mode={mode}"]), baselines=False)
+        tight = simulate(read(SMALL, changes=[f"privacy.mode={mode}", "compression.zstd=true"]), baselines=False)
+        assert tight.summary["together"] == plain.summary["together"]
+        assert tight.summary["bytes_sent"] < plain.summary["bytes_sent"]
+
+
+def test_neighbours_must_agree_on_the_compression():
+    facts = planned("compression.name=qsgd", "compression.levels=7").facts
+    assert facts["compression.name"] == "qsgd"
+    assert facts["compression.levels"] == "7"
+
+
+@pytest.mark.slow
+def test_over_an_eighth_of_the_bytes_a_run_ends_near_where_it_ends_without():
+    plain = simulate(read(SMALL, changes=["rounds=20"]), baselines=False).summary
+    short = simulate(
+        read(SMALL, changes=["rounds=20", "compression.name=quantise", "compression.bits=4"]), baselines=False
+    ).summary
+    assert short["bytes_sent"] < plain["bytes_sent"] / 6
+    assert short["together"] > plain["together"] - 0.05

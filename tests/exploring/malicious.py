@@ -1,0 +1,148 @@
+"""A member that sends whatever it can sign, at any time; it reads all messages, and decides which arrive when."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+import msgspec
+
+from p2pfl.protocol.agreement.agreement import Agreement
+from p2pfl.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Ballot,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Proposal,
+    Subject,
+    Value,
+    Vote,
+)
+from p2pfl.protocol.agreement.proofs import certified, exists, follows, reported, reports
+
+Letter = tuple[str, str, Message]
+"""Sender, receiver, message."""
+
+
+@dataclass(frozen=True)
+class Malicious:
+    """Member that follows no rule.
+
+    All that it can send is there for the honest members to receive, so no message of theirs waits for it.
+
+    Parameters
+    ----------
+    name, committee, subject
+        Its name, and the agreement.
+    ballots
+        Ballots of its own, and of honest members, in which it lies.
+    copies
+        Verdicts that a release counts, one for each copy that its owner signs.
+    """
+
+    name: str
+    committee: Committee
+    subject: Subject
+    ballots: tuple[Ballot, ...]
+    copies: tuple[Value, ...] = (COUNTED,)
+
+    @property
+    def values(self) -> tuple[Value, ...]:
+        """All verdicts that it can state."""
+        return *self.copies, DROPPED
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Honest members."""
+        return tuple(each for each in self.committee.members if each != self.name)
+
+    def says(self, letters: Collection[Letter]) -> Iterator[Letter]:
+        """Yield what it can send, given all messages that were sent."""
+        votes = {*self._votes(), *(vote for *_, message in letters for vote in _votes_in(message))}
+        promises = {message for *_, message in letters if isinstance(message, Promise)}
+        mine = {*self._promises(votes)}
+        said = [*self._votes(), *self._proposals(promises | mine, votes), *self._decisions(votes)]
+        said += [Prepare(self.subject, ballot) for ballot in self.ballots if ballot.proposer == self.name]
+        yield from ((self.name, to, message) for message in said for to in self.others)
+        yield from ((self.name, each.ballot.proposer, each) for each in mine if each.ballot.proposer != self.name)
+
+    def _votes(self) -> Iterator[Vote]:
+        """Yield its own votes and acceptances: all values in all ballots."""
+        for ballot in (self.committee.first, *self.ballots):
+            for value in self.values:
+                if exists(self.subject, ballot, value, committee=self.committee):
+                    yield Vote(self.subject, self.name, ballot, value)
+                    if ballot.number:
+                        yield Vote(self.subject, self.name, ballot, value, final=False)
+
+    def _promises(self, votes: Collection[Vote]) -> Iterator[Promise]:
+        """Yield its own promises, with every last vote that it can prove, and with none."""
+        for ballot in self.ballots:
+            yield Promise(self.subject, self.name, ballot)
+            for last, value in itertools.product((self.committee.first, *self.ballots), self.values):
+                if last < ballot and certified(self.subject, last, value, votes, committee=self.committee):
+                    yield Promise(self.subject, self.name, ballot, last, value, proof=_proof(votes, last, value))
+
+    def _proposals(self, promises: Collection[Promise], votes: Collection[Vote]) -> Iterator[Proposal]:
+        """Yield all proposals in its own ballots that follow from promises, and some that do not."""
+        for ballot, value in itertools.product(self.ballots, self.values):
+            if ballot.proposer != self.name:
+                continue
+            vote = Vote(self.subject, self.name, ballot, value, final=False)
+            yield Proposal(vote, ())
+            found = [each for each in promises if each.ballot == ballot and reports(each, committee=self.committee)]
+            found = sorted({msgspec.structs.replace(each, proof=()) for each in found}, key=repr)
+            for few in itertools.combinations(found, self.committee.majority):
+                highest, values = reported(few)
+                proof = tuple(vote for each in sorted(values) for vote in _proof(votes, highest, each))
+                proposal = Proposal(vote, few, proof)
+                if follows(proposal, committee=self.committee):
+                    yield proposal
+
+    def _decisions(self, votes: Collection[Vote]) -> Iterator[Decision]:
+        """Yield all decisions that votes prove."""
+        for ballot, value in itertools.product((self.committee.first, *self.ballots), self.values):
+            few = {
+                vote.member: vote for vote in votes if (vote.ballot, vote.value, vote.final) == (ballot, value, True)
+            }
+            decision = Decision(self.subject, value, tuple(vote for _, vote in sorted(few.items())))
+            if few and decision.holds(self.committee):
+                yield decision
+
+
+def _votes_in(message: Message) -> tuple[Vote, ...]:
+    match message:
+        case Vote():
+            return (message,)
+        case Promise(proof=proof):
+            return proof
+        case Proposal(vote=vote, proof=proof):
+            return (vote, *proof)
+        case Decision(votes=votes):
+            return votes
+    return ()
+
+
+def _proof(votes: Collection[Vote], ballot: Ballot | None, value: object) -> tuple[Vote, ...]:
+    """Return what proves a vote, in an order that does not depend on the order of messages."""
+    found = [
+        vote
+        for vote in votes
+        if (vote.ballot, vote.value, vote.final) == (ballot, value, not ballot or not ballot.number)
+    ]
+    return tuple(sorted(found, key=repr))
+
+
+class Gullible(Agreement):
+    """Accepts every proposal, and believes every promise."""
+
+    def _proposed(self, proposal: Proposal) -> None:
+        vote, own = proposal.vote, self.record.accepted
+        if (own is None or own.ballot < vote.ballot) and vote.ballot >= self.record.promised:
+            self._accepted(vote)
+            self._accept(vote.ballot, vote.value)

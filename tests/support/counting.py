@@ -1,0 +1,127 @@
+"""Sums and totals of honest peers, up to the message that comes next."""
+
+from copy import deepcopy
+from functools import cache
+
+import numpy as np
+
+from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
+from p2pfl.peer.neighbourhoods.adding import Adding, known
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.effects import Publish
+from p2pfl.protocol.interface.events import Contribute, Convene, Subscribed
+from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.session.session import Session
+from p2pfl.protocol.session.totals import PLACE, RECEIPT
+from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.totals import OfTotals
+from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.receiver import Getting
+from p2pfl.secagg.sender import Giving
+from p2pfl.topology import Topology, complete, metropolis
+from sessions import arrived
+
+SUMS = known(metropolis(complete(5).named(NAMES)), size=6, width=64, colluders=1)
+
+
+def part(name):
+    """One peer's part in sums; the one that it makes is open."""
+    giving = Giving(name, sums=SUMS, seal=seal(name), source=SOURCE)
+    giving.acquaint(SECRETS)
+    getting = Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
+    getting.open(NOW, weighted=False)
+    return Adding(giving=giving, getting=getting, lacking=lambda: None, lacked=lambda _: None)
+
+
+def terms(giver, receiver):
+    masked = giver.giving.mask(Slot(receiver, *NOW), np.arange(6))
+    return list(giver.giving.give(*masked, mass=None, piece=LARGEST))
+
+
+def summed(receiver, upto):
+    """All parts after the sum of one peer has come up to a kind of word, and the words of that kind, by sender.
+
+    As it goes: terms, the roll, consents ("agreement"), all of these ("agreements"), keys ("unmasking").
+    """
+    parts = {name: part(name) for name in NAMES}
+    mine, givers = parts[receiver].getting, [name for name in NAMES if name != receiver]
+    words = {name: terms(parts[name], receiver)[0] for name in givers}
+    if upto == "term":
+        return parts, words
+    for name, term in words.items():
+        mine.take(name, term)
+    call = mine.close()
+    if upto == "roll":
+        return parts, {receiver: call}
+    words = {name: parts[name].giving.called(receiver, call) for name in givers}
+    if upto == "agreement":
+        return parts, words
+    agreed = [mine.consented(name, word) for name, word in words.items()][-1]
+    if upto == "agreements":
+        return parts, {receiver: agreed}
+    return parts, {name: parts[name].giving.agreed(receiver, agreed) for name in givers}
+
+
+SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "Agreement": ("bob", "agreement")}
+SUMMED |= {"Agreements": ("ada", "agreements"), "Unmasking": ("bob", "unmasking")}
+"""Whose sum it is of which ada says this to bob, and how far it is then."""
+
+
+@cache
+def _adding(kind):
+    return summed(*SUMMED[kind])[0]["bob"]
+
+
+def adding(kind):
+    """The part of bob, to whom ada is to say a word of this kind next: a copy, but for the keys."""
+    made = _adding(kind)
+    return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
+
+
+THREE = ("ada", "bob", "cleo")
+
+
+STARS = {
+    "ada": Topology(THREE, (("ada", "bob"), ("ada", "cleo"))),
+    "bob": Topology(THREE, (("ada", "bob"), ("bob", "cleo"))),
+}
+"""Graphs of three peers, by who is in the middle, and so at the root of the tree."""
+
+
+def totalling(name, middle):
+    """A session that is to take part in a total."""
+    given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
+    return Session(
+        Codec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
+    )
+
+
+def totalled(middle, upto):
+    """The session of bob when a kind of message of ada's comes next to it, and that message."""
+    sessions = {name: totalling(name, middle) for name in THREE}
+    queue = []
+
+    def ask(name, event):
+        for each in sessions[name].handle(event, now=0.0):
+            if isinstance(each, Publish) and isinstance(each.message, OfTotals):
+                others = STARS[middle].neighbours(name) if each.place == PLACE else [each.place[3:]]
+                queue.extend((name, other, each.message) for other in others)
+
+    for step in (Convene(1), Subscribed(RECEIPT), None):
+        for name in THREE:
+            ask(name, Contribute(np.arange(6, dtype=np.uint64)) if step is None else step)
+        while queue:
+            sender, to, message = queue.pop(0)
+            if (sender, to, type(message).__name__) == ("ada", "bob", upto):
+                return sessions["bob"], message
+            ask(to, arrived(sender, message, swarm=SWARM))
+    return sessions["bob"], None
+
+
+TOTALLED = {"Here": "bob", "Subtotal": "bob", "Participants": "ada", "Total": "ada"}
+"""Who is in the middle where ada sends this to bob."""
+
+
+def totals(kind):
+    """What takes totals at bob, to whom ada sends a message of this kind next."""
+    return totalled(TOTALLED.get(kind, "bob"), kind)[0].totals

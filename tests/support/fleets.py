@@ -1,0 +1,48 @@
+"""Bundles of a small plant, and requests of its devices."""
+
+import contextlib
+import datetime as dt
+
+from p2pfl.deploy.bundles.fleet import Fleet
+from p2pfl.deploy.bundles.requests import request
+from p2pfl.errors import InputError
+from p2pfl.identity import Identity, SecretSource
+
+PLANT = """
+name = "plant"
+rounds = 3
+[topology]
+kind = "complete"
+peers = 3
+[data]
+name = "wine"
+[model]
+name = "linear"
+[learning]
+device = "cpu"
+[transport]
+gather = 120
+"""
+PEERS = ("peer0", "peer1", "peer2")
+NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
+
+
+def bundles(place, *, port=8883, machine="aarch64"):
+    fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet")
+    wheel = place / "p2pfl_mqtt-0.1.0-py3-none-any.whl"
+    fleet.write(broker=f"mqtts://127.0.0.1:{port}", machine=machine, wheel=wheel, now=NOW)
+    return fleet
+
+
+def asked(place, peer, *, folder=None):
+    """The request of a device, which has its keys in a folder of its own."""
+    keys = place / (folder or f"device-{peer}")
+    keys.mkdir(exist_ok=True)
+    with contextlib.suppress(InputError):
+        Identity.generate(SecretSource(), peer=peer).save(keys / f"{peer}.pem")
+    request(peer, keys=keys, to=keys / "request.toml")
+    return keys / "request.toml"
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -1,0 +1,308 @@
+"""One honest message of every kind that peers know, and bob, who takes it: where a fuzzer begins and what it drives.
+
+``HONEST`` has what ada says to bob, by kind; ``taken`` gives what she says to a bob who waits for just that.
+``genuine`` and ``sealed`` put her signature and her seal on what an enemy has made of it: a neighbour who lies.
+"""
+
+import itertools
+import struct
+
+import msgspec
+import numpy as np
+import torch
+
+from acquaintance import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, acquainted, announcement, membership, seal
+from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
+from p2pfl.protocol.agreement.messages import Release, counted
+from p2pfl.protocol.agreement.settlement import Fetch
+from p2pfl.protocol.agreement.translation import read_promise, read_vote
+from p2pfl.protocol.incoming.mailbox import Mailbox
+from p2pfl.protocol.interface.events import Decide, Offer
+from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.protocol.wire.codec import decode, encode
+from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
+from p2pfl.protocol.wire.messages import (
+    Account,
+    Ack,
+    Announcement,
+    Chunk,
+    Claim,
+    ForOne,
+    Key,
+    Masked,
+    Moved,
+    Plain,
+    Pulse,
+)
+from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
+from p2pfl.protocol.wire.stream import Inbox, Outbox
+from p2pfl.protocol.wire.sums import RollCall
+from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
+from p2pfl.protocol.wire.verdicts import (
+    Contradiction,
+    Copy,
+    Decision,
+    Halves,
+    Last,
+    OfVerdicts,
+    Prepare,
+    Promise,
+    Promised,
+    Proposal,
+    Vote,
+    Votes,
+    Wanted,
+)
+from p2pfl.secagg.protocol import Slot
+
+# ---------------------------------------------------------------------- verdicts
+
+
+KEY = bytes([9]) * 32
+
+
+def vote(member, peer="ada", *, number=0):
+    """A signed vote on a release of the first round."""
+    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, True, bytes(64), 1)
+    return revoted(made)
+
+
+def promise(member, *, voted=False):
+    """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
+    last, proof = (Last(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
+    return Promise(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
+
+
+def revoted(changed):
+    """A vote with the signature that its member would have put there."""
+    return _signed(changed, read_vote)
+
+
+def repromised(changed):
+    """A promise with the signature that its member would have put there."""
+    return _signed(changed, read_promise)
+
+
+def _signed(changed, read):
+    statement = SWARM.encode() + b"/" + read(changed).statement
+    signature = IDENTITIES[changed.member if changed.member in IDENTITIES else "ada"].sign(statement, domain="vote")
+    return msgspec.structs.replace(changed, signature=signature)
+
+
+def voting():
+    """The verdicts of bob, which has sent its release, and holds ada's."""
+    made = totalling("bob", "bob")
+    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, voted=True)), 0, decided=True), now=0.0)
+    made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
+    made.verdicts.copies.fetch(Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",)))
+    return made.verdicts
+
+
+VOTED = (
+    Votes((vote("ada"), vote("ada", "bob"))),
+    Prepare("bob", 1, 0, 1),
+    promise("ada", voted=True),
+    Proposal(
+        revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
+        (promise("ada").promise, promise("cleo").promise),
+    ),
+    Decision((vote("ada"), vote("bob"))),
+    Halves(0, {"bob": bytes(32)}, ("bob",), 1),
+    Contradiction(vote("cleo"), revoted(msgspec.structs.replace(vote("cleo"), digest=KEY))),
+    Wanted("cleo", 1, 0, KEY),
+    Copy("cleo", 1, 0, KEY, 0, 9, memoryview(b"copy")),
+)
+"""What ada sends to bob while they decide which releases count."""
+
+
+# ---------------------------------------------------------------------- all kinds
+
+
+def outbox():
+    """The stream of bob, of which ada has heard nothing yet."""
+    made = Outbox(1, chunk=100)
+    made.listen("ada")
+    made.put(encode_row(torch.arange(90.0), round=0, step=0))
+    return made, list(made.ready())
+
+
+def inbox():
+    """That in which bob hears ada."""
+    return Inbox(1, 8, LARGEST)
+
+
+def ledgers():
+    """What bob has applied and masked with ada."""
+    made = PeerLedgers("bob", gossip=["ada"], masks=["ada"])
+    made.begin("ada", incarnation=1, key=KEYS["ada"].public)
+    for step in range(3):
+        made.open((0, step), np.zeros(2), weights={"ada": 0.5}, chain=0)
+        made.apply("ada", (0, step), np.ones(2))
+        made.close()
+    return made
+
+
+def account():
+    statement = Moved((0,), (1, 0), ((1, 0),), (), (0,))
+    masked = Masked((0, 0), (1, 0), ((0, 0, 1),), (0, 0), (0, 0))
+    return Account(1, 1, [(statement, ["bob"])], {"bob": masked}, incarnations={"bob": 1})
+
+
+def row_chunk():
+    made = Outbox(1, chunk=LARGEST, trailer=SIGNED)
+    made.listen("bob")
+    made.put(encode_row(torch.arange(20.0), round=0, step=0, mass=1.0))
+    return next(iter(made.ready()))
+
+
+ADA, BOB, EVE = acquainted()
+NUMBERS = itertools.count(1000)
+HONEST = {
+    type(said).__name__: said
+    for said in (
+        announcement("ada"),
+        ADA.handover("bob"),
+        Claim(1, bytes(32)),
+        Pulse(1, 0, 2, 9, 1, 0, waiting=True, first=0),
+        Ack(1, 0, 1, 9, [1, 2]),
+        account(),
+        row_chunk(),
+        *(summed(*each)[1]["ada"] for each in SUMMED.values()),
+        *(totalled(middle, kind)[1] for kind, middle in TOTALLED.items()),
+        Again(1, 0, 0, 0),
+        Abort(1, 0, ["cleo"]),
+        *VOTED,
+    )
+}
+"""What ada says to bob, by kind; a test holds that no kind is left out."""
+
+
+def genuine(message):
+    """The same under the signature that ada would have put there herself."""
+    match message:
+        case Announcement():
+            return message.signed(IDENTITIES["ada"], swarm=SWARM)
+        case RollCall(round, step, here):
+            signature = seal("ada").sign(Slot("ada", round, step), here, domain="roll")
+            return RollCall(round, step, here, signature)
+        case Participants():
+            statement = participants_statement(message, swarm=SWARM)
+            signature = IDENTITIES["ada"].sign(statement, domain="participants")
+            return msgspec.structs.replace(message, signature=signature)
+        case Votes() | Contradiction():
+            return _revoted(message)
+        case Promise(promised, proof):
+            return Promise(repromised(promised), tuple(map(revoted, proof)))
+        case Proposal(own, promises, proof):
+            return Proposal(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
+        case Decision(votes):
+            return Decision(tuple(map(revoted, votes)))
+        case _:
+            return message
+
+
+def _revoted(message):
+    if isinstance(message, Votes):
+        return Votes(tuple(map(revoted, message.votes)))
+    return Contradiction(revoted(message.one), revoted(message.other))
+
+
+def sealed(message):
+    """Sealed by ada under the keys that bob knows, though it may be none that she would say; bytes stay as they are."""
+    plain = isinstance(message, Plain)
+    data = message if isinstance(message, bytes) else encode(message)
+    if isinstance(message, Chunk):
+        stream, sequence = message.phase % 2**32, message.sequence  # what has no place is put into another's
+    else:
+        stream, sequence = CONTROL, next(NUMBERS)
+    prefix = struct.pack("<BIQ", SEALED, stream, sequence)
+    if plain:
+        return data
+    ciphertext = ADA.sender.seal(data, stream=stream, sequence=sequence, header=prefix)
+    return tagged(prefix, ciphertext, keys=[ADA._tags["bob"][0]])
+
+
+def pretended(message):
+    """Seal what eve, who holds ada's sender key, says in ada's name, under every tag that she can make or has seen."""
+    data = message if isinstance(message, bytes) else encode(message)
+    stream, sequence = CONTROL, next(NUMBERS)
+    if isinstance(message, Chunk):
+        stream, sequence = message.phase % 2**32, message.sequence
+    prefix = struct.pack("<BIQ", SEALED, stream, sequence)
+    ciphertext = EVE._keys["ada"].seal(data, stream=stream, sequence=sequence, header=prefix)
+    seen = parts(ADA.seal(HONEST["Pulse"]), prefix=len(prefix)).tags
+    own = parts(tagged(prefix, ciphertext, keys=[*EVE._tags["bob"], *EVE._tags["ada"]]), prefix=len(prefix)).tags
+    count = (len(seen) + len(own)) // TAG_BYTES
+    return b"".join((prefix, count.to_bytes(2, "little"), seen, own, ciphertext))
+
+
+def sealed_for_bob(data):
+    """Bytes as ada seals them for bob alone."""
+    secret, number = ADA._secrets["bob"][1], next(NUMBERS)
+    key, prefix = ADA._private(secret, "bob", incarnation=1, receiver="bob@1"), struct.pack("<BQ", PRIVATE, number)
+    return prefix + key.seal(data, stream=0, sequence=number, header=prefix)
+
+
+def taken(message):
+    """Have bob take what ada says, as far as that is decided without a network."""
+    match message:
+        case Announcement():
+            met = membership("bob")
+            if met.receive(message):
+                met.prove(message.peer)
+        case Key():
+            BOB.receive("ada", message)
+        case Chunk():
+            mine = inbox()
+            for row in mine.take(message):
+                kept(row)
+            decode(encode(mine.ack()))
+        case Ack():
+            said, chunks = outbox()
+            assert all(again in chunks for again in said.acknowledged("ada", message))
+        case Pulse():
+            mine = inbox()
+            mine.skip(message.tail)
+            mine.ack(head=message.head)
+        case Account():
+            mine = ledgers()
+            mine.receive("ada", message, incarnation=1, key=KEYS["bob"].public)
+            decode(encode(mine.account(1)))
+        case _ if isinstance(message, OfTotals | ForOne | OfVerdicts):
+            added(message)
+
+
+def added(message):
+    """Have bob take a message of a total, of verdicts, or of a secure sum."""
+    kind = type(message).__name__
+    if isinstance(message, OfVerdicts):
+        voting().receive("ada", message)
+    elif isinstance(message, OfTotals):
+        totals(kind).receive("ada", message)
+    else:
+        heard(adding(kind).receive("ada", message))
+
+
+def heard(hearing):
+    """Run what awaits nothing where terms are small."""
+    try:
+        hearing.send(None)
+    except StopIteration as ended:
+        for _, answer in ended.value:
+            decode(encode(answer))
+    finally:
+        hearing.close()
+
+
+def kept(row, *, trailer=SIGNED):
+    """Have bob read a row of ada's, and use it."""
+    head, numbers, said, *_ = read_row(row, trailer=trailer, largest=LARGEST)
+    mine = Mailbox()
+    mine.know("ada")
+    mine.open(NOW, ["ada"])
+    mine.deliver("ada", head, numbers, said=said)
+    mine.take("ada")
+    if trailer is SIGNED:
+        said_head(said)
+    return head, numbers

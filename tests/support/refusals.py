@@ -1,0 +1,22 @@
+"""Refusals of connections by brokers."""
+
+import asyncio
+
+import pytest
+
+from p2pfl.errors import BrokerError
+
+DEADLINE = 20.0
+
+
+async def refusal(transport):
+    """The sentence with which joining fails."""
+
+    async def scenario():
+        async with transport.join("ada"):
+            pass
+
+    with pytest.raises(BrokerError) as caught:
+        await asyncio.wait_for(scenario(), DEADLINE)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
