@@ -63,7 +63,7 @@ def _experiment(options: argparse.Namespace, url: str, *, seed: int) -> Experime
             "data": {"name": "digits"},
             "learning": {"device": "cpu", "rate": 0.2, "epochs": 5},
             "privacy": {"mode": "none"} if options.mask == 0 else privacy,
-            "gossip": {"steps": 1} if decided else {},
+            "gossip": {"steps": options.steps} if decided else {},
             "transport": {"broker": url, "gather": 300.0},
         }
     )

@@ -21,6 +21,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.protection import Protection
+from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
 from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source
@@ -190,6 +191,11 @@ class Plan:
     def decided(self) -> bool:
         """True if live peers decide which releases of a round count."""
         return self.masked and self.protection.wanted.departures != "unsettled"
+
+    @cached_property
+    def commits(self) -> bool:
+        """True if the members of a round commit it together, because one gossip step does not give all the average."""
+        return self.decided and not Graph.of(self.topology, self.weights).uniform
 
     @property
     def masked(self) -> bool:

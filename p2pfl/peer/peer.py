@@ -13,7 +13,7 @@ from typing import Any, Self
 import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, ExperimentError, RunError, UndecidedError, foremost
+from p2pfl.errors import BudgetError, CoverError, ExperimentError, ResumeError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -25,15 +25,17 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.ending import reason_of, remaining, vanished
 from p2pfl.peer.joining.arriving import Arriving, Resting
 from p2pfl.peer.joining.introductions import Introductions, exclusion
-from p2pfl.peer.joining.resuming import gathered, rest, resumed
+from p2pfl.peer.joining.resuming import gathered, left_alone, rest, resumed
 from p2pfl.peer.joining.sessions import membership_of, session_for
 from p2pfl.peer.masking.alarming import Alarms
+from p2pfl.peer.masking.attempts import Replaying
 from p2pfl.peer.masking.hiding import Hiding
 from p2pfl.peer.masking.paying import paid
 from p2pfl.peer.masking.settling import Cover, shifted
 from p2pfl.peer.masking.unsettled import bereft, left_open
 from p2pfl.peer.neighbourhoods.adding import Adding, adding
 from p2pfl.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
+from p2pfl.peer.neighbourhoods.attempted import AttemptedNeighbourhood
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
@@ -235,13 +237,15 @@ class Peer:
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
             session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
-            session.verdicts.restore(self.keeper.journal.verdicts)
+            (session.commits if self.plan.commits else session.verdicts).restore(self.keeper.journal.verdicts)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
                 part = adding(self.plan, self.name, seal=seal, source=self.source, meter=self.meter)
             self._connection = Connection(channel, session, adding=part)
+            reached = max((each.round for each in self.keeper.former.kept), default=0)
             given: dict[str, Any] = {"meter": self.meter, "source": self.source, "kept": self.keeper.journal}
+            given["reached"] = reached
             self._hiding = Hiding(self.plan, self._connection, agreed=self.agreed, notify=self._notify, **given)
             self._connection.durable = partial(self.keeper.durable, self._hiding)
         except BaseException:
@@ -299,6 +303,8 @@ class Peer:
     async def _resume(self) -> tuple[Checkpoint | None, int]:
         """Decide from which checkpoint to go on, and with which round."""
         chosen, first = await resumed(self.connection, self.keeper)
+        if self.plan.commits and self.session.shared.progress.running and not self.keeper.journal.over:
+            raise ResumeError(left_alone(self.name))
         if first > (0 if chosen is None else chosen.round) and not self.keeper.journal.over:
             again = self.keeper.former.journal is not None
             rounds = self.plan.experiment.rounds
@@ -308,7 +314,7 @@ class Peer:
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
         rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
-        for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.proofs).items()):
+        for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.ballots.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
             self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))
@@ -328,11 +334,11 @@ class Peer:
         )  # before and after, every peer waits for all
         try:
             self._state = await learn(
-                Repeating(plan.played),
+                self._repeated(plan.played),
                 Resting(self._training, round=first) if late else self._training,
                 self._state,
                 rounds=turns(self.connection, plan, range(0) if over else self.meter.since(first)),
-                neighbourhood=self._neighbourhood,
+                neighbourhood=self._attempted,
                 private=lambda net, round: self._contested(net, round=round, late=late and round == first),
                 observe=self._after,
                 stop=plan.stop,
@@ -375,6 +381,7 @@ class Peer:
         connection, ledgers = self.connection, self.session.ledgers
         if cover is not None:
             await connection.ask(events.Finish("masks"))
+        if cover is not None and self.hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
             cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
             state = await paid(
                 state,
@@ -418,6 +425,22 @@ class Peer:
             return LiveNeighbourhood(self.connection, **how)
         bits = self.plan.protection.settings.bits
         return SummedLiveNeighbourhood(self.connection, adding=self.connection.adding, bits=bits, **how)
+
+    def _attempted(self, round: int) -> LiveNeighbourhood:
+        """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
+        attempts = self.hiding.attempts
+        if attempts is None:
+            return self._neighbourhood(round)
+        self._training.seconds, self._next = 0.0, round + 1
+        totalling = Totalling(self.connection, round + 1, self.hiding.totals)
+        return AttemptedNeighbourhood(
+            self.connection, attempts=attempts, round=round, zstd=self.plan.zstd, totalling=totalling
+        )
+
+    def _repeated(self, algorithm: Algorithm) -> Algorithm:
+        """Return the algorithm, whose rounds are played again where totals or attempts fail."""
+        attempts, repeating = self.hiding.attempts, Repeating(algorithm)
+        return repeating if attempts is None else Replaying(repeating, attempts)
 
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""

@@ -12,6 +12,7 @@ from exploring.explorer import Explorer, ViolationError
 from exploring.malicious import Malicious
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
+from exploring.rounds import explorer as rounds
 from p2pfl.protocol.agreement.agreement import Agreement
 from p2pfl.protocol.agreement.messages import COUNTED, Ballot, counted
 
@@ -89,7 +90,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/explore", description="Every interleaving of an agreement.")
     parser.add_argument("--most", type=int, default=3_000_000, metavar="N", help="states (default: %(default)s)")
     parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    parser.add_argument("--rounds", action="store_true", help="explore attempts at a round of two gossip steps instead")
     options = parser.parse_args()
+    if options.rounds:
+        return attempts(most=options.most)
     lines = [*HEAD]
     for setting in SETTINGS:
         try:
@@ -104,6 +108,18 @@ def main() -> int:
         before, rest = text.split(MARKS[0])
         _, after = rest.split(MARKS[1])
         options.write.write_text(before + "\n".join([MARKS[0], "", *lines, "", MARKS[1]]) + after)
+    return 0
+
+
+def attempts(*, most: int) -> int:
+    """Explore attempts at a round; the exit status is 1 if an invariant does not hold."""
+    for ballots in ({}, {NAMES[1]: 1}):
+        try:
+            found = rounds(ballots=ballots, most=most).run()
+        except ViolationError as violated:
+            sys.stderr.write(f"{ballots}: {violated}\n")
+            return 1
+        sys.stdout.write(f"ballots {ballots}: {found.states:,} states, complete: {found.complete}\n")
     return 0
 
 

@@ -9,7 +9,7 @@ from p2pfl.errors import TransportError
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import FIRST, SeededSource
 from p2pfl.peer import Notice, Peer
-from p2pfl.protocol.interface.effects import Decided, Publish
+from p2pfl.protocol.interface.effects import Concluded, Decided, Publish
 from p2pfl.report import Record
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -38,6 +38,8 @@ class Death:
         Number of events of the victim in ``round``.
     dropped
         By round, the set of peers whose models each survivor dropped.
+    outcomes
+        By round, the outcomes of its attempts at each survivor, in turn.
     sent
         Number of messages by kind.
     """
@@ -52,6 +54,7 @@ class Death:
     records: dict[str, list[Record]] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     dropped: dict[int, list[frozenset[str]]] = field(default_factory=dict)
+    outcomes: dict[int, dict[str, list[Concluded]]] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
     bytes_out: int = 0
 
@@ -116,6 +119,9 @@ class Death:
                 self.sent[type(effect.message).__name__] += 1
             if isinstance(effect, Decided) and peer.name != VICTIM:
                 self.dropped.setdefault(peer.mailbox.gossip_step[0], []).append(effect.dropped)
+            if isinstance(effect, Concluded) and peer.name != VICTIM:
+                of_round = self.outcomes.setdefault(peer.mailbox.gossip_step[0], {})
+                of_round.setdefault(peer.name, []).append(effect)
             carry_out(effect)
 
         connection.handle, connection._carry_out = handled, carried_out

@@ -121,6 +121,11 @@ def _decided(when: When) -> When:
     return lambda it: it.mode.masks and it.experiment.privacy.departures != "unsettled" and when(it)
 
 
+def _sparse(it: Composition) -> bool:
+    """Return whether one gossip step does not give everybody the average of all models."""
+    return it.graph is not None and not it.graph.uniform
+
+
 DECIDED = tuple(
     Rule("privacy.departures", _decided(when), because, "leave one of the two out")
     for when, because in (
@@ -128,15 +133,15 @@ DECIDED = tuple(
             lambda it: it.experiment.privacy.mask_graph != "same",
             "with privacy.mask_graph, because only neighbours vote on a model",
         ),
-        (
-            lambda it: it.experiment.gossip.steps != 1 and not it.algorithm.single_step,
-            "without gossip.steps = 1, because a model that counts enters one gossip step",
-        ),
         (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
         (lambda it: it.experiment.topology.heal, "with topology.heal, because the voters follow from one graph"),
         (
-            lambda it: it.graph and not it.graph.uniform,
-            "on {kind}, because masks cancel within a round only where everybody averages all models",
+            lambda it: _sparse(it) and (it.graph.period > 1 or it.graph.directed or not it.graph.symmetric),
+            "on {kind} with these weights, because masks cancel only where both ends of an edge weigh it alike",
+        ),
+        (
+            lambda it: _sparse(it) and it.experiment.learning.stop,
+            "with learning.stop on {kind}, where peers flood the condition to stop after a round counts",
         ),
     )
 )

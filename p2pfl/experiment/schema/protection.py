@@ -55,8 +55,9 @@ class Privacy(Section, frozen=True):
         Reaction of live peers under masks when a peer disappears during a round. ``unsettled``: they continue at
         once, and the masks that it shared stay in the models. ``go_on``: a majority of its neighbours decides whether
         its model counts; if not, they remove its masks before they train again, which can show its update under its
-        private noise alone, and exactly without noise; a malicious neighbour can bring this about. ``stop``: they
-        decide the same, and end if it does not count (docs/settled-rounds.md).
+        private noise alone, and exactly without noise; a malicious neighbour can bring this about. On a graph that is
+        not complete, all peers decide whether the round counts, and play it again without those that are gone.
+        ``stop``: they decide the same, and end if it does not count (docs/settled-rounds.md).
     adjacency
         Change that the guarantee hides: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget

@@ -79,6 +79,14 @@ def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -
     return f"{why}; {model}; start the others with --resume, too, or begin a new run without it"
 
 
+def left_alone(name: str) -> str:
+    """Return why a peer cannot take part again in a run whose peers commit rounds together."""
+    return (
+        f'"{name}" cannot take part again while the others run: with privacy.departures on this topology they go on '
+        "with the peers that are left; stop them, and start all with --resume"
+    )
+
+
 async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
     """Go on from a checkpoint, if there is one, with a round: both are returned.
 

@@ -24,12 +24,15 @@ from p2pfl.secagg.in_process import partners
 def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
     """Return the membership of a peer, which knows of no announcement yet.
 
-    With secure sums a peer also knows the other neighbours of its receivers, with which it masks.
+    With secure sums a peer also knows the other neighbours of its receivers, with which it masks; where the members of
+    a round commit it together, it knows all peers.
     """
     name = me.peer
     around = {*plan.topology.neighbours(name), *(plan.protection.graph.neighbours(name) if plan.masked else ())}
     if plan.protection.sums is not None:
         around |= {*partners(plan.weights[0]).neighbours(name)}
+    if plan.commits:
+        around = {*plan.topology.peers} - {name}
     names = () if plan.healing is None else {*plan.topology.peers} - {name}
     return Membership(me, frozenset(around), plan.experiment.name, trust, frozenset(names))
 
@@ -56,7 +59,7 @@ def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailb
     largest, chunk = row_bytes(plan.learner.layout.size + beside_of(plan.algorithm), dtype), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights, healing=plan.healing)
     ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
-    if plan.decided and not ledgers.conserving:
+    if plan.decided and not plan.commits and not ledgers.conserving:
         raise ExperimentError(
             "privacy.departures needs models that fit into the window of a stream, because peers take back models of a "
             "round; use a smaller model or a larger transport.chunk, or leave privacy.departures out"
@@ -72,4 +75,5 @@ def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailb
         patience=settings.patience,
         last=plan.experiment.rounds + AFTER,
         sums=plan.protection.sums is not None,
+        commits=plan.commits,
     )

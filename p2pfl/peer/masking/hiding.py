@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from p2pfl.algorithms import places
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
+from p2pfl.experiment.catalogue import declared
 from p2pfl.identity import ExchangeKey, Source
 from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.masking.attempts import AttemptCover, Attempts, Remasked
 from p2pfl.peer.masking.covering import covered
 from p2pfl.peer.masking.deciding import Deciding
 from p2pfl.peer.masking.settling import Cover
@@ -26,7 +29,7 @@ from p2pfl.privacy.stream import Ints
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.ledgers.masks import Journal
-from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.protocol.ledgers.slots import END, Slot
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.spending.meter import Meter
 
@@ -42,6 +45,16 @@ def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
     return frozenset(slots) - kept.uncovered
 
 
+def last(kept: Kept, reached: int) -> frozenset[Slot]:
+    """Return the last release of an earlier incarnation unless its checkpoint shows that the round counts.
+
+    The others may have played the round again without it. Not if it is charged already.
+    """
+    until = Slot(*kept.until)
+    found = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
+    return frozenset(found) - kept.uncovered
+
+
 class Hiding:
     """Masks, noise and sums in secret, as far as the experiment asks for them.
 
@@ -53,6 +66,8 @@ class Hiding:
         To the neighbours; its session knows who is there.
     kept
         The private key of all its incarnations, and their releases that private noise alone hides.
+    reached
+        The round with which its newest checkpoint goes on.
     agreed
         Name of the run and the roster, on which the keys of all edges depend.
     meter
@@ -66,6 +81,8 @@ class Hiding:
     ----------
     cover
         The masks of its releases; ``None`` without masks.
+    attempts
+        Its attempts at rounds; ``None`` unless the members of a round commit it together.
     released
         The last round of which something hidden may have left; -1 before.
     """
@@ -76,6 +93,7 @@ class Hiding:
         connection: Connection,
         *,
         kept: Kept,
+        reached: int,
         agreed: str,
         meter: Meter,
         source: Source,
@@ -93,8 +111,13 @@ class Hiding:
         self.least = plan.protection.partners
         self.departures = plan.protection.wanted.departures
         self.cover: Cover | None = None
+        self.attempts: Attempts | None = None
         self.released = -1
-        self._doubtful = undecided(kept, self.name) if self.departures == "go_on" else frozenset()
+        self._plan = plan
+        goes_on = self.departures == "go_on"
+        self._doubtful = (
+            (last(kept, reached) if plan.commits else undecided(kept, self.name)) if goes_on else frozenset()
+        )
         self._alone = kept.uncovered
 
     @property
@@ -110,7 +133,7 @@ class Hiding:
     @property
     def verdicts(self) -> tuple[VerdictRecord, ...]:
         """Promises, votes and decisions on releases of the last rounds."""
-        return self.session.verdicts.records()
+        return (self.session.commits if self._plan.commits else self.session.verdicts).records()
 
     @property
     def spent(self) -> Mapping[Cost, int]:
@@ -135,11 +158,34 @@ class Hiding:
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
             self.meter.correct(slot.round)
         self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
-        if self.masked:
-            self.cover = Cover(
-                self.masks(), self.session.ledgers.masks, places=self._places, least=self.least, charged=self._alone
-            )
+        given: dict[str, Any] = {"places": self._places, "least": self.least, "charged": self._alone}
+        if self._plan.commits:
+            self.cover = cover = AttemptCover(self.masks(), self.session.ledgers.masks, **given)
+            self.attempts = self._attempts(cover)
+        elif self.masked:
+            self.cover = Cover(self.masks(), self.session.ledgers.masks, **given)
         self._share()
+
+    def _attempts(self, cover: AttemptCover) -> Attempts:
+        """Return the attempts of a run that begins, or goes on after all peers were stopped."""
+        plan, ledger = self._plan, self.session.ledgers.masks
+
+        def charge(round: int) -> None:
+            if not any(slot.round == round for slot in cover.charged):
+                self.meter.correct(round)
+                cover.charged.add(Slot(cover.attempt, round))  # last, as above
+
+        return Attempts(
+            self.connection,
+            cover,
+            self.masks,
+            charge,
+            plan.topology.at(0),
+            steps=1 if declared(self.algorithm).single_step else plan.gossip.steps,
+            goes_on=self.departures == "go_on",
+            members=plan.topology.peers,
+            attempt=ledger.attempt,
+        )
 
     def masks(self) -> Masks:
         """Return masks with every neighbour that came, in whichever epoch the ledger draws them."""
@@ -168,6 +214,7 @@ class Hiding:
     def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
         """Hide rows behind masks shared with the neighbours that are there when they leave."""
         cover, summed = self.cover, self.connection.adding is not None
+        attempts = self.attempts
         net.deciding = deciding = self._deciding(cover)
 
         def charge(*, whole: bool = True) -> None:
@@ -177,7 +224,12 @@ class Hiding:
             self.meter.charge(round, whole=whole)
 
         async def prepare() -> None:
-            if cover is not None:
+            if attempts is not None:
+                members = frozenset(attempts.members)
+                await attempts.check(round)  # nothing is charged for what does not leave
+                await asyncio.to_thread(charge, whole=attempts.cover.covers(round, present=members))
+                await attempts.hide(round)
+            elif cover is not None:
                 await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
                 present = self._here(round)
                 whole = cover.covers(round, present=present)
@@ -198,11 +250,12 @@ class Hiding:
             round=round,
             charge=charge if self.totals_alone else None if summed or cover is not None else charge,
         )
-        return net if hidden is net else Unhurried(hidden, prepare=prepare)
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        return unhurried if attempts is None else Remasked(unhurried, attempts, round=round)
 
     def _deciding(self, cover: Cover | None) -> Deciding | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
-        if cover is None or self.departures == "unsettled":
+        if cover is None or self.attempts is not None or self.departures == "unsettled":
             return None
 
         def charge(slot: Slot) -> None:

@@ -34,6 +34,7 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
         True if rows are so large that they come one at a time.
     """
     fair = plan.protection.sums is None and not large  # sums are not rows
+    fair &= not plan.commits  # all models of a round arrive, or none count
     fair &= not plan.asynchronous
     fair &= all(weights.symmetric for weights in plan.weights)
     fair &= plan.rule is None and plan.attack is None

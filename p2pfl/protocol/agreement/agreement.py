@@ -41,10 +41,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from p2pfl.protocol.agreement.durable import Durable
 from p2pfl.protocol.agreement.effects import (
     BLANK,
     Contradicted,
-    Decided,
     Doubt,
     Effect,
     Event,
@@ -53,7 +53,6 @@ from p2pfl.protocol.agreement.effects import (
     Received,
     Record,
     Send,
-    Store,
     Stored,
     Tick,
     WakeAt,
@@ -91,7 +90,7 @@ def unsigned(statement: bytes) -> bytes:
 
 
 @dataclass
-class Agreement:
+class Agreement(Durable):
     """Member of a committee, as a state machine without a clock, a disk or a network.
 
     Parameters
@@ -447,46 +446,3 @@ class Agreement:
         self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
         self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()
-
-    # ------------------------------------------------------------------ storing before sending
-
-    def _send_all(self, message: Message) -> None:
-        for member in self.committee.members:
-            if member != self.me:
-                self._send(member, message)
-
-    def _send(self, to: str, message: Message) -> None:
-        """Send a message once the record is durable; a message to this member itself is handled then."""
-        prompt = not (isinstance(message, Vote) and message.ballot == self.committee.first)
-        self._next.append(Send(to, message, prompt=prompt))
-
-    def _store(self) -> None:
-        """Store the record after the write in progress; if it is durable already, send its messages at once."""
-        if self._written is not None:
-            return
-        if self.record != self._durable:
-            self._written = self.record
-            self._held, self._next = self._next, []
-            self._effects.append(Store(self.record))
-        elif self._next:
-            waiting, self._next = self._next, []
-            self._release(waiting)
-
-    def _stored(self) -> None:
-        """Send the messages that waited for the record, and store the next record."""
-        if self._written is None:
-            return
-        known = self._durable.decided is not None
-        self._durable, self._written = self._written, None
-        held, self._held = self._held, []
-        if self._durable.decided is not None and not known:
-            self._effects.append(Decided(self._durable.decided))
-        self._store()
-        self._release(held)
-
-    def _release(self, messages: list[Send]) -> None:
-        """Send messages to others, and handle those to this member."""
-        self._effects += [each for each in messages if each.to != self.me]
-        for each in messages:
-            if each.to == self.me:
-                self._receive(self.me, each.message)

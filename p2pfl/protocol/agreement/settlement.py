@@ -168,12 +168,12 @@ class Settlement:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
             self._agreements[release] = self._agreement(release, committee, self.records.get(release, BLANK))
 
-    def admit(self, release: Release, committee: Committee, *, record: Record = BLANK) -> None:
-        """Add the agreement on a release that was not known at first; the peer mixes it unless it is its own."""
+    def admit(self, release: Release, committee: Committee, *, record: Record = BLANK, mixed: bool = True) -> None:
+        """Add an agreement that was not known at first; if ``mixed`` is true, the peer needs the release itself."""
         if release in self._agreements:
             return
         self._agreements[release] = self._agreement(release, committee, record)
-        if release.peer != self.me:
+        if mixed and release.peer != self.me:
             self.mixed = {*self.mixed, release}
 
     def _agreement(self, release: Release, committee: Committee, record: Record) -> Agreement:

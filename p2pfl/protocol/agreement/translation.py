@@ -39,6 +39,8 @@ class VerdictRecord(msgspec.Struct, frozen=True):
         Votes that prove the decision; empty before it.
     accepted, proof
         Last acceptance of the member, and the proof of its last vote.
+    attempt
+        Attempt at the round.
     """
 
     peer: str
@@ -49,6 +51,7 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     decided: tuple[wire.Vote, ...] = ()
     accepted: wire.Vote | None = None
     proof: tuple[wire.Vote, ...] = ()
+    attempt: int = 0
 
     @classmethod
     def of(cls, release: Release, record: Record) -> VerdictRecord:
@@ -56,7 +59,7 @@ class VerdictRecord(msgspec.Struct, frozen=True):
         voted, accepted = (None if each is None else sent_vote(each) for each in (record.voted, record.accepted))
         decided = () if record.decided is None else tuple(map(sent_vote, record.decided.votes))
         promised, proof = (record.promised.number, record.promised.proposer), tuple(map(sent_vote, record.proof))
-        return cls(release.peer, release.incarnation, release.round, promised, voted, decided, accepted, proof)
+        return cls(*release[:3], promised, voted, decided, accepted, proof, release.attempt)
 
     @property
     def counted(self) -> bool:
@@ -66,7 +69,7 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     @property
     def release(self) -> Release:
         """Release of the record."""
-        return Release(self.peer, self.incarnation, self.round, 0)
+        return Release(self.peer, self.incarnation, self.round, self.attempt)
 
     def read(self) -> Record:
         """Return the record."""
@@ -82,12 +85,12 @@ def sent_vote(vote: Vote) -> wire.Vote:
     place = release.peer, release.incarnation, release.round
     value, signature = vote.value, vote.signature or bytes(64)
     cast = wire.Vote(*place, vote.member, *vote.ballot, counts(value), signature, vote.incarnation, vote.final)
-    return msgspec.structs.replace(cast, digest=digest_in(value))
+    return msgspec.structs.replace(cast, digest=digest_in(value), attempt=release.attempt)
 
 
 def read_vote(vote: wire.Vote) -> Vote:
     """Return a vote that was received."""
-    release = Release(vote.peer, vote.incarnation, vote.round, 0)
+    release = Release(vote.peer, vote.incarnation, vote.round, vote.attempt)
     ballot, value = Ballot(vote.number, vote.proposer), _value(vote)
     return Vote(release, vote.member, ballot, value, vote.signature, vote.voter, vote.final)
 
@@ -97,12 +100,12 @@ def _sent_promise(promise: Promise) -> wire.Promised:
     value = DROPPED if promise.value is None else promise.value
     last = None if promise.voted is None else wire.Last(*promise.voted, counts(value), digest_in(value))
     place = release.peer, release.incarnation, release.round, promise.member, *promise.ballot
-    return wire.Promised(*place, promise.signature or bytes(64), promise.incarnation, last)
+    return wire.Promised(*place, promise.signature or bytes(64), promise.incarnation, last, release.attempt)
 
 
 def read_promise(promise: wire.Promised, proof: tuple[wire.Vote, ...] = ()) -> Promise:
     """Return a promise that was received."""
-    release, last = Release(promise.peer, promise.incarnation, promise.round, 0), promise.last
+    release, last = Release(promise.peer, promise.incarnation, promise.round, promise.attempt), promise.last
     voted = None if last is None else Ballot(last.number, last.proposer)
     value = None if last is None else _value(last)
     ballot, votes = Ballot(promise.number, promise.proposer), tuple(map(read_vote, proof))
@@ -125,7 +128,7 @@ def sent(message: Message) -> Wired:
         case Vote():
             return wire.Votes((sent_vote(message),))
         case Prepare():
-            return wire.Prepare(*place, message.ballot.number)
+            return wire.Prepare(*place, message.ballot.number, release.attempt)
         case Promise():
             return wire.Promise(_sent_promise(message), tuple(map(sent_vote, message.proof)))
         case Proposal():
@@ -154,8 +157,8 @@ def read(message: Wired, *, sender: str) -> tuple[Message, ...]:
             if any(vote.member != sender for vote in many):
                 raise DecodeError(f'expected votes of "{sender}", got those of another peer')
             return many
-        case wire.Prepare(peer, incarnation, round, number):
-            return (Prepare(Release(peer, incarnation, round, 0), Ballot(number, sender)),)
+        case wire.Prepare(peer, incarnation, round, number, attempt):
+            return (Prepare(Release(peer, incarnation, round, attempt), Ballot(number, sender)),)
         case wire.Promise(promised, proof):
             promise = read_promise(promised, proof)
             if promise.member != sender:

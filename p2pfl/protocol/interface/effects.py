@@ -15,9 +15,9 @@ from p2pfl.protocol.wire.trailer import Trailer
 SLOW = 2**20
 """Size in bytes above which a model is read in a thread, and from which a sum is unmasked in one."""
 
-Reason = Literal["not expected", "gone", "no edge", "overtaken", "timeout"]
+Reason = Literal["not expected", "gone", "no edge", "overtaken", "abandoned", "timeout"]
 """Reason why a model is missing: its sender does not take part in this round, has left, is no longer a neighbour, has
-sent a later model, or has been silent or slow for too long."""
+sent a later model, the attempt has failed at another member, or the sender has been silent or slow for too long."""
 
 
 # ---------------------------------------------------------------------- to the broker
@@ -253,6 +253,22 @@ class Decided:
 
 
 @dataclass(frozen=True)
+class Concluded:
+    """Outcome of an attempt at a round, the same at all of its members.
+
+    Parameters
+    ----------
+    committed
+        True if the attempt's parameters replace those from before the round; otherwise the round is played again.
+    members
+        Members of the next attempt, sorted; this peer is not among them if the others have dropped it.
+    """
+
+    committed: bool
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Disclosed:
     """Keys of masks that neighbours have in their releases and whose other half never came.
 
@@ -313,6 +329,7 @@ Answer = (
     | Totalled
     | Unfinished
     | Decided
+    | Concluded
     | Disclosed
     | Undecided
     | Play

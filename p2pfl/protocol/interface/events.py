@@ -298,6 +298,36 @@ class Decide:
 
 
 @dataclass(frozen=True)
+class Try:
+    """Request to begin an attempt at a round, before anything of it is sent.
+
+    Parameters
+    ----------
+    round, attempt
+        Round, and number of the attempt, which grows during the run.
+    members
+        Peers that take part in the attempt, sorted, this one among them.
+    """
+
+    round: int
+    attempt: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """Request to report the end of the attempt to its members; answered by ``Concluded`` or ``Undecided``.
+
+    Parameters
+    ----------
+    complete
+        True if this peer has received every model of the attempt.
+    """
+
+    complete: bool
+
+
+@dataclass(frozen=True)
 class Disclose:
     """Request to publish keys of masks and to wait for those of neighbours; answered by ``Disclosed`` or ``Undecided``.
 
@@ -399,6 +429,8 @@ Request = (
     | Convene
     | Contribute
     | Decide
+    | Try
+    | Report
     | Disclose
     | Continue
     | Finish

@@ -229,6 +229,35 @@ class MaskLedger:
             self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
         return self._pay(slot, fresh, shared, payable)
 
+    def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
+        """Return the fresh masks of a slot that count at both ends of each edge or at none, so that nothing is owed.
+
+        Make the journal durable before anything of the release is sent.
+
+        Raises
+        ------
+        PrivacyError
+            The slot may have been used before.
+
+        Examples
+        --------
+        >>> ledger = MaskLedger("ada", partners=["bob"])
+        >>> ledger.take(Slot(2, 5), partners=["bob"]).terms == {Mask(("ada", "bob"), Slot(2, 5)): 1}
+        True
+        >>> ledger.uncancelled(), ledger.until
+        ([], Slot(attempt=2, round=6))
+        """
+        if slot < self.until:
+            raise PrivacyError(
+                f'Expected masks of "{self.peer}" from slot {tuple(self.until)} on, got {tuple(slot)}; begin a new run.'
+            )
+        self.until = slot.after
+        fresh = tuple(sorted(partners))
+        terms = {
+            Mask(self._edge(each), slot, self.epochs.get(each, b"")): 1 if self._leads(each) else -1 for each in fresh
+        }
+        return Payment(self.peer, slot, fresh, terms)
+
     def withdraw(self, partner: str, slot: Slot) -> Mask | None:
         """Remove this end's half of a mask, because the partner's release of the same round was dropped.
 

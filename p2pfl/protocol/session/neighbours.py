@@ -56,6 +56,14 @@ class Neighbours:
         """Stop waiting for a neighbour that left."""
         self.streams.drop(peer)
 
+    def leave_out(self, peer: str) -> None:
+        """Treat a neighbour as gone until it begins another incarnation, because the others continue without it."""
+        membership = self.shared.membership
+        membership.gone.add(peer)
+        membership.lost.discard(peer)
+        membership.returning.discard(peer)
+        self.part(peer)
+
     def back(self, peer: str) -> None:
         """Continue with a neighbour that was lost and has kept its state."""
         self.streams.resume(peer)

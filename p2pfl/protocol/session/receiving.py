@@ -7,12 +7,13 @@ from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.interface.effects import Parse, Sum
 from p2pfl.protocol.interface.events import Read, Received, Summed
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
+from p2pfl.protocol.session.deciding.commits import Commits
+from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
-from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, ForOne, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals
@@ -24,8 +25,8 @@ class Receiving:
 
     Parameters
     ----------
-    shared, streams, neighbours, presence, totals, verdicts
-        Parts of the session that the messages concern.
+    shared, streams, neighbours, presence, totals, verdicts, commits
+        Parts of the session that the messages concern; ``commits`` if the run commits rounds.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
     """
@@ -39,10 +40,11 @@ class Receiving:
         totals: Totals,
         *,
         verdicts: Verdicts,
+        commits: Commits | None = None,
         sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
-        self.totals, self.verdicts, self.sums = totals, verdicts, sums
+        self.totals, self.verdicts, self.commits, self.sums = totals, verdicts, commits, sums
 
     def receive(self, event: Received) -> None:
         """Open a payload within the limits on size and rate, and handle its message."""
@@ -119,7 +121,7 @@ class Receiving:
     def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
         if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
-            self.verdicts.receive(sender, message)
+            (self.commits or self.verdicts).receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):

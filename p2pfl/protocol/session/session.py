@@ -14,6 +14,8 @@ from p2pfl.protocol.interface.events import Event
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.session.deciding.commits import Commits
+from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -24,7 +26,6 @@ from p2pfl.protocol.session.settling import Leaving, Search, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
-from p2pfl.protocol.session.verdicts import Verdicts
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD
@@ -54,10 +55,12 @@ class Session:
         Last round of the run.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
+    commits
+        True if all members of a round keep its parameters, or none of them does.
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, totals, verdicts
+    streams, neighbours, naming, presence, totals, verdicts, commits
         Parts of the session, each with its own decisions.
     receiving, gathering, waiting, sending, settling, search, leaving
         Parts of the session, each with its own decisions.
@@ -78,6 +81,7 @@ class Session:
         patience: float,
         last: int = plausible.UNLIMITED,
         sums: bool = False,
+        commits: bool = False,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
@@ -88,16 +92,17 @@ class Session:
         self.naming = Naming(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
         self.totals = Totals(shared, piece=streams.chunk)
-        self.verdicts = Verdicts(shared, self.neighbours)
+        self.verdicts, self.commits = Verdicts(shared, self.neighbours), Commits(shared, self.neighbours)
         parts = self.neighbours, self.presence, self.totals
-        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, sums=sums)
+        committing = self.commits if commits else None
+        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, commits=committing, sums=sums)
         self.gathering = Gathering(shared, streams, self.presence)
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
         self.search = Search(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
-        waits = self.waiting, self.totals, self.verdicts, self.gathering, self.settling, self.search
+        waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling, self.search
         self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
         self._beat = math.inf  # time at which the next heartbeat is due
         self._looked = 0.0  # time of the last heartbeat
@@ -145,13 +150,14 @@ class Session:
     def blocked(self) -> bool:
         """True if the peer waits for neighbours."""
         waits = self.waiting.awaited is not None or self.totals.waits is not None
-        return self.summing or waits or self.verdicts.active
+        return self.summing or waits or self.verdicts.active or self.commits.active
 
     @property
     def missing(self) -> list[str]:
         """Neighbours whose models, verdicts, or messages of a total, the peer waits for."""
-        if self.verdicts.active:
-            return sorted(self.verdicts.waits)
+        for part in (self.verdicts, self.commits):
+            if part.active:
+                return sorted(part.waits)
         return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
 
     @property
@@ -196,8 +202,7 @@ class Session:
             case events.Connected():
                 self._lost = True
             case events.Stored():
-                part = self.verdicts if self.shared.stores.popleft() == "verdicts" else self.sending
-                part.stored()
+                self._stored()
             case events.Subscribed():
                 self.naming.confirmed(event.receipt)
                 self.totals.subscribed(event.receipt)
@@ -207,6 +212,14 @@ class Session:
                 self.leaving.flushed()
             case _:
                 self._ask(event)
+
+    def _stored(self) -> None:
+        """Pass the outcome of a write to the part that waits for it."""
+        part = self.shared.stores.popleft()
+        if part == "sending":
+            self.sending.stored()
+        else:
+            (self.verdicts if part == "verdicts" else self.commits).ballots.stored()
 
     def _ask(self, event: events.Request) -> None:
         """Handle a request that the peer makes in each round; pass others on."""
@@ -251,6 +264,10 @@ class Session:
                 self.verdicts.ask(event)
             case events.Disclose():
                 self.verdicts.disclose(event)
+            case events.Try():
+                self.commits.begin(event)
+            case events.Report():
+                self.commits.ask(event)
             case _:
                 self._ask_once(event)
 

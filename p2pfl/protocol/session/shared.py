@@ -18,6 +18,9 @@ from p2pfl.protocol.timing.timeouts import Timeouts
 from p2pfl.protocol.wire.messages import Announcement, Digest, Message
 from p2pfl.protocol.wire.sealing import Codec
 
+Decider = Literal["verdicts", "commits"]
+"""Part of a session whose agreements are durable."""
+
 PULSE = 1.0
 """Seconds between heartbeats."""
 
@@ -49,6 +52,8 @@ class Shared:
         Number of messages that were not used, by sender and reason.
     first
         First round that this incarnation takes part in; ``None`` until it is known.
+    abandoned
+        True if a member of the attempt at the round has reported that it has failed.
     waiting
         True if the peer waits for neighbours; its heartbeats include this flag.
     total
@@ -76,12 +81,13 @@ class Shared:
     allowance: Allowance = field(default_factory=Allowance)
     refused: Counter[str] = field(default_factory=Counter)
     first: int | None = None
+    abandoned: bool = False
     waiting: bool = False
     total: Digest | None = None
     grace: float = 0.0
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
-    stores: deque[Literal["sending", "verdicts"]] = field(default_factory=deque)
+    stores: deque[Literal["sending"] | Decider] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
         self.timeouts.patience = self.patience
@@ -95,7 +101,7 @@ class Shared:
         """Add an effect of the current event."""
         self.effects.append(effect)
 
-    def store(self, part: Literal["sending", "verdicts"]) -> None:
+    def store(self, part: Literal["sending"] | Decider) -> None:
         """Make the state durable for a part, which learns of it by a ``Stored``."""
         self.stores.append(part)
         self.effects.append(Store())

@@ -118,6 +118,8 @@ class Waiting:
             return "gone"
         if sender not in shared.edges.senders_in((round + step) % shared.edges.period):
             return "no edge"
+        if shared.abandoned:
+            return "abandoned"
         if shared.mailbox.overtaken(sender):
             return "overtaken"
         if shared.now < self._deadline(awaited):

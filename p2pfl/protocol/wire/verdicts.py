@@ -37,6 +37,8 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
         False if the voter accepts a proposal; true if its vote decides.
     digest
         Digest of the copy of the release that counts; empty if it is dropped.
+    attempt
+        Attempt at the round.
     """
 
     peer: Name
@@ -50,6 +52,7 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
     voter: bounds.Incarnation = 0
     final: bool = True
     digest: bounds.Key = b""
+    attempt: bounds.Attempt = 0
 
 
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
@@ -63,7 +66,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
 
     Attributes
     ----------
-    peer, incarnation, round
+    peer, incarnation, round, attempt
         As of :class:`Vote`.
     number
         Number of the ballot, whose proposer is the sender.
@@ -73,6 +76,7 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     incarnation: bounds.Incarnation
     round: bounds.Round
     number: bounds.Ballot
+    attempt: bounds.Attempt = 0
 
 
 class Last(msgspec.Struct, frozen=True, array_like=True):
@@ -95,7 +99,7 @@ class Promised(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes
     ----------
-    peer, incarnation, round, member, number, proposer, signature, voter
+    peer, incarnation, round, member, number, proposer, signature, voter, attempt
         As of :class:`Vote`.
     last
         Last vote of the member; ``None`` if it has not voted.
@@ -110,6 +114,7 @@ class Promised(msgspec.Struct, frozen=True, array_like=True):
     signature: Signature64
     voter: bounds.Incarnation = 0
     last: Last | None = None
+    attempt: bounds.Attempt = 0
 
 
 class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):

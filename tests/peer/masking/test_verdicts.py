@@ -66,6 +66,17 @@ def test_survivors_of_a_death_at_any_event_of_a_round_agree_and_keep_no_mask(at)
     assert not [each for each in found.notices if isinstance(each, LearningStopped)]
 
 
+@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.parametrize("at", range(EVENTS))
+def test_a_round_of_several_gossip_steps_is_settled_after_the_first_one(at):
+    """No event is added to the round, so a death at any of them is one in a round of one gossip step."""
+    found, one = death(*GO_ON, "gossip.steps=3", at=at), death(*GO_ON, at=at)
+    assert found.dead
+    assert found.dropped == one.dropped
+    assert found.sent == one.sent
+    assert all(torch.equal(found.states[name].rows, one.states[name].rows) for name in one.states)
+
+
 @pytest.fixture(scope="module")
 def unmasked():
     return death(*DIGITS, at=0)
@@ -248,8 +259,6 @@ def test_a_peer_that_comes_back_after_its_model_was_dropped_shares_the_others_mo
     ("changes", "why"),
     [
         ([], 'privacy.mode is "none"'),
-        ([*MASKS, "topology.kind=ring"], "on ring, because masks cancel within a round only where everybody averages"),
-        ([*MASKS, "gossip.steps=2"], "without gossip.steps = 1"),
         ([*MASKS, "learning.algorithm=gradient_tracking"], "with gradient_tracking, which"),
         ([*MASKS, "privacy.mask_graph=complete"], "with privacy.mask_graph"),
     ],

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
-from p2pfl.protocol.agreement.messages import (
-    DROPPED,
-    Ballot,
-    Committee,
-    Prepare,
-    Promise,
-    Release,
-    Value,
-    Vote,
-    counted,
-    counts,
-)
+from p2pfl.protocol.agreement.messages import DROPPED, Ballot, Prepare, Release, Value, Vote, counted, counts
 from p2pfl.protocol.agreement.proofs import contradict
-from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
+from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, Wired, read, read_vote, release_of, sent, sent_vote
-from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.interface.effects import Decided, Undecided
 from p2pfl.protocol.interface.events import Decide, Disclose
-from p2pfl.protocol.session.copies import Copies
-from p2pfl.protocol.session.mask_keys import MaskKeys
+from p2pfl.protocol.session.deciding.ballots import Ballots
+from p2pfl.protocol.session.deciding.copies import Copies
+from p2pfl.protocol.session.deciding.mask_keys import MaskKeys
+from p2pfl.protocol.session.deciding.statements import PLACE
 from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.shared import PULSE, Shared
-from p2pfl.protocol.session.statements import PLACE, Statements
 from p2pfl.protocol.wire.rows import Parsed
-from p2pfl.protocol.wire.trailer import SignedStatement
-from p2pfl.protocol.wire.verdicts import BATCH, Contradiction, Copy, Halves, OfVerdicts, Votes, Wanted
+from p2pfl.protocol.wire.verdicts import Contradiction, Copy, Halves, OfVerdicts, Wanted
 
 SLOW = 3 * PULSE
 """Seconds after which this peer begins a ballot on a release that it holds, because votes may be lost."""
@@ -54,14 +41,7 @@ class Verdicts:
 
     shared: Shared
     neighbours: Neighbours
-    proofs: dict[str, Proof] = field(default_factory=dict)
-    """By member that has signed statements that contradict each other, the proof."""
-    _rounds: dict[int, Settlement] = field(default_factory=dict)
-    _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
     _now: int = 0  # latest round that this peer has begun, released in or decided
-    _queue: list[Release] = field(default_factory=list)  # with records to store
-    _writing: list[Release] | None = None
-    _wake: float = math.inf
     _asked: Decide | None = None
     _needed: tuple[Release, ...] = ()
     _decided: int = -1  # latest round that this peer has begun to decide
@@ -69,22 +49,20 @@ class Verdicts:
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
     _again: float = math.inf  # time to request votes that may be lost
     _applied: dict[Release, Value] = field(default_factory=dict)  # copies that this peer has mixed
+    ballots: Ballots = field(init=False)
     copies: Copies = field(init=False)
     keys: MaskKeys = field(init=False)
-    _statements: Statements = field(init=False)
 
     def __post_init__(self) -> None:
-        self._statements = Statements(self.shared)
-        self.copies = Copies(self.shared, self._statements, piece=self.neighbours.streams.chunk)
+        self.ballots = Ballots(self.shared, self.neighbours, "verdicts")
+        self.copies = Copies(self.shared, self.ballots.statements, piece=self.neighbours.streams.chunk)
         self.keys = MaskKeys(self.shared, self.copies)
 
     # ------------------------------------------------------------------ records
 
     def restore(self, kept: Iterable[VerdictRecord]) -> None:
         """Continue with the records of an earlier incarnation of this peer."""
-        self._kept = {each.release: each.read() for each in kept}
-        voted = [release.round for release, record in self._kept.items() if record.voted or record.decided]
-        self._now = max(voted, default=0)  # promises do not matter here, because anybody can ask for them
+        self._now = self.ballots.restore(kept)
 
     def begin(self, first: int) -> None:
         """Note the first round that this peer plays, before it releases in it."""
@@ -92,20 +70,7 @@ class Verdicts:
 
     def records(self) -> tuple[VerdictRecord, ...]:
         """Return the records to make durable, in order."""
-        found = {release: record for release, record in self._kept.items() if release.round >= self._now - REACH}
-        for settlement in self._rounds.values():
-            found |= settlement.latest
-        return tuple(VerdictRecord.of(release, record) for release, record in sorted(found.items()) if record != BLANK)
-
-    def stored(self) -> None:
-        """Continue with the releases whose records are durable."""
-        written, self._writing = self._writing or [], None
-        effects: list[Effect] = []
-        for release in written:
-            if release.round in self._rounds:
-                effects += self._rounds[release.round].stored(release, now=self.shared.now)
-        self._do(effects)
-        self._write()
+        return self.ballots.records(oldest=self._now - REACH)
 
     # ------------------------------------------------------------------ requests of the peer
 
@@ -116,9 +81,9 @@ class Verdicts:
         """
         self._begin(round)
         own = self._release(self.shared.me.peer, self.shared.me.incarnation, round)
-        self._do(self._rounds[round].releases(own, value=counted(digest), now=self.shared.now))
-        self._write()
-        vote = self._rounds[round].leaves_with(own)
+        self.ballots.do(self.ballots.open[round, 0].releases(own, value=counted(digest), now=self.shared.now))
+        self.ballots.write()
+        vote = self.ballots.open[round, 0].leaves_with(own)
         return None if vote is None else sent_vote(vote).signature
 
     def ask(self, asked: Decide) -> None:
@@ -132,19 +97,19 @@ class Verdicts:
         held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
-        settlement, doubted = self._rounds[asked.round], set[str]()
+        settlement, doubted = self.ballots.open[asked.round, 0], set[str]()
         for release in self._needed:
             vote = self.copies.first(release.peer, asked.round)
             if vote is not None and vote.subject == release and release.peer in held:
                 self._applied[release] = vote.value
-                self._do(settlement.holds(vote, now=shared.now))
+                self.ballots.do(settlement.holds(vote, now=shared.now))
             elif release.peer != shared.me.peer:
                 doubted.add(release.peer)
         for peer in sorted(doubted):
-            self._do(settlement.doubts(peer, now=shared.now))
+            self.ballots.do(settlement.doubts(peer, now=shared.now))
         for release in filter(self._idle, settlement.admitted):
-            self._do(settlement.answers(release, now=shared.now))
-        self._write()
+            self.ballots.do(settlement.answers(release, now=shared.now))
+        self.ballots.write()
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
@@ -163,7 +128,7 @@ class Verdicts:
         if vote is not None and abs(model.head.round - self._now) <= REACH:
             first = self.copies.keep(vote, model)
             if contradict(first, vote):
-                self._contradicted(first, vote)
+                self.ballots.contradicted(first, vote)
         return vote
 
     def arrived(self, vote: Vote) -> None:
@@ -173,8 +138,8 @@ class Verdicts:
             self._release(*release[:3])
             self._needed = tuple(sorted({*self._needed, release}))
             self._applied[release] = vote.value
-            self._do(self._rounds[release.round].holds(vote, now=self.shared.now))
-            self._write()
+            self.ballots.do(self.ballots.open[release.round, 0].holds(vote, now=self.shared.now))
+            self.ballots.write()
 
     # ------------------------------------------------------------------ incoming messages
 
@@ -191,14 +156,14 @@ class Verdicts:
             case Halves():
                 self.keys.receive(sender, message, near=abs(message.round - self._now) <= REACH)
             case Contradiction(one, other):
-                self._accused(read_vote(one), read_vote(other))
+                self.ballots.accused(read_vote(one), read_vote(other))
             case Wanted():
                 self.copies.serve(sender, message)
             case Copy():
                 kept = self.copies.receive(sender, message)
-                if kept is not None and message.round in self._rounds:
-                    self._do(self._rounds[message.round].holds(kept.vote, now=self.shared.now))
-                    self._write()
+                if kept is not None and (message.round, 0) in self.ballots.open:
+                    self.ballots.do(self.ballots.open[message.round, 0].holds(kept.vote, now=self.shared.now))
+                    self.ballots.write()
             case _:
                 self._receive_statements(sender, message)
 
@@ -206,13 +171,13 @@ class Verdicts:
         for each in read(message, sender=sender):
             release = release_of(each)
             if self._welcome(release):
-                settlement = self._rounds[release.round]
+                settlement = self.ballots.open[release.round, 0]
                 if settlement.latest[release].decided is None:
-                    self._statements.check(each, committee=settlement.committee(release))
+                    self.ballots.statements.check(each, committee=settlement.committee(release))
                 if isinstance(each, Prepare) and self._idle(release):
-                    self._do(settlement.answers(release, now=self.shared.now))
-                self._do(settlement.receives(sender, each, now=self.shared.now))
-        self._write()
+                    self.ballots.do(settlement.answers(release, now=self.shared.now))
+                self.ballots.do(settlement.receives(sender, each, now=self.shared.now))
+        self.ballots.write()
 
     def _idle(self, release: Release) -> bool:
         """Return whether this peer does not wait for a release: it has no part in the round, or decides without it."""
@@ -228,7 +193,12 @@ class Verdicts:
         if peer != me and peer not in shared.edges.topology.union.neighbours(me):
             raise DecodeError(f'"{me}" is not on the committee of "{peer}"')
         latest = shared.me if peer == me else shared.membership.up.get(peer)
-        if latest is None or release.incarnation > latest.incarnation or abs(release.round - self._now) > REACH:
+        if (
+            release.attempt
+            or latest is None
+            or release.incarnation > latest.incarnation
+            or abs(release.round - self._now) > REACH
+        ):
             return False
         settlement = self._settlement(release.round)
         if release in settlement.admitted:
@@ -276,7 +246,7 @@ class Verdicts:
         if self._asked is not None:
             slow = self._since + SLOW
             slow = slow if self.shared.now < slow else deadline
-            return min(self._wake, deadline, self._again, slow, self.copies.wake)
+            return min(self.ballots.wake, deadline, self._again, slow, self.copies.wake)
         return self.keys.wake
 
     def decide(self) -> None:
@@ -290,17 +260,17 @@ class Verdicts:
     def _tick(self) -> None:
         """Begin the ballots that are due."""
         assert self._asked is not None  # noqa: S101 (set while this is called)
-        settlement, now = self._rounds[self._asked.round], self.shared.now
-        if now >= self._wake:
-            self._wake = math.inf
-            self._do(settlement.tick(now=now))
+        settlement, now = self.ballots.open[self._asked.round, 0], self.shared.now
+        if now >= self.ballots.wake:
+            self.ballots.wake = math.inf
+            self.ballots.do(settlement.tick(now=now))
         if now >= self._again:
             self._request(settlement)
         if now >= self._since + SLOW:
             for release in self._undecided():
-                self._do(settlement.doubts(release.peer, now=now))
+                self.ballots.do(settlement.doubts(release.peer, now=now))
         self._fetch(settlement)
-        self._write()
+        self.ballots.write()
 
     def _fetch(self, settlement: Settlement) -> None:
         """Take the copies that are missing from those that have arrived, and request the others."""
@@ -309,7 +279,7 @@ class Verdicts:
             if kept is None:
                 self.copies.fetch(wanted)
             else:
-                self._do(settlement.holds(kept.vote, now=self.shared.now))
+                self.ballots.do(settlement.holds(kept.vote, now=self.shared.now))
 
     def _request(self, settlement: Settlement) -> None:
         """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
@@ -329,7 +299,7 @@ class Verdicts:
 
     def _answer(self, round: int) -> None:
         """Answer with the verdicts of a round, after all releases that count are applied as they count."""
-        verdicts = {release: self._rounds[round].verdict(release) for release in self._needed}
+        verdicts = {release: self.ballots.open[round, 0].verdict(release) for release in self._needed}
         others = {release: value for release, value in verdicts.items() if release.peer != self.shared.me.peer}
         count = {release: value for release, value in others.items() if value is not None and counts(value)}
         lacking = {release.peer for release, value in count.items() if not self._adopt(release, value)}
@@ -356,15 +326,12 @@ class Verdicts:
         for release in dropped:
             announcement = membership.up.get(release.peer)
             if announcement is not None and announcement.incarnation == release.incarnation:
-                membership.gone.add(release.peer)
-                membership.lost.discard(release.peer)
-                membership.returning.discard(release.peer)
-                self.neighbours.part(release.peer)
+                self.neighbours.leave_out(release.peer)
 
     def _undecided(self) -> list[Release]:
         if self._asked is None:
             return []
-        settlement = self._rounds[self._asked.round]
+        settlement = self.ballots.open[self._asked.round, 0]
         return [release for release in self._needed if settlement.verdict(release) is None]
 
     # ------------------------------------------------------------------ agreements
@@ -374,83 +341,19 @@ class Verdicts:
         self._now = max(self._now, round)
         oldest = self._now - REACH
         self._settlement(round)
-        self._rounds = {each: found for each, found in self._rounds.items() if each >= oldest}
-        self._kept = {release: record for release, record in self._kept.items() if release.round >= oldest}
-
+        self.ballots.forget(oldest)
         self.copies.forget(oldest)
         self.keys.forget(oldest)
         self._applied = {release: value for release, value in self._applied.items() if release.round >= oldest}
 
     def _settlement(self, round: int) -> Settlement:
-        if round not in self._rounds:
-            me = self.shared.me
-            self._rounds[round] = Settlement(me.peer, {}, sign=self._statements.sign, incarnation=me.incarnation)
-            for release in [each for each in self._kept if each.round == round]:
-                self._release(*release[:3])
-        return self._rounds[round]
+        settlement = self.ballots.settlement((round, 0))
+        for release in self.ballots.waiting((round, 0)):
+            self._release(*release[:3])
+        return settlement
 
     def _release(self, peer: str, incarnation: int, round: int) -> Release:
         """Return a release, whose agreement is open from now on."""
         release = Release(peer, incarnation, round, 0)
-        settlement = self._settlement(round)
-        if release not in settlement.admitted:
-            members = tuple(sorted({peer, *self.shared.edges.topology.union.neighbours(peer)}))
-            settlement.admit(release, Committee(members, owner=peer), record=self._kept.pop(release, BLANK))
+        self.ballots.admit(release, self.shared.edges.topology.union.neighbours(peer))
         return release
-
-    def _do(self, effects: list[Effect]) -> None:
-        """Carry out what agreements decide: votes of the first ballot go to all neighbours in one message."""
-        votes: dict[Release, Vote] = {}
-        for effect in effects:
-            match effect:
-                case Write(release):
-                    self._queue.append(release)
-                case Send(_, Vote() as vote, prompt=False):  # to all; the owner's leaves with its release
-                    if release_of(vote).peer != self.shared.me.peer:
-                        votes[release_of(vote)] = vote
-                case Send(to, message):
-                    self.shared.publish(f"in/{to}", sent(message))
-                case WakeAt(when):
-                    self._wake = min(self._wake, when)
-                case Contradicted(one, other) if one.member in self.shared.membership.up:
-                    self._contradicted(one, other)
-        self._publish(votes)
-
-    def _contradicted(self, one: Vote, other: Vote | Promise) -> None:
-        """Exclude a member that lied, and keep the proof; one that forgot is only not believed.
-
-        Statements that arrive after a verdict have not been checked yet.
-        """
-        if not (self._statements.signed(one) and self._statements.signed(other)):
-            self.shared.refuse(one.member, "not signed")
-            return
-        if one.incarnation != other.incarnation:
-            self.shared.refuse(one.member, "forgot its vote")
-            return
-        first, second = (
-            SignedStatement(self._statements.text(each.statement), each.signature) for each in (one, other)
-        )
-        if self.shared.codec.identity is not None:
-            self.proofs.setdefault(one.member, Proof(first, second, "vote"))
-        if isinstance(other, Vote) and one.member not in self.shared.membership.excluded:
-            self.shared.publish(PLACE, Contradiction(sent_vote(one), sent_vote(other)))
-        self.neighbours.exclude(one.member)
-
-    def _accused(self, one: Vote, other: Vote) -> None:
-        """Exclude a member if the two votes that another one shows prove that it lied."""
-        if one.member not in self.shared.membership.up or not contradict(one, other):
-            raise DecodeError("expected two votes of a member that contradict each other, got others")
-        if one.incarnation != other.incarnation:
-            raise DecodeError(f'expected votes of one incarnation of "{one.member}", got those of two')
-        self._contradicted(one, other)
-
-    def _publish(self, votes: Mapping[Release, Vote]) -> None:
-        many = [sent_vote(vote) for _, vote in sorted(votes.items())]
-        for start in range(0, len(many), BATCH):
-            self.shared.publish(PLACE, Votes(tuple(many[start : start + BATCH])))
-
-    def _write(self) -> None:
-        """Store all records that have changed, after the write in progress."""
-        if self._queue and self._writing is None:
-            self._writing, self._queue = self._queue, []
-            self.shared.store("verdicts")

@@ -15,8 +15,8 @@ from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Ballot, Release, Value, Vote, counted, digest_in
 from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import release_of
+from p2pfl.protocol.session.deciding.statements import Statements
 from p2pfl.protocol.session.shared import PULSE, Shared
-from p2pfl.protocol.session.statements import Statements
 from p2pfl.protocol.wire.rows import Delivery, Parsed, read_row
 from p2pfl.protocol.wire.verdicts import Copy, Wanted
 

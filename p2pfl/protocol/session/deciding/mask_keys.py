@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.interface.effects import Disclosed, Undecided
 from p2pfl.protocol.interface.events import Disclose
-from p2pfl.protocol.session.copies import Copies
+from p2pfl.protocol.session.deciding.copies import Copies
+from p2pfl.protocol.session.deciding.statements import PLACE
 from p2pfl.protocol.session.shared import PULSE, Shared
-from p2pfl.protocol.session.statements import PLACE
 from p2pfl.protocol.wire.verdicts import Halves
 
 
