@@ -114,6 +114,7 @@ ONLY_IN = {
         "peer/",
         "algorithms/",
         "virtual/",
+        "simulation/sharding/",
         "inference/",
         "sweep/",
         "watch/",

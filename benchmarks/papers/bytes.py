@@ -29,7 +29,7 @@ from p2pfl.experiment.resolving import data_folder
 from p2pfl.identity import SeededSource
 from p2pfl.report.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import play
+from p2pfl.simulation.playing import play
 
 PEERS, DEGREE = 64, 4
 EVERY = 4

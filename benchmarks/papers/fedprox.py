@@ -24,7 +24,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.report.plots import blank, keep
 from p2pfl.simulation import Faults
-from p2pfl.simulation.engine import play
+from p2pfl.simulation.playing import play
 
 ROUNDS, EVERY, LATE = 200, 2, 50
 """Rounds, how often the model is scored, and how many of the last rounds count."""

@@ -27,8 +27,8 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public, settled
 from p2pfl.rows import Rows
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import play
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.playing import play
 
 
 @lru_cache

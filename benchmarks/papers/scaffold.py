@@ -15,7 +15,7 @@ from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.simulation import Faults
-from p2pfl.simulation.engine import play
+from p2pfl.simulation.playing import play
 
 TARGET, MOST, LATE = 0.8, 100, 20
 """Accuracy to be reached, in so many rounds; and how many of the last rounds' accuracies are averaged."""

@@ -46,11 +46,18 @@ def parser() -> argparse.ArgumentParser:
     )
     _output(run)
 
-    simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated in this process")
+    simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated")
     _experiment(simulate, optional=True)
     simulate.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    simulate.add_argument(
+        "--workers",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="processes that share the peers (default: 1; under torchrun those that it started)",
+    )
     simulate.add_argument(
         "--network",
         metavar="FILE",
@@ -170,7 +177,7 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     columns.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
     predict = commands.add_parser("predict", help="predictions of a saved model for the rows of a table, as CSV")
-    _model(predict, table=True)
+    _model(predict, table=True, arrays=True)
     predict.add_argument("--out", metavar="FILE", help="write them there (default: standard output)")
 
     evaluate = commands.add_parser("evaluate", help="scores of a saved model on a table, with 95 %% intervals")
@@ -202,10 +209,13 @@ def _using(commands: argparse._SubParsersAction[_Parser]) -> None:
     card.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
 
 
-def _model(command: argparse.ArgumentParser, *, table: bool = False) -> None:
+def _model(command: argparse.ArgumentParser, *, table: bool = False, arrays: bool = False) -> None:
     command.add_argument("model", metavar="MODEL", help="peers/NAME.safetensors of a run directory")
     if table:
-        command.add_argument("table", metavar="TABLE", help="a CSV or Parquet file with the columns of the training")
+        more = ", or a .npy file of pictures or tokens" if arrays else ""
+        command.add_argument(
+            "table", metavar="TABLE", help=f"a CSV or Parquet file with the columns of the training{more}"
+        )
     command.add_argument(
         "--trust-model", metavar="MODULE:CLASS", help="import this class of your own, if the file names it as its model"
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
-from p2pfl.deploy.checks import identities, machine, messages, network
+from p2pfl.deploy.checks import identities, machine, messages, network, speed
 from p2pfl.deploy.checks.finding import Finding, ok, problem
 from p2pfl.deploy.checks.others import Others, others
 from p2pfl.errors import InputError, P2PFLError
@@ -125,6 +125,7 @@ class _Bound(_Here):
             identities.shown(transport, peer=self.peer, environment=self.environment),
             identities.certificate(transport, peer=self.peer, now=dt.datetime.now(dt.UTC)),
             self._resolved[1],
+            self._trained(),
         ]
         return [each for each in checked if each is not None]
 
@@ -146,6 +147,21 @@ class _Bound(_Here):
     def plan(self) -> Plan | None:
         """The experiment, resolved for this peer; ``None`` if it cannot be."""
         return self._resolved[0]
+
+    def _trained(self) -> Finding | None:
+        """Time a training step; ``None`` if the experiment cannot be resolved."""
+        plan, needs = self.plan, self._needs
+        if plan is None or needs is None:
+            return None
+        try:
+            return speed.training(plan, peer=self.peer, needs=needs)
+        except P2PFLError as error:
+            return problem("training", str(error))
+
+    @property
+    def _needs(self) -> speed.Needs | None:
+        """What a round asks of this device; ``None`` if the experiment cannot be resolved."""
+        return None if self.plan is None else speed.Needs.of(self.plan, peer=self.peer)
 
     @property
     def parameters(self) -> int | None:
@@ -170,6 +186,8 @@ class _Bound(_Here):
         seen.findings.append(await messages.trip(probe))
         seen.findings.append(await messages.largest(probe, chunk=settings.chunk, model=self.parameters))
         roster = self._roster()
+        if all(each.status != "problem" for each in seen.findings):
+            seen.findings.append(await speed.publishing(probe, qos=settings.qos, needs=self._needs))
         around = await others(probe, self._neighbours, facts=self._facts(roster), roster=roster)
         return Others([*seen.findings, *around.findings], around.latest)
 

@@ -13,6 +13,7 @@ from p2pfl.exact.regression.lasso import Lasso
 from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
+from p2pfl.exact.statistics.private_description import PrivateDescription
 from p2pfl.exact.survival.cox import Cox
 
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
@@ -24,6 +25,7 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "cox": Cox,
     "componentwise": Componentwise,
     "description": Description,
+    "private_description": PrivateDescription,
     "kaplan_meier": KaplanMeier,
     "pca": PCA,
 }
@@ -44,6 +46,7 @@ __all__ = [
     "Outcome",
     "Own",
     "Part",
+    "PrivateDescription",
     "RandomBoosting",
     "RandomForest",
 ]

@@ -42,6 +42,18 @@ def added(values: Floats) -> float:
     return total
 
 
+def added_along(values: Floats) -> Floats:
+    """Return the sums of numbers along the last axis in their order.
+
+    Examples
+    --------
+    >>> added_along(np.array([[1.0, 2.0], [3.0, 4.0]])).tolist()
+    [3.0, 7.0]
+    """
+    found: Floats = np.add.accumulate(values, axis=-1)[..., -1]  # one after another, by definition
+    return found
+
+
 def cholesky(matrix: Floats) -> tuple[Floats, list[int]]:
     r"""Return the factor L of a symmetric matrix :math:`A = L L^T`, and the columns that depend on earlier ones.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -131,6 +131,7 @@ class Plan:
         round: int,
         told: Told,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+        together: Sequence[str] | None = None,
     ) -> Neighbourhood:
         """Return the neighbourhood of a round in which Byzantine peers attack and the robust rule mixes models.
 
@@ -144,13 +145,15 @@ class Plan:
             Callback that receives how far models moved.
         elsewhere
             Function that computes the rule, for instance in a thread.
+        together
+            Peers among which any may attack; the local ones by default.
 
         Returns
         -------
         Neighbourhood
             The wrapped neighbourhood; ``hidden`` itself without a rule and an attack.
         """
-        lied = attacked(hidden, self.attack, round=round, told=told)
+        lied = attacked(hidden, self.attack, round=round, told=told, together=together)
         return robust(lied, self.rule, told=told, elsewhere=elsewhere)
 
     @cached_property

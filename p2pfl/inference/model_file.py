@@ -20,6 +20,7 @@ from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.dividing import digest
+from p2pfl.learning.modules.norms import Norm, normalised
 
 KEY = "p2pfl"
 """Key of the description in the metadata."""
@@ -29,10 +30,11 @@ Numbers = float | tuple[float, ...]
 
 
 class Architecture(msgspec.Struct, frozen=True):
-    """Name and options that build the model."""
+    """Name and options that build the model, and what became of its batch normalisation."""
 
     name: str
     options: dict[str, Any] = {}
+    norm: Norm | None = None
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -53,7 +55,7 @@ class Cells(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Columns and scaling of the input of the model."""
+    """Columns and scaling of the input of the model, and whether it takes whole numbers such as tokens."""
 
     raw: str
     shape: tuple[Size, ...]
@@ -61,6 +63,7 @@ class Inputs(msgspec.Struct, frozen=True):
     mean: Numbers
     deviation: Numbers
     cells: Cells | None = None
+    whole: bool = False
 
 
 class Outputs(msgspec.Struct, frozen=True):
@@ -126,7 +129,7 @@ class SavedModel:
         return frozenset((self.about.inputs.cells or Cells()).missing)
 
 
-def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> SavedModel:
+def load(path: str | Path, *, model: torch.nn.Module | str | None = None, samples: bool = False) -> SavedModel:
     """Load a saved model.
 
     A file from others cannot run code: safetensors holds numbers, the description is JSON, and a class that it names
@@ -139,6 +142,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
     model
         Your own module, whose parameters are replaced by those of the file, or ``package.module:Class`` of the class
         that the file names; needed for a model that is not one of p2pfl's.
+    samples
+        Whether the model is to take arrays, such as pictures or tokens, in place of tables.
 
     Returns
     -------
@@ -148,7 +153,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
     Raises
     ------
     InputError
-        The file is missing or damaged, is not one that p2pfl has written, or takes no table.
+        The file is missing or damaged, is not one that p2pfl has written, or takes tables where it should take arrays
+        or the other way round.
     ModelError
         The parameters do not fit the model, or its class is not the named one.
     """
@@ -161,7 +167,9 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None) -> Sav
         reason = " ".join(str(error).split())
         raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
     about = _described(path, metadata)
-    fields = _fields(path, about)
+    if samples and about.inputs.columns is not None:
+        raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
+    fields = () if samples else _fields(path, about)
     return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
 
 
@@ -187,7 +195,7 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
     if about.inputs.columns is None:
         raise InputError(
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
-            "model on tables"
+            "model on tables, or give p2pfl predict a .npy file of such samples"
         )
     try:
         fields = tuple(_field(column) for column in about.inputs.columns)
@@ -245,6 +253,8 @@ def _module(
         }
         with torch.device("meta" if name in MODELS else "cpu"):
             module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
+            if about.model.norm == "group":  # the other kinds keep the layers
+                normalised(module, "group")
     else:
         raise ModelError(
             f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"

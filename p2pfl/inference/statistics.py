@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,8 @@ from p2pfl.errors import InputError
 from p2pfl.inference.model_file import SavedModel, exact_model
 
 
-def model_of(saved: SavedModel, *, name: str, command: str) -> Any:
-    """Return the model that a file describes.
+def model_of(saved: SavedModel, *, names: Sequence[str], command: str) -> Any:
+    """Return the model that a file describes, one of some names.
 
     Raises
     ------
@@ -21,10 +21,10 @@ def model_of(saved: SavedModel, *, name: str, command: str) -> Any:
         It is another model.
     """
     about = saved.about
-    if about.model.name != name:
+    if about.model.name not in names:
         raise InputError(
             f'{saved.path} is a model {about.model.name}; "p2pfl {command}" takes an experiment, or a model with '
-            f'model.name = "{name}"'
+            f'model.name = "{names[0]}"'
         )
     return exact_model(about, saved.fields)
 

@@ -39,6 +39,7 @@ from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
+from p2pfl.peer.storage.reserving import block
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
 from p2pfl.peer.totals import Repeating, Totalling
@@ -318,6 +319,7 @@ class Peer:
         plan, hiding = self.plan, self.hiding
         late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
+        self.keeper.reserve(block(plan), hiding)
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first

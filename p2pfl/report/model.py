@@ -63,6 +63,7 @@ def described(plan: Plan) -> dict[str, Any]:
             "columns": None if told.columns is None else [_column(column) for column in told.columns],
             "mean": np.asarray(told.mean).tolist(),
             "deviation": np.asarray(told.deviation).tolist(),
+            "whole": not dataset.features.is_floating_point(),
         },
         "outputs": {
             "classes": dataset.classes,
@@ -107,4 +108,4 @@ def _model(experiment: Experiment) -> dict[str, Any]:
         hidden["rounds"] = experiment.rounds
     # TOML has dates and infinity, JSON does not: they become text.
     options = json.loads(json.dumps({**model.options, **hidden}, default=str), parse_constant=str)
-    return {"name": model.name, "options": options}
+    return {"name": model.name, "options": options} | ({} if model.norm is None else {"norm": model.norm})

@@ -160,6 +160,27 @@ class Evaluated(msgspec.Struct, frozen=True):
     samples: int | None
 
 
+class WorkerResult(msgspec.Struct, frozen=True):
+    """Part of one process in a simulation by several.
+
+    Attributes
+    ----------
+    peers
+        Number of its peers.
+    bytes_sent
+        Bytes that it sent to the other processes.
+    training_s
+        Seconds of training.
+    memory
+        Largest resident memory in bytes; null where the system does not tell.
+    """
+
+    peers: int
+    bytes_sent: int
+    training_s: float
+    memory: int | None
+
+
 class FeatureStatistics(msgspec.Struct, frozen=True):
     """Statistics of the features of all peers, by which they are scaled.
 
@@ -353,6 +374,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Software and machine.
     began
         Start of the run in UTC, ISO 8601; null if it was not recorded.
+    workers
+        Processes that shared the peers of a simulation; empty if there was one.
     """
 
     schema: Literal[1] = SCHEMA
@@ -384,6 +407,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     privacy: Guarantee
     gradients: int | None = None
     evaluation: Evaluated | None = None
+    workers: tuple[WorkerResult, ...] = ()
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import torch
 
 from p2pfl.algorithms.baselines import alone
 from p2pfl.experiment import Plan
-from p2pfl.learning import Pools
+from p2pfl.learning import Learner, Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.notices.advice import advice
@@ -28,9 +28,17 @@ from p2pfl.report.results import (
     Summary,
     Unsettled,
     Weights,
+    WorkerResult,
 )
 from p2pfl.report.spending.promises import promise
 from p2pfl.rows import Rows
+
+
+class Apart(Protocol):
+    """Function that trains peers alone, and returns their scores ``[R]`` by name."""
+
+    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> dict[str, torch.Tensor]:
+        """Train for as many rounds."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,8 @@ def summarise(
     accounted: bool = True,
     gradients: int | None = None,
     evaluation: Evaluated | None = None,
+    apart: Apart = alone,
+    workers: Sequence[WorkerResult] = (),
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
 
@@ -114,6 +124,10 @@ def summarise(
         Number of gradients that all peers computed, if it was counted.
     evaluation
         Amount evaluated after each round, if that was not all.
+    apart
+        Function like :func:`p2pfl.algorithms.baselines.alone`, with which every peer is trained alone.
+    workers
+        Processes that shared the peers of a simulation, if there were several.
 
     Returns
     -------
@@ -130,7 +144,7 @@ def summarise(
     single, pooled = None, None
     if baselines and scored:
         with one_thread():
-            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric)
+            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric, apart=apart)
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(
@@ -171,6 +185,7 @@ def summarise(
         privacy=msgspec.convert(guarantee, Guarantee),
         gradients=gradients,
         evaluation=evaluation,
+        workers=tuple(workers),
     )
 
 
@@ -186,13 +201,13 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
 
 
 def _baselines(
-    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str
+    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str, apart: Apart
 ) -> tuple[dict[str, float], float | None]:
     """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
 
     A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
-    single = dict(zip(peers, alone(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
+    single = dict(zip(peers, apart(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     bare = plan.learner.bare
     if not isinstance(bare, Pools):
         return single, None

@@ -27,6 +27,7 @@ from p2pfl.report.notices.kinds import (
 )
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
+from p2pfl.report.swarm.recalled import Curves
 from p2pfl.texts import printable
 
 Level = Literal["health", "scores"]
@@ -68,6 +69,7 @@ SCORES: Mapping[str, tuple[str, ...]] = {
     "masks_uncancelled": (*HEALTH["masks_uncancelled"], "before", "now"),
     "loss_rose": ("round", "before", "now"),
     "budget_exceeded": ("spent", "epsilon"),
+    "scores_recalled": ("score", "rounds", "values"),
 }
 """Fields of each kind of entry at the level ``scores``."""
 
@@ -79,6 +81,9 @@ MANY = 16
 
 LAST = 8
 """Number of last warnings and alarms that a new observer is sent."""
+
+NUMBERS = ("rounds", "values")
+"""Fields that are lists of numbers of a ``scores_recalled``; other lists contain names of peers."""
 
 ANY = ("training_loss", "privacy_spent")
 """Fields of which any float is sound: a run that diverges reports losses that are no numbers."""
@@ -140,7 +145,13 @@ def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
         table = _decoder.decode(data)
         kind = table.pop("kind", None)
         allowed = SCORES[kind]
-        found = {name: _known(value, names, any_float=name in ANY) for name, value in table.items() if name in allowed}
+        found = {
+            name: [_number(each) for each in value[:MANY]]
+            if name in NUMBERS and isinstance(value, list)
+            else _known(value, names, any_float=name in ANY)
+            for name, value in table.items()
+            if name in allowed
+        }
         entry: Entry = msgspec.convert({**WITHHELD.get(kind, {}), **found, "peer": peer}, _CLASSES[kind])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError, KeyError, TypeError):
         raise DecodeError(f"the bytes from {peer} are no entry of telemetry") from None
@@ -162,6 +173,7 @@ class Recent:
         self._peer = peer
         self._present: set[str] = set()
         self._lost: set[str] = set()
+        self._curves = Curves(peer)
         self._state: dict[type[Entry], tuple[float, Entry]] = {}
         self._warnings: deque[tuple[float, Entry]] = deque(maxlen=LAST)
         self._news: deque[tuple[float, Entry]] = deque(maxlen=LAST * MANY)
@@ -173,6 +185,7 @@ class Recent:
             case Record():
                 self._state.pop(WaitBegan, None)
                 merged = self._merged(entry)
+                self._curves.add(entry)
                 self._state[Record] = at, entry
             case WaitEnded():
                 self._state.pop(WaitBegan, None)
@@ -187,12 +200,13 @@ class Recent:
             self._news.append((at, each))
 
     def past(self, now: float) -> list[tuple[float, Entry]]:
-        """Return entries that lead to the present state, with their times, in order."""
+        """Return entries that lead to the present state, with their times, in order; then the curves until now."""
         there, lost = tuple(sorted(self._present)), tuple(sorted(self._lost))
         met = [(now, each) for each in _split(PresenceChanged(peer=self._peer, came=there, left=lost))]
         order = {kind: place for place, kind in enumerate((PhaseBegan, Record, WaitBegan, PeerFinished, PeerFailed))}
         state = sorted(self._state.items(), key=lambda item: (item[1][0], order.get(item[0], 0)))
-        return [*sorted([*self._warnings, *(found for _, found in state)], key=lambda found: found[0]), *met]
+        curves = ((now, each) for each in self._curves.notices())
+        return [*sorted([*self._warnings, *(found for _, found in state)], key=lambda found: found[0]), *met, *curves]
 
     def news(self) -> list[tuple[float, Entry]]:
         """Return what is new since the last call."""

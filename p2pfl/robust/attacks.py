@@ -32,6 +32,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
+import numpy as np
 import torch
 
 from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
@@ -114,7 +115,7 @@ class Attack:
             for peer in peers
             if peer in self.liars
         ]
-        return torch.stack([torch.from_numpy(each) for each in drawn]).to(rows)  # [L, P]
+        return torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows)  # [L, P]
 
 
 def little(peers: int, liars: int) -> float:
@@ -143,7 +144,14 @@ def flipped(targets: torch.Tensor, *, classes: int) -> torch.Tensor:
     return classes - 1 - targets
 
 
-def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Told | None = None) -> Neighbourhood:
+def attacked(
+    net: Neighbourhood,
+    attack: Attack | None,
+    *,
+    round: int,
+    told: Told | None = None,
+    together: Sequence[str] | None = None,
+) -> Neighbourhood:
     """Wrap a neighbourhood so that Byzantine peers send the models of an attack.
 
     Parameters
@@ -151,18 +159,20 @@ def attacked(net: Neighbourhood, attack: Attack | None, *, round: int, told: Tol
     net
         Neighbourhood to wrap.
     attack
-        Attack; with ``None``, or without local peers that attack by their model, the neighbourhood itself returns.
+        Attack; with ``None``, or without peers that attack by their model, the neighbourhood itself returns.
     round
         Round of the draws.
     told
         Observer that records how far each gossip step moves the models.
+    together
+        Peers among which any may attack; the local ones by default.
 
     Returns
     -------
     Neighbourhood
         The wrapped neighbourhood.
     """
-    if attack is None or attack.name not in OWN | ALL or not attack.among(net.peers).any():
+    if attack is None or attack.name not in OWN | ALL or not attack.among(together or net.peers).any():
         return net
     return AttackedNeighbourhood(net, attack, round=round, told=told)
 

@@ -51,14 +51,14 @@ def portion(points: Floats, *, weight: float) -> Ints:
 
 
 def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
-    r"""Return the sums of weighted rows, :math:`\sum_j \mathrm{rint}(W_{rj} x_j)`, ``[N, P]``: exact.
+    r"""Return the sums of weighted rows, :math:`\sum_j \mathrm{rint}(W_{rj} x_j)`, ``[R, P]``: exact.
 
     Parameters
     ----------
     weights
-        ``[N, N]``.
+        ``[R, S]``.
     points
-        ``[N, P]``, in steps of the grid; smaller than ``LIMIT``.
+        ``[S, P]``, in steps of the grid; smaller than ``LIMIT``.
 
     Examples
     --------
@@ -66,14 +66,14 @@ def portions(weights: scipy.sparse.csr_array, points: Floats) -> Ints:
     array([[4, 6],
            [5, 8]])
     """
-    count, size = points.shape
-    sums = np.zeros(points.shape, np.int64)  # [N, P]
-    received = np.diff(weights.indptr)  # [N]
+    count, size = weights.shape[0], points.shape[1]
+    sums = np.zeros((count, size), np.int64)  # [R, P]
+    received = np.diff(weights.indptr)  # [R]
     for columns in spans(size, max(1, 4 * BLOCK // count)):
         for place in range(int(received.max(initial=0))):
-            rows = np.flatnonzero(received > place)  # [R]
+            rows = np.flatnonzero(received > place)  # [K]
             edges = weights.indptr[rows] + place
-            block = points[weights.indices[edges], columns]  # [R, columns]
+            block = points[weights.indices[edges], columns]  # [K, columns]
             block *= weights.data[edges, None]
             sums[rows, columns] += to_grid(block, scale=1.0)
     return sums

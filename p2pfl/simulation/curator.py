@@ -27,7 +27,7 @@ from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.rows import distances
-from p2pfl.simulation.engine import play
+from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
 
 HALVINGS = 6

@@ -15,7 +15,8 @@ from p2pfl.experiment.schema import Evaluation
 from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.report.results import Evaluated
-from p2pfl.rows import Rows, alike, draw, placed
+from p2pfl.rows import Rows, draw, placed
+from p2pfl.simulation.sharding import Shard
 
 SHARE = 0.2
 """Largest share of the operations of training that evaluation takes by default."""
@@ -110,13 +111,15 @@ class Evaluator:
     ----------
     plan
         Plan with the data of all peers.
+    shard
+        Peers that this process simulates; all of them by default.
 
     Attributes
     ----------
     scope
         How much is evaluated after each round but the last.
     chosen
-        Numbers of the evaluated peers; ``None`` for all.
+        Places of the evaluated peers among those of the shard; ``None`` for all.
 
     Raises
     ------
@@ -124,18 +127,21 @@ class Evaluator:
         The samples are limited, and the learner does not know its data.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, shard: Shard | None = None) -> None:
         self.plan, self.scope = plan, scope(plan)
+        self.shard = shard or Shard(plan.topology.peers)
         self.asked = plan.experiment.evaluation != Evaluation()
-        self.names = plan.topology.peers
+        self.names = self.shard.peers
         self.validates = plan.experiment.data.validation > 0
         first = plan.federation.test[self.names[0]]
-        self.shared = all(plan.federation.test[name] is first for name in self.names)
+        self.shared = all(plan.federation.test[name] is first for name in self.shard.everyone)
         seed, count = plan.experiment.seed, self.scope.peers
         self.chosen: IntArray | None = None
         self.some = self.names
         if count is not None:
-            self.chosen = np.sort(draw(seed, "evaluated peers").permutation(len(self.names))[:count])
+            among = np.zeros(len(self.shard.everyone), bool)  # [N]
+            among[draw(seed, "evaluated peers").permutation(len(among))[:count]] = True
+            self.chosen = np.flatnonzero(self.shard.own(among))
             self.some = tuple(self.names[index] for index in self.chosen)
         self.learner = plan.learner
         if self.scope.samples is not None:
@@ -149,7 +155,7 @@ class Evaluator:
     @property
     def stated(self) -> Evaluated:
         """Evaluated part, for the summary."""
-        peers, count = self.scope.peers, len(self.names)
+        peers, count = self.scope.peers, len(self.shard.everyone)
         return Evaluated(self.scope.every, count if peers is None else peers, self.scope.samples)
 
     def full(self, rows: Rows) -> list[dict[str, float]]:
@@ -168,7 +174,7 @@ class Evaluator:
         Where all models are equal and all peers have the same test samples, one evaluation serves all peers, so by
         default it is in full.
         """
-        if self.scope.full or (not self.asked and self.shared and alike(rows)):
+        if self.scope.full or (not self.asked and self.shared and self.shard.alike(rows)):
             return self.full(rows)
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]
@@ -180,6 +186,8 @@ class Evaluator:
 
     def _assessed(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> list[dict[str, float]]:
         """Return scores on the test part, and with a validation part also those under ``validation_...``."""
+        if not peers:
+            return []
         found = learner.evaluate(rows, peers=peers)
         if self.validates:
             held = learner.evaluate(rows, peers=peers, part="validation")

@@ -12,6 +12,7 @@ import torch
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.learning.checks import check_losses
 from p2pfl.rows import Rows, distances, norms
+from p2pfl.simulation.sharding import Shard
 
 
 class Inline:
@@ -27,6 +28,8 @@ class Inline:
         Function that returns each peer's own round, ``[N]`` int64; the common round by default.
     count
         Function called with the round and the peers that trained, before their result is returned.
+    shard
+        Peers that this process simulates; without one they are all.
 
     Attributes
     ----------
@@ -46,12 +49,14 @@ class Inline:
         clock: Callable[[], float],
         turns: Callable[[int], torch.Tensor] | None = None,
         count: Callable[[int, list[bool]], None] | None = None,
+        shard: Shard | None = None,
     ) -> None:
         self.learner = learner
         self.present = present
         self.clock = clock
         self.turns = turns
         self.count = count
+        self.shard = shard
         self.seconds = 0.0
         self.steps = 0
         self.update: torch.Tensor | None = None
@@ -80,8 +85,15 @@ class Inline:
 
     @property
     def diversity(self) -> float | None:
-        """Diversity of the updates of the last training; reading it waits for the device."""
-        return None if self.update is None or self._mean is None else _diversity(self.update, mean=self._mean)
+        """Diversity of the updates of the last training; reading it waits for the device and for other processes."""
+        if self.update is None or self._mean is None:
+            return None
+        update = self.update  # [R] float64
+        found = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
+        sums = torch.tensor([*found, len(update)], dtype=torch.float64)
+        if self.shard is None:
+            return _diversity(sums, mean=self._mean)
+        return _diversity(self.shard.sums(sums), mean=self.shard.mean(self._mean))
 
     def check(self) -> None:
         """Check that the training since the last call did not diverge, which waits for the device.
@@ -123,11 +135,18 @@ def _both(one: Report, other: Report) -> Report:
     return Report(one.loss + other.loss, one.steps + other.steps)
 
 
-def _diversity(update: torch.Tensor, *, mean: torch.Tensor) -> float | None:
+def _diversity(sums: torch.Tensor, *, mean: torch.Tensor) -> float | None:
     r"""Return the diversity of updates: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
 
     It is the gradient diversity of Yin et al. (AISTATS 2018), times N.
+
+    Parameters
+    ----------
+    sums
+        Sum of squared norms, number of rows that trained, and number of rows.
+    mean
+        Mean update of all rows, idle ones too, ``[P]``.
     """
-    trained = int((update > 0).sum())
-    common = float(norms(mean)) ** 2 * (len(update) / max(trained, 1)) ** 2  # ``mean`` is over all, idle too
-    return float(update.square().sum()) / trained / common if common else None
+    squares, trained, count = sums.tolist()
+    common = float(norms(mean)) ** 2 * (count / max(trained, 1)) ** 2
+    return squares / trained / common if common else None

@@ -24,13 +24,13 @@ class Mixer:
         self._weights = {id(each.matrix): each for each in weights}
         self._ready: dict[tuple[int, torch.device, torch.dtype], _Operator] = {}
 
-    def __call__(self, matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
-        """Return ``W @ Y``, ``[N, P]``."""
+    def __call__(self, matrix: scipy.sparse.csr_array, values: Rows, *, keep: bool = False) -> Rows:
+        """Return ``W @ Y``, ``[N, P]``; with ``keep`` the caller keeps the matrix, so its copy is kept as well."""
         key = id(matrix), values.device, values.dtype
         operator = self._ready.get(key)
         if operator is None:
             operator = _Operator(matrix, values)
-            if id(matrix) in self._weights:
+            if keep or id(matrix) in self._weights:
                 self._ready[key] = operator
         return operator(values)
 
@@ -50,14 +50,28 @@ def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
     return _Operator(matrix, values)(values)
 
 
+def uniform(matrix: scipy.sparse.csr_array, *, tolerance: float = 0.0) -> bool:
+    """Return whether all receivers weigh all rows alike, up to a tolerance, so that there is one average.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import complete, metropolis, ring
+    >>> uniform(metropolis(complete(4)).matrix), uniform(metropolis(ring(4)).matrix)
+    (True, False)
+    """
+    count = matrix.shape[0]
+    if matrix.shape[1] != count or matrix.nnz != count**2 or not matrix.has_sorted_indices:
+        return False
+    return bool((abs(matrix.data.reshape(count, count) - matrix.data[:count]) <= tolerance).all())
+
+
 class _Operator:
     """Matrix on the device and in the number type of some rows."""
 
     def __init__(self, matrix: scipy.sparse.csr_array, like: Rows) -> None:
         count, device = matrix.shape[0], like.device
-        full = matrix.nnz == count**2 and matrix.has_sorted_indices
         self.count = count
-        self.alike = bool(full and (matrix.data.reshape(count, count) == matrix.data[:count]).all())
+        self.alike = uniform(matrix)
         data = matrix.data[:count] if self.alike else matrix.data
         self.data = placed(torch.from_numpy(data).to(like.dtype), device)  # [N] or [E]
         if not self.alike:

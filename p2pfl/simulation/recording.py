@@ -27,8 +27,9 @@ def records_of(
     """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
     report = state.report
     received = net.received.tolist()
-    public = state.public.rows  # [N, P]
-    found = {"apart": distances(public, public.mean(0, keepdim=True).expand_as(public)).squeeze(-1)}  # [N] each
+    public = state.public.rows  # [R, P]
+    mean = net.shard.mean(public.mean(0))  # [P]
+    found = {"apart": distances(public, mean.expand_as(public)).squeeze(-1)}  # [R] each
     found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
     found |= {} if report is None else {"loss": report.loss}
     told = {name: values.tolist() for name, values in on_host(found).items()}

@@ -21,18 +21,21 @@ from p2pfl.rows import placed
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.secagg.protocol import Slot, Sum
 from p2pfl.secagg.ring import portion, portions
+from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Topology, Weights
 
 
-def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Callable[[int], SummedNeighbourhood]:
+def summing(
+    plan: Plan, *, faults: Faults, masking: Masking | None = None, shard: Shard | None = None
+) -> Callable[[int], SummedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round with ``privacy.mode = "secagg"``.
 
     Parameters
     ----------
     plan
         Resolved experiment.
-    faults, masking
+    faults, masking, shard
         Arguments of :class:`SummedNeighbourhood`.
     """
     settings, experiment, totals = plan.protection.settings, plan.experiment, totalling(plan)
@@ -47,6 +50,7 @@ def summing(plan: Plan, *, faults: Faults, masking: Masking | None = None) -> Ca
             width=plan.ring,
             colluders=experiment.privacy.colluders,
             masking=masking,
+            shard=shard,
             **totals,
         )
 
@@ -77,7 +81,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
 
     Parameters
     ----------
-    weights, round, seed, faults, graph, masks
+    weights, round, seed, faults, graph, masks, shard
         Arguments of :class:`StackedNeighbourhood`.
     bits
         Fraction bits of the grid.
@@ -102,8 +106,9 @@ class SummedNeighbourhood(StackedNeighbourhood):
         masking: Masking | None = None,
         graph: Topology | None = None,
         masks: TotalMasks | None = None,
+        shard: Shard | None = None,
     ) -> None:
-        super().__init__(weights, round=round, seed=seed, faults=faults, graph=graph, masks=masks)
+        super().__init__(weights, round=round, seed=seed, faults=faults, graph=graph, masks=masks, shard=shard)
         self.bits = bits
         self.width = width
         self.colluders = colluders
@@ -120,11 +125,12 @@ class SummedNeighbourhood(StackedNeighbourhood):
         phase = self.weights[0]
         received = self.faults.senders(phase.matrix, seed=self.seed, round=self.round, step=self.step)
         matrix, values = _enough(received, least(phase, colluders=self.colluders)), released.values
-        rows = grid_points(released, bits=self.bits)  # [N, P]
-        self._check(matrix, rows, senders(phase))
-        sums = portions(matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [N, P]
+        near = self.shard.near(matrix, torch.from_numpy(grid_points(released, bits=self.bits)))
+        rows: Floats = near.rows.numpy()  # [S, P]
+        self._check(near.matrix, rows, self.shard.own(senders(phase)))
+        sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [R, P]
         self._count(phase, matrix, size=values.shape[-1])
-        masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
+        masses = self.mixed_masses(matrix, released.masses)  # [R, 1]
         grid = placed(torch.from_numpy(sums), values.device)
         mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
         self.record_step(released, mixed)
@@ -143,9 +149,9 @@ class SummedNeighbourhood(StackedNeighbourhood):
 
     def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
         """Raise :class:`PrivacyError` for rows of which a contribution or a sum could leave the ring."""
-        largest = np.maximum(rows.max(axis=-1, initial=0), -rows.min(axis=-1, initial=0))  # [N]
+        largest = np.maximum(rows.max(axis=-1, initial=0), -rows.min(axis=-1, initial=0))  # [S]
         listener = np.repeat(np.arange(len(terms)), np.diff(matrix.indptr))  # [E]
-        limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [N]
+        limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [R]
         fits = np.rint(matrix.data * largest[matrix.indices]) < limits[listener]  # [E]
         if not (fits.all() and (largest < LIMIT).all()):
             raise PrivacyError(
@@ -157,11 +163,11 @@ class SummedNeighbourhood(StackedNeighbourhood):
     def _count(self, phase: Weights, matrix: scipy.sparse.csr_array, *, size: int) -> None:
         """Count the bytes of the gossip step: one row for each receiver."""
         self.step += 1
-        whole = phase.matrix
-        listener = np.repeat(np.arange(len(self.peers)), np.diff(whole.indptr))  # [E]
-        receivers = np.bincount(whole.indices[listener != whole.indices], minlength=len(self.peers))  # [N]
-        self.bytes_out += torch.from_numpy(receivers * (size * self.width // 8))
-        self.received += torch.from_numpy(senders(Weights(self.peers, matrix)))
+        whole, count = phase.matrix, len(self.everyone)
+        listener = np.repeat(np.arange(count), np.diff(whole.indptr))  # [E]
+        receivers = np.bincount(whole.indices[listener != whole.indices], minlength=count)  # [N]
+        self.bytes_out += torch.from_numpy(self.shard.own(receivers) * (size * self.width // 8))
+        self.received += torch.from_numpy(self.shard.own(senders(Weights(self.everyone, matrix))))
 
     def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:
         """Compute the same sums through all messages, ``[N, P]``."""

@@ -14,13 +14,14 @@ import torch
 
 from p2pfl.compression import Zstd
 from p2pfl.encodings import Ints, check_contribution
-from p2pfl.errors import TopologyError
+from p2pfl.errors import P2PFLError, TopologyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
 from p2pfl.neighbourhood import Contribution, Public, PublicContribution, ReceivedModels, Released, bare, checked, moved
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import Topology, Tree, Weights, spanning
 
 
@@ -118,6 +119,8 @@ class StackedNeighbourhood:
         Masks that would hide the contributions to a total, as live peers check them; they cancel and are not drawn.
     mixer
         Products with ``weights``; the neighbourhoods of a simulation share one.
+    shard
+        Peers that this process simulates; all of them by default.
 
     Attributes
     ----------
@@ -136,8 +139,10 @@ class StackedNeighbourhood:
         graph: Topology | None = None,
         masks: TotalMasks | None = None,
         mixer: Mixer | None = None,
+        shard: Shard | None = None,
     ) -> None:
         self.weights = weights
+        self.shard = shard or Shard(weights[0].peers)
         self.mixer = mixer or Mixer(weights)
         self.graph = graph
         self.masks = masks
@@ -153,6 +158,11 @@ class StackedNeighbourhood:
 
     @property
     def peers(self) -> tuple[str, ...]:
+        """Names of the R peers that this process simulates."""
+        return self.shard.peers
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
         """Names of all peers."""
         return self.weights[0].peers
 
@@ -181,23 +191,29 @@ class StackedNeighbourhood:
         """Replace every row by the weighted average of the rows that its peer receives."""
         self.last = None  # frees the rows before the step before
         matrix = self._exchange(released)
-        values = released.values
-        mixed = self.mixer(matrix, values)  # [N, P]
-        masses = None if released.masses is None else torch.from_numpy(matrix @ released.masses.numpy())  # [N, 1]
-        after = Released(mixed, masses)
+        mixed = self.shard.mixed(self.mixer, matrix, released.values)  # [R, P]
+        after = Released(mixed, self.mixed_masses(matrix, released.masses))
         self.record_step(released, after)
         return after
 
+    def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor | None) -> torch.Tensor | None:
+        """Return the sample weights after a gossip step, ``[R, 1]``; ``None`` if there are none."""
+        if masses is None:
+            return None
+        near = self.shard.near(matrix, masses)
+        return torch.from_numpy(near.matrix @ near.rows.numpy())
+
     async def receive(self, released: Released) -> ReceivedModels:
         """Return the received rows, as edges."""
-        matrix = self._exchange(released)
+        near = self.shard.near(self._exchange(released), released.values)
+        matrix = near.matrix
         listener = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))  # [E]
         return ReceivedModels(
-            released.values,
+            near.rows,
             torch.from_numpy(listener).long(),
             torch.from_numpy(matrix.indices).long(),
             torch.from_numpy(matrix.data),
-            self.peers,
+            near.peers,
         )
 
     async def total(
@@ -215,24 +231,28 @@ class StackedNeighbourhood:
         del change
         if self.graph is None:
             raise TopologyError("totals are taken over the edges of a graph; give this neighbourhood one")
-        there = self.faults.present(self.peers, seed=self.seed, round=self.round).tolist()
-        among = tuple(compress(self.peers, there))
+        there = self.faults.present(self.everyone, seed=self.seed, round=self.round).tolist()
+        among = tuple(compress(self.everyone, there))
         tree = spanning(self.graph, among=among)
         if self.masks is not None and not isinstance(contribution, PublicContribution):
             self.masks.check(among)
+        here, refused = {*self.peers}, None
         total = np.zeros(size, np.int64)  # [K]
-        for peer in among:
-            values = contribution(peer)  # [K]
-            check_contribution(values, peer=peer, size=size, participants=len(among), bits=bits)
-            total += values
+        try:
+            for peer in (each for each in among if each in here):
+                values = contribution(peer)  # [K]
+                check_contribution(values, peer=peer, size=size, participants=len(among), bits=bits)
+                total += values
+        except P2PFLError as error:  # processes that wait for this one must know
+            refused = error
+        total = self.shard.total(total, refused=refused)
         self._count_total(tree, size=size, bits=bits)
         return total
 
     def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
         """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""
-        for number, peer in enumerate(self.peers):
-            sent = (peer in tree.parents) + bool(tree.children(peer))
-            self.bytes_out[number] += sent * size * bits // 8
+        sent = [(peer in tree.parents) + bool(tree.children(peer)) for peer in self.peers]
+        self.bytes_out += torch.tensor(sent) * (size * bits // 8)
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""
@@ -240,7 +260,7 @@ class StackedNeighbourhood:
         matrix = self.faults.senders(weights, seed=self.seed, round=self.round, step=self.step)
         self.step += 1
         self.bytes_out += sizes(released, zstd=self.zstd)
-        self.received += torch.from_numpy(np.diff(matrix.indptr)) - 1
+        self.received += self.shard.own(torch.from_numpy(np.diff(matrix.indptr))) - 1
         return matrix
 
 

@@ -35,6 +35,7 @@ from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, d
 from p2pfl.topology.healing import Healing, healing
 from p2pfl.topology.kinds import BUILDERS, build
 from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
+from p2pfl.topology.partitions import owners, partition
 from p2pfl.topology.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
 from p2pfl.topology.schedules import (
     double_binary_tree,
@@ -87,6 +88,8 @@ __all__ = [
     "natural",
     "nested",
     "one_peer_exponential",
+    "owners",
+    "partition",
     "path",
     "push",
     "random_k_out",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.optimize
+import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.sparse
 
 from p2pfl.errors import TopologyError

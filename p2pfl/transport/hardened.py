@@ -53,7 +53,7 @@ def configure(
         Topic filters by ``read`` and ``write``, with ``%u`` for a peer's name.
     peers
         Names of peers that get a password; without any, peers present certificates for their names, signed by an
-        authority in ``ca.pem``.
+        authority in ``ca.pem`` and not listed in ``revoked.pem``, if there is one.
     host, port
         Address to listen on.
     public
@@ -117,6 +117,7 @@ def configuration(folder: Path, *, host: str, port: int, passwords: bool) -> str
     who = [f"password_file {folder / 'passwords'}"]
     if not passwords:
         who = [f"cafile {folder / 'ca.pem'}", "require_certificate true", "use_identity_as_username true"]
+        who += [f"crlfile {folder / 'revoked.pem'}"] if (folder / "revoked.pem").is_file() else []
     lines = [
         "# Clients and their access rights",
         f"listener {port} {host}",

@@ -9,8 +9,8 @@ from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults, StackedNeighbourhood
-from p2pfl.simulation.engine import Attending
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.playing import Attending
 from p2pfl.topology import Topology, Weights, metropolis
 
 SEED = 3

@@ -31,8 +31,8 @@ from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Public, Released, derived, settled
 from p2pfl.simulation import Faults
-from p2pfl.simulation.engine import Attending
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.playing import Attending
 from p2pfl.topology import Topology
 
 ROUNDS = 6

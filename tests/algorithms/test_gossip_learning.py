@@ -15,8 +15,8 @@ from p2pfl.neighbourhood import Released, settled
 from p2pfl.rows import draw
 from p2pfl.simulation import Faults, simulate
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
-from p2pfl.simulation.engine import Attending
 from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.playing import Attending
 from p2pfl.topology import metropolis
 
 GRAPH = topology.small_world(6, degree=4, rewire=0.5, seed=1)

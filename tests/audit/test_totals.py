@@ -6,7 +6,8 @@ import pytest
 from sklearn import datasets
 
 from p2pfl.audit import Effort, audit
-from p2pfl.exact import RandomBoosting
+from p2pfl.audit.totals import _changed
+from p2pfl.exact import PrivateDescription, RandomBoosting
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
@@ -14,20 +15,19 @@ from p2pfl.privacy.release import PrivateNeighbourhood
 LEAST = Effort(trials=20_000)
 
 
+BOUNDS = {name: [-3.0, 3.0] for name in datasets.load_wine().feature_names}
+TABLE = {
+    "rounds": 4,
+    "topology": {"kind": "ring", "peers": 5},
+    "data": {"name": "wine"},
+    "model": {"name": "random_boosting", "options": {"bounds": BOUNDS, "max_depth": 3}},
+    "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 0.7, "colluders": 2},
+}
+
+
 @pytest.fixture(scope="module")
 def resolved():
-    bounds = {name: [-3.0, 3.0] for name in datasets.load_wine().feature_names}
-    return plan(
-        read(
-            {
-                "rounds": 4,
-                "topology": {"kind": "ring", "peers": 5},
-                "data": {"name": "wine"},
-                "model": {"name": "random_boosting", "options": {"bounds": bounds, "max_depth": 3}},
-                "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 0.7, "colluders": 2},
-            }
-        )
-    )
+    return plan(read(TABLE))
 
 
 def test_totals_with_noise_keep_their_guarantee(resolved):
@@ -72,6 +72,15 @@ def test_a_change_that_is_declared_too_small_is_found(resolved, monkeypatch):
     monkeypatch.setattr(RandomBoosting, "change", property(lambda self: true.fget(self) / 2))
     broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
     assert any(said.startswith("what a sample changes") for said in broken)
+
+
+def test_what_a_sample_changes_of_a_private_description_is_found(monkeypatch):
+    model = {"name": "private_description", "options": {"bounds": BOUNDS}}
+    described = plan(read(TABLE | {"model": model, "rounds": 1}))
+    assert 0.3 < _changed(described, seed=0).measured <= 1.0
+    true = PrivateDescription.change
+    monkeypatch.setattr(PrivateDescription, "change", property(lambda self: true.fget(self) / 2))
+    assert _changed(described, seed=0).measured > 1.0
 
 
 def test_exact_totals_are_audited_without_a_promise():

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from fleets import PLANT
-from p2pfl.deploy.checks import messages, others
+from p2pfl.deploy.checks import messages, others, speed
 from p2pfl.deploy.doctor import examine
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.protocol.wire.sealing import rights
@@ -99,6 +99,7 @@ def site(tmp_path, monkeypatch):
     """A device whose files are right."""
     monkeypatch.setattr(others, "SILENCE", 0.5)
     monkeypatch.setattr(messages, "PATIENCE", 1.0)
+    monkeypatch.setattr(speed, "SECONDS", 0.05)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)
     made = {name: Identity.generate(SecretSource(), peer=name) for name in PEERS}

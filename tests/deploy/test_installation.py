@@ -131,7 +131,7 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         (place / "requests").mkdir()
         for peer in PEERS:
             shutil.copy(place / "devices" / peer / "request.toml", place / "requests" / f"{peer}.toml")
-        assert main(of_page("--collect")) == 0
+        assert main([*of_page("--collect"), "--yes"]) == 0
         for peer in PEERS:
             for name in ("roster.toml", "certificate.pem"):
                 shutil.copy(place / "fleet" / peer / name, place / "devices" / peer)

@@ -37,7 +37,7 @@ def test_keys_of_a_device_stay_there_and_a_request_is_the_same_key_each_time(pla
 def test_collected_requests_become_certificates_and_one_roster_for_all(place, capsys):
     fleet = bundles(place)
     requests = {peer: asked(place, peer) for peer in PEERS}
-    command = ["deploy", "plant.toml", "--out", "fleet", "--collect"]
+    command = ["deploy", "plant.toml", "--out", "fleet", "--yes", "--collect"]
     assert main([*command, str(requests["peer0"]), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (list(found["fingerprints"]), found["missing"]) == (["peer0"], ["peer1", "peer2"])

@@ -101,7 +101,7 @@ def test_what_a_forecast_writes_conforms_and_its_events_have_virtual_times(tmp_p
 def example(kind):
     """A notice of each class, with values of the types of its fields."""
     values = {str: "x", int: 3, float: 0.5, bool: True, tuple[str, ...]: ("bob",), dict[str, int]: {"bob": 1}}
-    values[dict[str, float]] = {"loss": float("nan")}
+    values |= {dict[str, float]: {"loss": float("nan")}, tuple[int, ...]: (0, 2), tuple[float, ...]: (1.0, 0.5)}
     given = {}
     for field in msgspec.structs.fields(kind):
         if field.required:

@@ -23,6 +23,7 @@ from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.headline import headline
+from p2pfl.report.swarm.recalled import EACH, POINTS
 from p2pfl.report.swarm.state import Setting, Swarm, swarm_of
 from p2pfl.report.telemetry import FIELDS, HEALTH, LAST, MANY, RECORD, SCORES, Recent, decoded, encoded
 from p2pfl.watch import frames
@@ -60,7 +61,7 @@ KEPT_BACK = {
 }
 """Kinds that no level shares, with the reason."""
 
-SCORED = {"scores", "before", "now", "training_loss", "privacy_spent", "spent", "epsilon"}
+SCORED = {"scores", "before", "now", "training_loss", "privacy_spent", "spent", "epsilon", "values"}
 """Fields that depend on data or on what a guarantee counts."""
 
 NEVER = {"distance", "update", "disagreement", "diversity", "message", "file", "proof", "best_file", "weight"}
@@ -184,6 +185,11 @@ def test_no_entry_of_a_lying_peer_breaks_the_page(kind, data):
     assert {*swarm.peers} == {*NAMES}
 
 
+def test_a_peer_that_has_finished_and_never_began_breaks_no_headline():
+    swarm = swarm_of(Setting(peers=NAMES), [(1.0, passed(PeerFinished(peer="ada", scores={})))])
+    assert headline(swarm, now=2.0).sentence == "no peer has begun yet"
+
+
 @given(data=st.binary(max_size=64))
 def test_any_bytes_are_an_entry_or_refused(data):
     try:
@@ -232,7 +238,7 @@ def test_the_past_does_not_grow():
         at = float(second)
         recent.take(at, msgspec.structs.replace(RECORD_OF_ADA, round=second))
         recent.take(at, VersionDiffers(peer="ada", neighbour="bob", theirs="2", ours="1"))
-    assert len(recent.past(5000.0)) <= LAST + 6
+    assert len(recent.past(5000.0)) <= LAST + 6 + len(SECRETS["scores"]) * POINTS // EACH
     assert len(recent.news()) <= LAST * MANY
     assert recent.news() == []
 

@@ -18,7 +18,7 @@ from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sums import Sums
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.secagg.in_process import partners
-from p2pfl.simulation import engine, simulate
+from p2pfl.simulation import playing, simulate
 from p2pfl.simulation.secagg import Masking, SummedNeighbourhood, summing
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Weights, complete, exponential, metropolis, random_regular
@@ -86,7 +86,7 @@ def test_drawing_all_masks_through_all_messages_gives_the_same_bits(weights, fau
 def test_a_whole_experiment_is_the_same_with_every_mask_drawn(algorithm, monkeypatch):
     resolved = plan(read(TABLE, changes=[f"learning.algorithm={algorithm}", *LOSSY, "privacy.noise=0.01"]))
     plain = simulate(resolved, baselines=False)
-    monkeypatch.setattr(engine, "summing", partial(summing, masking=masking(resolved.weights[0])))
+    monkeypatch.setattr(playing, "summing", partial(summing, masking=masking(resolved.weights[0])))
     masked = simulate(resolved, baselines=False)
     for name, model in plain.models.items():
         for key, tensor in model.items():

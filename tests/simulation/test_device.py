@@ -16,7 +16,7 @@ from p2pfl.errors import LearningError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
 from p2pfl.simulation import engine, simulate
-from p2pfl.simulation.engine import Attending
+from p2pfl.simulation.playing import Attending
 from peer import test_agreement
 from peer.test_agreement import GRID, TOLERANCE
 from swarms import SMALL

@@ -174,10 +174,13 @@ def test_an_observer_that_comes_later_sees_the_same(world):
             feed.refresh()
             seen.append({name: peer.scores for name, peer in feed.swarm.peers.items()})
             seen.append([(peer.activity, peer.rounds) for peer in feed.swarm.peers.values()])
+            seen.append(feed.swarm.history.curves("accuracy").peers)
 
     here.run(here.look(early), later(), compared())
-    assert seen[:2] == seen[2:]
+    assert seen[:3] == seen[3:]
     assert seen[1] == [("learning", 3)] * 3
+    assert {len(values) for values in seen[2].values()} == {3}  # rounds from before the later one looked, too
+    assert {size for _, topic, size in here.published if "/telemetry/" in topic and size > 600} == {1049}
 
 
 def test_a_peer_whose_owner_lists_nobody_else_tells_others_nothing(world):

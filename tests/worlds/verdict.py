@@ -19,7 +19,7 @@ from p2pfl.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
 from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
 from p2pfl.report.notices.masses import account
-from p2pfl.simulation.engine import play
+from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.virtual.learner import Goals
 from worlds import totals

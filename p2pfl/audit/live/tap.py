@@ -142,9 +142,11 @@ class Tapped(Plan):
         round: int,
         told: Told,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+        together: Sequence[str] | None = None,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
-        return super().contested(Watched(hidden, self.tap, round), round=round, told=told, elsewhere=elsewhere)
+        watched = Watched(hidden, self.tap, round)
+        return super().contested(watched, round=round, told=told, elsewhere=elsewhere, together=together)
 
 
 class Still(Goals):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from p2pfl.cli import terminal
 
 if TYPE_CHECKING:  # they import torch
-    from p2pfl.inference import Predictor
+    from p2pfl.inference import Predictions, Predictor
 
 REMARKS = (
     "remove columns that are no features, such as names and numbers of patients",
@@ -37,7 +37,7 @@ def columns(options: argparse.Namespace) -> int:
 
 def predict(options: argparse.Namespace) -> int:
     """``p2pfl predict``."""
-    found = _predictor(options).predict(options.table)
+    found = _predicted(options)
     with terminal.output(options.out) as file:
         found.write(file)
     return 0
@@ -140,6 +140,17 @@ def schema(options: argparse.Namespace) -> int:
     del options  # it has none
     print(json.dumps(json_schema(), indent=2))
     return 0
+
+
+def _predicted(options: argparse.Namespace) -> Predictions:
+    """Return the predictions for a table, or for an array of samples."""
+    from p2pfl.inference.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
+
+    if not options.table.endswith(SUFFIX):
+        return _predictor(options).predict(options.table)
+    if options.trust_model is not None:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own module is
+    return ArrayPredictor.load(options.model, model=options.trust_model).predict(options.table)
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:

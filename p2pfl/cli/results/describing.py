@@ -15,6 +15,7 @@ from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.exact.statistics.described import described
 from p2pfl.exact.statistics.description import Description
+from p2pfl.exact.statistics.private_description import PrivateDescription
 from p2pfl.report.pages.description_page import cell, description_page, strongest
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -36,12 +37,13 @@ LEAST = 0.1
 def run(options: argparse.Namespace) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
     given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
-    name, model, tensors, meaning = totalling.found(options, model="description", given=given)
-    found = described(tensors, model, meaning)
-    results = found.results()
+    name, model, tensors, meaning = totalling.found(
+        options, model=Description.name, given=given, private=PrivateDescription.name
+    )
+    results = described(tensors, model, meaning).results()
 
     def page() -> str:
-        return description_page(name, results, disclosed=Description.shows)
+        return description_page(name, results, disclosed=model.shows)
 
     return write(options, results, rows=_rows(results), page=page, show=_show)
 
@@ -71,7 +73,8 @@ def _show(found: Mapping[str, Any]) -> None:
             table.add_row(Text(two), Text(one), f"{value:+.3f}")
         console.print(table)
         console.print()
-    said = f"{found['samples']} samples of all peers; nothing is stated of fewer than {found['least']}"
+    kept = "with private noise" if found["private"] else f"nothing is stated of fewer than {found['least']}"
+    said = f"{found['samples']} samples of all peers; {kept}"
     console.print(Text(said), soft_wrap=not console.is_terminal)
 
 

@@ -13,7 +13,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.data.description import Description
 from p2pfl.errors import InputError
 from p2pfl.exact import ExactLearner
-from p2pfl.experiment import Experiment, plan, read
+from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import Learning, Model, Privacy
 from p2pfl.inference.model_file import load
 from p2pfl.inference.statistics import meaning_of, model_of, tensors_of
@@ -23,7 +23,7 @@ Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
 """A name, a model, its numbers, and the meaning of the columns."""
 
 
-def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any]) -> Found:
+def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any], private: str | None = None) -> Found:
     """Return the model that an argument names, or that follows from the data of the experiment which it names.
 
     Parameters
@@ -34,10 +34,22 @@ def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any]) 
         Name of the model.
     given
         Options of the model; ``None`` where the user has given none.
+    private
+        Name of a model whose totals take private noise, which runs as the experiment says if it names that model.
+
+    Raises
+    ------
+    InputError
+        Options are given of a model that has its own.
     """
     chosen = {key: value for key, value in given.items() if value is not None}
     if Path(options.experiment).suffix != ".safetensors":
         experiment = experiment_of(options)
+        if private is not None and experiment.model.name == private:
+            if chosen:
+                named = ", ".join(f"--{key}" for key in chosen)
+                raise InputError(f"options of {private} are in model.options, so {named} has no effect; leave it out")
+            return experiment.name, *_run(plan(experiment))
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
         return experiment.name, *totalled(experiment, model=model, options=chosen)
@@ -45,7 +57,8 @@ def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any]) 
         named = ", ".join([*(f"--{key}" for key in chosen), *(["--set"] if options.changes else [])])
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
-    made = model_of(saved, name=model, command=options.command)
+    names = [model, *([] if private is None else [private])]
+    made = model_of(saved, names=names, command=options.command)
     return Path(options.experiment).stem, made, tensors_of(saved), meaning_of(saved)
 
 
@@ -73,7 +86,11 @@ def totalled(
         learning=Learning(algorithm="exact"),
         privacy=Privacy(mode="none"),
     )
-    resolved = plan(wanted)
+    return _run(plan(wanted))
+
+
+def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Description]:
+    """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)
     meaning = resolved.federation.dataset.description

@@ -60,10 +60,12 @@ def simulate(options: argparse.Namespace) -> int:
     from p2pfl.cli.running import view  # noqa: PLC0415
     from p2pfl.peer.storage.lock import SIMULATION, WITHIN, owned  # noqa: PLC0415
     from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
+    from p2pfl.simulation.sharding.workers import leads  # noqa: PLC0415
 
     again = options.resume is not None
-    if again and options.network is not None:
-        raise InputError("--network does not work with --resume, because a forecast has no checkpoint; leave one out")
+    _check_forecast(options)
+    if not leads():
+        return _follow(options)
     if again and folders.ended(Path(options.resume)):
         return _over(Path(options.resume), options)
     last = _resumed(options, check=folders.check_simulated) if again else None
@@ -81,8 +83,34 @@ def simulate(options: argparse.Namespace) -> int:
             stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
         rounds = stack.enter_context(view.Rounds(resolved, quiet=options.json))
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
-        result = simulated(resolved, folder=folder, resume=again, observe=rounds.observe, **given)
+        given |= {"workers": options.workers, "observe": rounds.observe}
+        result = simulated(resolved, folder=folder, resume=again, **given)
     return _finish(result.summary, folder, options)
+
+
+def _check_forecast(options: argparse.Namespace) -> None:
+    """Refuse options that a forecast does not have."""
+    if options.network is None:
+        return
+    if options.resume is not None:
+        raise InputError("--network does not work with --resume, because a forecast has no checkpoint; leave one out")
+    if options.workers > 1:
+        raise InputError("--network does not work with --workers, because a forecast has one clock; leave one out")
+
+
+def _follow(options: argparse.Namespace) -> int:
+    """``p2pfl simulate`` in a process that torchrun started beside the first one, which writes and prints."""
+    from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
+
+    again = options.resume is not None
+    if again and folders.ended(Path(options.resume)):
+        return 0
+    if again:
+        _resumed(options, check=folders.check_simulated)
+    if options.experiment is None:
+        return InputError.status  # the first process says why
+    simulated(experiment_of(options), resume=again, baselines=not options.no_baselines)
+    return 0
 
 
 def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:

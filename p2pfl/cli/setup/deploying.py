@@ -6,10 +6,16 @@ import argparse
 import datetime as dt
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from p2pfl.errors import InputError
+
+if TYPE_CHECKING:
+    from p2pfl.deploy.bundles.fleet import Fleet
+    from p2pfl.deploy.bundles.requests import Request
+    from p2pfl.deploy.bundles.signing import Collected
 
 
 def arguments(commands: Any) -> None:
@@ -28,6 +34,16 @@ def arguments(commands: Any) -> None:
     deploy.add_argument(
         "--collect", nargs="+", metavar="FILE", help="sign the requests of devices, and write their roster"
     )
+    deploy.add_argument(
+        "--yes", action="store_true", help="sign without asking, once you have compared the fingerprints"
+    )
+    deploy.add_argument(
+        "--observer", action="append", default=[], metavar="NAME", help="who may watch the swarm; again for more"
+    )
+    deploy.add_argument(
+        "--revoke", nargs="+", metavar="NAME", help="revoke the keys and certificates of devices or observers"
+    )
+    deploy.add_argument("--reason", default="revoked by the operator", help="why, for --revoke (one line)")
     deploy.add_argument("--json", action="store_true", help="machine-readable results on standard output")
 
 
@@ -39,14 +55,21 @@ def deploy(options: argparse.Namespace) -> int:
     now = dt.datetime.now(dt.UTC)
     if options.collect is not None:
         return _collect(fleet, options, now=now)
+    if options.revoke is not None:
+        return _revoke(fleet, options, now=now)
     if options.broker is None or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
-    hosts = fleet.write(broker=options.broker, machine=options.machine, wheel=Path(options.wheel), now=now)
-    found = {"bundles": [str(fleet.out / peer) for peer in fleet.peers], "broker": str(fleet.out / "broker")}
+    how = {"machine": options.machine, "wheel": Path(options.wheel), "observers": options.observer}
+    hosts = fleet.write(broker=options.broker, now=now, **how)
+    found = {
+        "bundles": [str(fleet.out / peer) for peer in fleet.peers],
+        "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
+        "broker": str(fleet.out / "broker"),
+    }
     if options.json:
         print(json.dumps(found | {"hosts": hosts}))
         return 0
-    for folder in found["bundles"]:
+    for folder in (*found["bundles"], *found["observers"]):
         print(folder)
     print(
         f"start the broker with mosquitto -c {fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for "
@@ -57,18 +80,19 @@ def deploy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _collect(fleet: Any, options: argparse.Namespace, *, now: dt.datetime) -> int:
+def _collect(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
     """Sign requests; print whose fingerprints to compare."""
-    found = fleet.collect([Path(each) for each in options.collect], now=now)
+    if not options.yes and not sys.stdin.isatty():
+        raise InputError("nobody can be asked here whether the fingerprints are right; compare them, and add --yes")
+    confirm = None if options.yes else _confirmed
+    found = fleet.collect([Path(each) for each in options.collect], now=now, confirm=confirm)
     if options.json:
-        print(json.dumps({"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}))
+        print(json.dumps(_results(found)))
         return 0
-    for peer, shown in found.fingerprints.items():
-        print(f"{peer}  {shown}")
+    _show(found)
     if found.missing:
         print(f"there is no request of {', '.join(found.missing)} yet, so no device has a roster", file=sys.stderr)
     else:
-        print(f"roster.toml  {found.roster}")
         print(
             "compare each fingerprint with what the owner of the device reads to you; then send roster.toml and "
             "certificate.pem of each bundle to its device, call install.sh there again, and compare the line of "
@@ -76,3 +100,41 @@ def _collect(fleet: Any, options: argparse.Namespace, *, now: dt.datetime) -> in
             file=sys.stderr,
         )
     return 0
+
+
+def _confirmed(requests: Sequence[Request]) -> bool:
+    """Show the requests that are to be signed, and return whether the operator agrees."""
+    for made in requests:
+        print(f"{made.peer}  {made.fingerprint}  certificate request {made.certificate_fingerprint}", file=sys.stderr)
+    print("does the owner of each device read the same fingerprint to you? sign these requests [yes/no]:", end=" ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _revoke(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
+    """Revoke keys and certificates; print what to do with the new lists."""
+    found = fleet.revoke(options.revoke, reason=options.reason, now=now)
+    if options.json:
+        print(json.dumps(_results(found)))
+        return 0
+    _show(found)
+    print(
+        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and start mosquitto again, which ends "
+        "the connections of the revoked; send each remaining device its new roster.toml (and observers.toml), call "
+        "install.sh there, and start the peers again",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _results(found: Collected) -> dict[str, Any]:
+    results = {"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}
+    return results if found.observers is None else results | {"observers": found.observers}
+
+
+def _show(found: Collected) -> None:
+    for name, shown in found.fingerprints.items():
+        print(f"{name}  {shown}")
+    for file, digest in (("roster.toml", found.roster), ("observers.toml", found.observers)):
+        if digest is not None:
+            print(f"{file}  {digest}")

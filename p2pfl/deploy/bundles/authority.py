@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -96,6 +97,50 @@ class Authority:
             .sign(self.key, hashes.SHA256())
         )
         return made.public_bytes(serialization.Encoding.PEM)
+
+    def revocations(self, before: bytes | None, revoked: Sequence[x509.Certificate], *, now: dt.datetime) -> bytes:
+        """Return the list of revoked certificates as PEM, which the broker reads.
+
+        Parameters
+        ----------
+        before
+            The list so far; its entries stay.
+        revoked
+            Certificates to add.
+        now
+            The time.
+
+        Raises
+        ------
+        InputError
+            The list so far cannot be used, or is not signed by this authority.
+        """
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - DAY)
+            .next_update(now + dt.timedelta(days=365 * YEARS))
+        )
+        entries = {} if before is None else {each.serial_number: each for each in self._listed(before)}
+        for each in revoked:
+            number = each.serial_number
+            made = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
+            entries.setdefault(number, made)
+        for number in sorted(entries):
+            builder = builder.add_revoked_certificate(entries[number])
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def _listed(self, data: bytes) -> x509.CertificateRevocationList:
+        """Read a list of revoked certificates."""
+        try:
+            found = x509.load_pem_x509_crl(data)
+            if found.is_signature_valid(self.key.public_key()):
+                return found
+        except ValueError:
+            pass
+        raise InputError(
+            "the list of revoked certificates of the fleet was not made by its authority; restore it from a backup"
+        )
 
 
 def _own(key: ec.EllipticCurvePrivateKey, *, name: str, now: dt.datetime) -> x509.Certificate:

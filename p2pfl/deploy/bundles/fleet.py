@@ -6,13 +6,12 @@ import datetime as dt
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
-from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 import p2pfl
@@ -20,21 +19,24 @@ from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
 from p2pfl.deploy.bundles.requests import Request
 from p2pfl.deploy.bundles.requirements import Machine, requirements
+from p2pfl.deploy.bundles.signing import Collected, Signing
 from p2pfl.errors import InputError, StorageError
 from p2pfl.experiment import Experiment, find, read
 from p2pfl.experiment.outline import built, loaded
 from p2pfl.files import replace as replace_file
-from p2pfl.identity import Roster, fingerprint
 from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.address import Address
 from p2pfl.transport.hardened import configure
 
 TEMPLATES = Path(__file__).with_name("templates")
 
+README = Path(__file__).with_name("observer") / "README.txt"
+"""Template of what an observer reads."""
+
 SUMS = "SHA256SUMS"
 """File with the hashes of a bundle, as sha256sum reads it."""
 
-_OWN = re.compile(r"([A-Za-z_]\w*)(?:\.\w+)*:[A-Za-z_]\w*")
+_OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*")
 """A ``module:function`` of the user's own."""
 
 
@@ -77,8 +79,10 @@ class Fleet:
 
     # ------------------------------------------------------------------ bundles
 
-    def write(self, *, broker: str, machine: Machine, wheel: Path, now: dt.datetime) -> list[str]:
-        """Write the folder of the broker and a bundle for each device; keep keys, certificates and the roster.
+    def write(
+        self, *, broker: str, machine: Machine, wheel: Path, now: dt.datetime, observers: Sequence[str] = ()
+    ) -> list[str]:
+        """Write the folder of the broker and a bundle for each device; keep keys, certificates and rosters.
 
         Parameters
         ----------
@@ -90,6 +94,8 @@ class Fleet:
             Wheel of p2pfl.
         now
             The time.
+        observers
+            Names of further observers.
 
         Returns
         -------
@@ -108,19 +114,43 @@ class Fleet:
             raise InputError(
                 f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
             )
+        names.observers(observers, peers=self.peers)
+        if observers and self.experiment.telemetry.share == "none":
+            raise InputError(
+                'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
+            )
         needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        for name in observers:
+            _put(self.out / "observers" / name / README.name, b"")
         fixed = {self._file, "broker.pem", "requirements.txt", wheel.name, *(path.name for path in TEMPLATES.iterdir())}
         beside = names.beside(self.source.parent, [*self._beside()], taken=fixed)
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         place = self.out / "broker"
         _put(place / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
+        self.signing(now=now).renew()
         listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
         hosts = configure(
             place, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
         )
         for peer in self.peers:
             self._bundle(peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside)
+        for name in self.observers:
+            self._seat(name, broker=str(where), beside=beside)
         return hosts
+
+    def _seat(self, name: str, *, broker: str, beside: Mapping[str, Path]) -> None:
+        """Write the folder of one observer."""
+        folder = self.out / "observers" / name
+        marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
+        table = self._table(name, broker=broker)
+        made = {
+            self._file: tomli_w.dumps({key: each for key, each in table.items() if key != "telemetry"}).encode(),
+            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
+            README.name: filled(README.read_text("utf-8"), marks).encode(),
+            **{inner: path.read_bytes() for inner, path in beside.items()},
+        }
+        for inner, data in made.items():
+            _put(folder / inner, data)
 
     @property
     def _file(self) -> str:
@@ -138,7 +168,7 @@ class Fleet:
             "NAME": self.experiment.name,
             "FILE": file,
             "FILES": " ".join(files),
-            "COPIED": " ".join(files),
+            "COPIES": "\n".join(copies(files)),
             "MACHINE": machine,
             "VERSION": p2pfl.__version__,
         }
@@ -154,6 +184,9 @@ class Fleet:
             _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
         sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
         _put(folder / SUMS, sums.encode())
+        if self.observers:
+            listed = self.out / "observers.toml"
+            _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
         read(folder / file)  # as the device will
 
     def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
@@ -161,87 +194,44 @@ class Fleet:
         table = tomllib.loads(self.source.read_text("utf-8"))
         transport = {key: value for key, value in table.get("transport", {}).items() if key != "credentials"}
         ours = {"broker": broker, "ca": "broker.pem", "certificate": "certificate.pem", "key": f"keys/{peer}.key"}
-        return table | {"transport": transport | ours, "trust": {"keys": "keys", "roster": "roster.toml"}}
+        mine = {"transport": transport | ours, "trust": {"keys": "keys", "roster": "roster.toml"}}
+        if self.observers:
+            mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
+        return table | mine
 
     def _beside(self) -> Iterator[Path]:
         """Yield the files beside the experiment that it names: modules of the user's own, graphs, models; no data."""
         table = tomllib.loads(self.source.read_text("utf-8"))
         for section, key, text in _texts(table):
-            if section in {"transport", "trust"} or (section, key) == ("data", "path"):
+            ours = self.observers and (section, key) == ("telemetry", "observers")
+            if section in {"transport", "trust"} or (section, key) == ("data", "path") or ours:
                 continue
-            own = _OWN.fullmatch(text)
-            path = self.source.parent / (f"{own[1]}.py" if own else text)
-            if path.is_file() and not Path(text).is_absolute() and ".." not in Path(text).parts:
-                yield path
+            for name in _files(text):
+                path = self.source.parent / name
+                if path.is_file() and not Path(name).is_absolute() and ".." not in Path(name).parts:
+                    yield path
 
-    # ------------------------------------------------------------------ requests
+    # ------------------------------------------------------------------ certificates
 
-    def collect(self, files: Sequence[Path], *, now: dt.datetime) -> Collected:
-        """Sign the requests of devices, and give all bundles the roster once every device is in it.
+    def collect(
+        self, files: Sequence[Path], *, now: dt.datetime, confirm: Callable[[Sequence[Request]], bool] | None = None
+    ) -> Collected:
+        """Sign the requests of devices and observers, see :meth:`p2pfl.deploy.bundles.signing.Signing.collect`."""
+        return self.signing(now=now).collect(files, confirm=confirm)
 
-        Parameters
-        ----------
-        files
-            The requests.
-        now
-            The time.
+    def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> Collected:
+        """Revoke keys and certificates, see :meth:`p2pfl.deploy.bundles.signing.Signing.revoke`."""
+        return self.signing(now=now).revoke(names, reason=reason)
 
-        Raises
-        ------
-        InputError
-            A request cannot be used, is of nobody in the experiment, or has another key than an earlier one.
-        StorageError
-            A file cannot be written.
-        """
-        path = self.out / "roster.toml"
-        roster = Roster.read(path) if path.exists() else Roster({})
-        authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
-        requests = [Request.load(file) for file in files]
-        for file, made in zip(files, requests, strict=True):
-            roster = self._listed(roster, made, file=file)
-        for made in requests:
-            certificate = self.out / made.peer / "certificate.pem"
-            if not _certifies(certificate, made):
-                _put(certificate, authority.sign(made.read, peer=made.peer, now=now))
-        roster.write(path)
-        missing = [peer for peer in self.peers if peer not in roster.peers]
-        for peer in self.peers if not missing else ():
-            _put(self.out / peer / "roster.toml", path.read_bytes())
-        listed = {peer: fingerprint(roster.peers[peer]) for peer in self.peers if peer in roster.peers}
-        return Collected(listed, missing, None if missing else fingerprint(path.read_bytes()))
+    def signing(self, *, now: dt.datetime) -> Signing:
+        """Return the rosters and certificates of the fleet."""
+        return Signing(self.out, self.experiment.name, self.peers, self.observers, now)
 
-    def _listed(self, roster: Roster, made: Request, *, file: Path) -> Roster:
-        """Return the roster with the key of a request."""
-        if made.peer not in self.peers:
-            raise InputError(
-                f'{file} is of "{made.peer}", which is no peer of "{self.experiment.name}"; correct the name'
-            )
-        before = roster.peers.get(made.peer)
-        if before is not None and before != made.public:
-            raise InputError(
-                f'{file} has the key {made.fingerprint} of "{made.peer}" and the roster lists {fingerprint(before)}; '
-                "ask its owner which is right, and remove the old line from the roster if the device was replaced"
-            )
-        return replace(roster, peers={**roster.peers, made.peer: made.public})
-
-
-@dataclass(frozen=True)
-class Collected:
-    """Result of collecting the requests of a fleet.
-
-    Attributes
-    ----------
-    fingerprints
-        Of the key of each device in it.
-    missing
-        Devices that have sent no request.
-    roster
-        First 32 hexadecimal digits of the SHA-256 of the file, in groups of four; ``None`` while devices are missing.
-    """
-
-    fingerprints: Mapping[str, str]
-    missing: Sequence[str]
-    roster: str | None
+    @property
+    def observers(self) -> tuple[str, ...]:
+        """Names of those who may look at the devices."""
+        folder = self.out / "observers"
+        return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
 
 
 def filled(text: str, marks: Mapping[str, str]) -> str:
@@ -257,6 +247,36 @@ def filled(text: str, marks: Mapping[str, str]) -> str:
     return text
 
 
+def _files(text: str) -> list[str]:
+    """Return the files that a text may name: a path, or the modules of a function of the user's own.
+
+    Examples
+    --------
+    >>> _files("models.own:build")
+    ['models.py', 'models/__init__.py', 'models/own.py']
+    """
+    own = _OWN.fullmatch(text)
+    if own is None:
+        return [text]
+    parts = own[1].split(".")
+    packages = ["/".join((*parts[:count], "__init__.py")) for count in range(1, len(parts))]
+    return [f"{parts[0]}.py", *packages, *([f"{'/'.join(parts)}.py"] if packages else [])]
+
+
+def copies(files: Sequence[str]) -> list[str]:
+    """Return the lines of a container file that copy files into folders of the same names; one COPY would flatten them.
+
+    Examples
+    --------
+    >>> copies(["plant.toml", "models/own.py", "broker.pem"])
+    ['COPY plant.toml broker.pem /template/', 'COPY models/own.py /template/models/']
+    """
+    folders: dict[str, list[str]] = {}
+    for name in files:
+        folders.setdefault("/".join([*name.split("/")[:-1], ""]), []).append(name)
+    return [f"COPY {' '.join(inside)} /template/{folder}" for folder, inside in folders.items()]
+
+
 def _texts(table: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str, str]]:
     """Yield each text in a table with its section and key."""
     for key, value in table.items():
@@ -265,13 +285,6 @@ def _texts(table: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, s
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and text:
                 yield section, key, text
-
-
-def _certifies(path: Path, made: Request) -> bool:
-    """Return whether there is a certificate for the key of a request already."""
-    if not path.exists():
-        return False
-    return x509.load_pem_x509_certificate(path.read_bytes()).public_key() == made.read.public_key()
 
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:

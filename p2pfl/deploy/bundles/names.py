@@ -7,13 +7,14 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from p2pfl.errors import InputError
+from p2pfl.topology.graph import NAME
 
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
 DEVICE = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml", "keys", "runs"})
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
-FLEET = frozenset({"broker", "authority", "roster.toml"})
+FLEET = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})
 """Files of the folder of a fleet besides bundles."""
 
 
@@ -70,6 +71,21 @@ def peers(names: Collection[str]) -> None:
         plain(name, what="the peer")
         if name in FLEET:
             raise InputError(f'the peer "{name}" has the name of another folder of the fleet; rename it')
+
+
+def observers(names: Collection[str], *, peers: Collection[str]) -> None:
+    """Check that each observer can have a folder of its name, and a certificate that is not that of a peer.
+
+    Raises
+    ------
+    InputError
+        One cannot.
+    """
+    for name in names:
+        if NAME.fullmatch(plain(name, what="the observer")) is None or name in peers:
+            raise InputError(
+                f'"{name}" cannot be an observer; use 1 to 22 letters, digits, _ and -, and no name of a peer'
+            )
 
 
 def beside(folder: Path, paths: Collection[Path], *, taken: Collection[str]) -> Mapping[str, Path]:

@@ -56,6 +56,14 @@ class Request:
         return fingerprint(self.public)
 
     @property
+    def certificate_fingerprint(self) -> str:
+        """The key of the certificate request in a form for people to compare."""
+        key = self.read.public_key().public_bytes(
+            serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return fingerprint(key)
+
+    @property
     def read(self) -> x509.CertificateSigningRequest:
         """The certificate request."""
         return x509.load_pem_x509_csr(self.certificate.encode())

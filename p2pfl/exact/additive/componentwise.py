@@ -17,7 +17,7 @@ from p2pfl.exact.additive.freedom import penalty_for
 from p2pfl.exact.additive.learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.predictor import Additive
 from p2pfl.exact.additive.site import Log, Site
-from p2pfl.exact.elementary import inverse, log
+from p2pfl.exact.elementary import added_along, inverse, log
 from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
 from p2pfl.learning.additive import Question
@@ -246,11 +246,7 @@ class Componentwise:
             place += learner.size
         squares = float(values[place])
         thetas = _applied(solvers, products)
-        inner = thetas * (_applied(gram, thetas) - 2 * products)
-        errors = inner[:, 0].copy()
-        for column in range(1, widest):
-            errors = errors + inner[:, column]
-        errors = errors + squares
+        errors = added_along(thetas * (_applied(gram, thetas) - 2 * products)) + squares
         own, shared = values[place + 2 :], int(errors.argmin())
         if len(own) and own.min() < errors[shared] - TIE:
             return many + int(own.argmin()), None
@@ -355,10 +351,7 @@ class Componentwise:
 
 def _applied(matrices: Floats, vectors: Floats) -> Floats:
     """Return the products of matrices ``[J, W, W]`` and vectors ``[J, W]``, added column by column."""
-    found = matrices[:, :, 0] * vectors[:, :1]
-    for column in range(1, vectors.shape[1]):
-        found = found + matrices[:, :, column] * vectors[:, column : column + 1]
-    return found
+    return added_along(matrices * vectors[:, None, :])
 
 
 def _log(tensors: Tensors, *, since: int) -> Log:

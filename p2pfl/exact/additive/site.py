@@ -56,7 +56,10 @@ class Site:
             np.linalg.inv(basis.T @ basis + penalty)
             for basis, penalty in zip(self.bases, self.penalties, strict=bool(self.penalties))
         ]
+        self._signs = np.where(self.targets > 0, -1.0, 1.0)
+        self._residuals = self.targets
         width = self._starts[-1]
+        self._products: Floats | None = None  # with the residuals of the scores as they are
         self._errors = np.zeros((width, width))
         for place, inverse in enumerate(self._inverses):
             where = slice(self._starts[place], self._starts[place + 1])
@@ -81,27 +84,26 @@ class Site:
             place = choice % len(self.bases)
             basis = self.bases[place]
             if shared is None:
-                theta = self._inverses[place] @ (basis.T @ self._residuals())
+                theta = self._inverses[place] @ self._fitted()[self._starts[place] : self._starts[place + 1]]
                 self.effects[place] += self.rate * theta
             else:
                 theta = shared[: basis.shape[1]]
             self.scores += self.rate * (basis @ theta)
+            self._products = None
             self.history.extend((float(choice), 0.0 if shared is None else float(shared[0])))
             self.applied += 1
 
     def terms(self) -> Floats:
         """Return products of all functions with the residuals, their squares, the loss, and errors of own effects."""
-        residuals = self._residuals()
-        products = self._stacked @ residuals
+        products, residuals = self._fitted(), self._residuals
         squares = float(residuals @ residuals)
-        if self.binary:
-            loss = float(np.logaddexp(0.0, np.where(self.targets > 0, -self.scores, self.scores)).sum())
-        else:
-            loss = squares / 2
+        loss = float(np.logaddexp(0.0, self._signs * self.scores).sum()) if self.binary else squares / 2
         errors = np.add.reduceat(products * (self._errors @ products), self._starts[:-1]) + squares
         return np.concatenate([products, [squares, loss], errors if self._inverses else []])
 
-    def _residuals(self) -> Floats:
-        """Return the negative derivative of the loss by the scores."""
-        found: Floats = self.targets - (scipy.special.expit(self.scores) if self.binary else self.scores)
-        return found
+    def _fitted(self) -> Floats:
+        """Return the products of all functions with the residuals, which are the negative derivative of the loss."""
+        if self._products is None:
+            self._residuals = self.targets - (scipy.special.expit(self.scores) if self.binary else self.scores)
+            self._products = self._stacked @ self._residuals
+        return self._products

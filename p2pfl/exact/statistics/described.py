@@ -13,6 +13,7 @@ from p2pfl.data.description import Description as Meaning
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats
 from p2pfl.exact.statistics.description import QUANTILES, Description
+from p2pfl.exact.statistics.private_description import PrivateDescription
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class Described:
         Columns in the order of the table, the target last.
     names, correlations
         Names of all features and targets, and Pearson's correlations of each pair; empty if they were not counted.
+    private
+        Whether everything is with private noise; then quantiles interpolate the histogram, and ends are public bounds.
     """
 
     samples: int
@@ -85,6 +88,7 @@ class Described:
     columns: tuple[Number | Levels, ...]
     names: tuple[str, ...]
     correlations: tuple[tuple[float | None, ...], ...]
+    private: bool = False
 
     def results(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -94,7 +98,7 @@ class Described:
         return found
 
 
-def described(tensors: Mapping[str, Floats], model: Description, meaning: Meaning) -> Described:
+def described(tensors: Mapping[str, Floats], model: Description | PrivateDescription, meaning: Meaning) -> Described:
     """Return what the tensors of a description say.
 
     Parameters
@@ -106,6 +110,8 @@ def described(tensors: Mapping[str, Floats], model: Description, meaning: Meanin
     meaning
         Names and units of the columns.
     """
+    private = isinstance(model, PrivateDescription)
+    model = model.plain if isinstance(model, PrivateDescription) else model
     width = model.features
     fields = meaning.columns or tuple(Field(f"x{number}") for number in range(width))
     scale = np.concatenate([np.broadcast_to(meaning.deviation, width), np.full(model.width - width, 1.0)])
@@ -125,7 +131,7 @@ def described(tensors: Mapping[str, Floats], model: Description, meaning: Meanin
             place += len(field.levels)
     found = tensors["correlation"] if model.correlations else np.zeros((0, 0))
     pairs = tuple(tuple(map(_known, row)) for row in found.tolist())
-    return Described(int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs)
+    return Described(int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private)
 
 
 def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:

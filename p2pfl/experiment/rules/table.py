@@ -169,7 +169,7 @@ ADDED = (
             "with {algorithm} and this model, whose totals have no private noise",
         ),
         keys=("privacy.noise", "privacy.epsilon"),
-        remedy='leave it out, or set model.name to "random_boosting", whose totals take noise',
+        remedy='leave it out, or set model.name to "random_boosting" or "private_description", whose totals take noise',
     ),
     *each(
         (
@@ -216,7 +216,31 @@ SHARED = (
 )
 """Telemetry for observers."""
 
-RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+SHARDED = (
+    Rule(
+        "learning.algorithm",
+        lambda it: it.sharded and it.algorithm.asynchronous,
+        "with several workers, because models of earlier cycles are on their way between peers",
+        "simulate it in one process, or take an algorithm whose peers wait for each other",
+    ),
+    Rule(
+        "attack.name",
+        lambda it: it.sharded and it.experiment.attack.name in ("alie", "ipm"),
+        "with several workers, none of which has the models of all honest peers",
+        "simulate it in one process, or take another attack",
+    ),
+    *each(
+        (
+            lambda it: it.sharded,
+            "with several workers, because the steps of DP-SGD are counted in one process",
+        ),
+        keys=("learning.example_noise",),
+        remedy="simulate it in one process, or leave it out",
+    ),
+)
+"""Simulations by several processes."""
+
+RULES = (*SHARDED, *SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

@@ -64,7 +64,7 @@ class Model(Section, frozen=True):
         ``linear``, ``mlp``, ``cnn``; a model of a library, ``torchvision:NAME``, ``timm:NAME`` or
         ``transformers:CLASS``; a ``package.module:Class``; a model that follows from exact totals: ``boosting``,
         ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data:
-        ``description``, ``kaplan_meier``, ``pca``.
+        ``description``, ``private_description``, ``kaplan_meier``, ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options

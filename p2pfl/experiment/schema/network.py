@@ -146,9 +146,10 @@ class Transport(Section, frozen=True):
     quorum
         Share of the neighbours that suffices at the end of ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next; a peer that is killed loses up to so many. What it has used and spent is
-        on the disk before each release all the same. Each round has its checkpoint where a peer could go on from no
-        older one: with state for each edge, compression, running sums, and ``privacy.departures = "go_on"``.
+        Rounds from one checkpoint to the next; a peer that is killed loses up to so many. What it uses and spends is on
+        the disk before each release all the same, reserved for as many releases at a time. Each round has its
+        checkpoint where a peer could go on from no older one: with state for each edge, compression, running sums, and
+        ``privacy.departures = "go_on"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 
 from p2pfl.data import IntArray, Orders
+from p2pfl.learning.steps.sharing import Group, groups
 from p2pfl.rows import placed
 
 
@@ -17,7 +19,7 @@ class Batch:
     Attributes
     ----------
     features, targets
-        ``[K, B, *shape]`` and ``[K, B, ...]``.
+        ``[K, B, *shape]`` and ``[K, B, ...]``; K is 1 where all rows share the samples, which only kernels take.
     weights
         ``[K, B]``: one over the batch size of the row, zero for padding; ``None`` where all rows have B samples.
     keys
@@ -81,6 +83,11 @@ class Part:
         self.samples = placed(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
+
+    @cached_property
+    def groups(self) -> list[Group] | None:
+        """Groups of samples that the same rows hold; ``None`` if they do not pay."""
+        return groups(self._each)
 
     def first(self) -> "Part":
         """Return the samples of the first row."""
@@ -164,8 +171,6 @@ class Plan:
 
     Attributes
     ----------
-    index
-        ``[T, K, B]`` int64 positions in the data set, 0 where padded.
     sizes
         ``[T, K]`` int64 batch sizes, 0 where a row has no step left.
     active
@@ -186,22 +191,26 @@ class Plan:
         self.active: list[int] = np.count_nonzero(self.sizes, axis=1).tolist()
         self.widths: list[int] = self.sizes.max(axis=1).tolist()
         self.even: list[bool] = (self.sizes.sum(axis=1) == np.multiply(self.active, self.widths)).tolist()
-        device = part.samples.device
         begins = orders.base[chosen] + epoch * orders.stride[chosen] + within * widths  # [T, K]
         numbers = np.stack([begins, self.sizes, np.broadcast_to(part.starts[chosen], begins.shape)])
-        begin, self._sizes, start = placed(torch.from_numpy(numbers), device).unsqueeze(-1).unbind()  # [T, K, 1] each
-        place = torch.arange(max(self.widths), device=device)  # [B]
-        if all(self.even) and self.active[-1] == len(chosen) and len({*self.widths}) == 1:
-            self.index = part.samples[start + orders.flat[begin + place]]  # [T, K, B]
-            return
-        real = place < self._sizes
-        position = orders.flat[torch.where(real, begin + place, 0)]
-        self.index = torch.where(real, part.samples[torch.where(real, start + position, 0)], 0)
+        self._samples, self._order = part.samples, orders.flat
+        self._numbers = placed(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
+
+    @cached_property
+    def index(self) -> torch.Tensor:
+        """Positions in the data set, 0 where padded, ``[T, K, B]`` int64."""
+        begin, sizes, start = self._numbers.unbind()  # [T, K, 1] each
+        place = torch.arange(max(self.widths), device=sizes.device)  # [B]
+        if all(self.even) and self.active[-1] == sizes.shape[1] and len({*self.widths}) == 1:
+            return self._samples[start + self._order[begin + place]]
+        real = place < sizes
+        position = self._order[torch.where(real, begin + place, 0)]
+        return torch.where(real, self._samples[torch.where(real, start + position, 0)], 0)
 
     def weights(self, step: int, *, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the weights ``[K, B]`` of the samples of a step, or ``None`` where no row is padded."""
         if self.even[step]:
             return None
-        sizes = self._sizes[step, : self.active[step]]  # [K, 1]
+        sizes = self._numbers[1, step, : self.active[step]]  # [K, 1]
         place = torch.arange(self.widths[step], device=sizes.device)
         return ((place < sizes).double() / sizes).to(dtype)  # [K, B]

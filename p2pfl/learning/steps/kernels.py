@@ -38,6 +38,7 @@ class Kernels:
 
     def __init__(self, layers: Sequence[Layer], *, loss: PerSample, footprint: Footprint) -> None:
         self.layers, self.loss, self.footprint = tuple(layers), loss, footprint
+        self._lowest = next((i for i, layer in enumerate(self.layers) if isinstance(layer, Affine)), 0)
         self._others: list[Kernels] = []
 
     def copies(self, count: int) -> "list[Kernels]":
@@ -69,8 +70,8 @@ class Kernels:
         g *= shares
         mean = (losses * shares).sum(dim=(1, 2))  # [K]
         gradients = list(parts)
-        for i in range(len(self.layers) - 1, -1, -1):
-            g = self.layers[i].backward(g, kept[i], parts, gradients, first=i == 0)
+        for i in range(len(self.layers) - 1, self._lowest - 1, -1):
+            g = self.layers[i].backward(g, kept[i], parts, gradients, first=i == self._lowest)
         return mean, gradients
 
     def outputs(self, parts: Sequence[torch.Tensor], features: torch.Tensor, *, shared: bool) -> torch.Tensor:
@@ -81,6 +82,7 @@ class Kernels:
 
 def _likelihood(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the cross-entropy ``[K, 1, B]`` and its gradient, probabilities less one at the target, ``[K, C, B]``."""
+    targets = targets.expand(len(outputs), 1, -1)
     logarithms = torch.log_softmax(outputs, dim=1)  # [K, C, B]
     losses = logarithms.gather(1, targets).neg_()  # [K, 1, B]
     g = logarithms.exp_()

@@ -73,7 +73,7 @@ class Layer(ABC):
     ) -> torch.Tensor:
         """Return the gradient of the inputs, given that of the outputs; write those of ``parts`` to ``gradients``.
 
-        The ``first`` layer of a model need not return the gradient of its inputs.
+        The ``first`` layer of a model that has parameters need not return the gradient of its inputs.
         """
 
 
@@ -114,7 +114,11 @@ class Affine(Layer):
         (x,) = saved
         weight = parts[self.weight].flatten(2)  # [K, O, I]
         slope = self.scratch.take("weight", tuple(weight.shape), weight)
-        gradients[self.weight] = torch.bmm(g, x.transpose(1, 2), out=slope).view_as(parts[self.weight])
+        if len(x) == len(weight):
+            torch.bmm(g, x.transpose(1, 2), out=slope)
+        else:  # inputs that all rows share: one product
+            torch.mm(g.flatten(0, 1), x[0].T, out=slope.flatten(0, 1))
+        gradients[self.weight] = slope.view_as(parts[self.weight])
         if self.bias is not None:
             gradients[self.bias] = g.sum(dim=2)  # [K, O]
         if first:

@@ -18,7 +18,10 @@ from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, Plan, Schedule
+from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.learning.steps.sharing import Group
+from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, placed
 
@@ -27,6 +30,12 @@ PIECES = 16
 
 LEAST = 1 / 3
 """Smallest part of a full block that a block may be; blocks of a third take 1.05 to 1.2 of the time for each row."""
+
+MORE = 3
+"""Factor of the rows of a block where rows share groups of samples.
+
+A group belongs to a part of the rows only, and its features are not copied for each of them.
+"""
 
 
 class Engine(Protocol):
@@ -107,10 +116,15 @@ def train(
     order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
     if not len(order):
         return
-    blocks = divided(work.counts[order], most=engine.block(int(work.schedule.widths[order].max())))
+    groups = groups_of(work.schedule) if isinstance(engine, Kernels) and not learner.dropouts else None
+    if groups is None:
+        most = engine.block(int(work.schedule.widths[order].max()))
+    else:
+        most = MORE * engine.block(max(len(group.positions) for group in groups))
+    blocks = divided(work.counts[order], most=most)
 
     def some(engine: Engine, rows: tuple[int, int]) -> None:
-        block = _Block(work, learner, order[slice(*rows)])
+        block = _Block(work, learner, order[slice(*rows)], groups)
         update = slope or block.update(settings, labels)
         block.run(engine, update, correction)
         block.finish(update)
@@ -158,7 +172,9 @@ def divided(counts: IntArray, *, most: int) -> list[tuple[int, int]]:
 class _Block:
     """Rows that train together, from their first step to their last."""
 
-    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
+    def __init__(
+        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[Group] | None = None
+    ) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
         self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
@@ -171,6 +187,10 @@ class _Block:
         if learner.dropouts:
             names = [work.peers[row] for row in chosen]
             self.keys = placed(round_keys(learner.seed, names, work.round), self.device)  # [K]
+        self.unions: Unions | None = None
+        if groups is not None:
+            counts, features, targets = work.schedule.part.counts, learner.features, learner.targets
+            self.unions = Unions(groups, counts=counts, chosen=chosen, features=features, targets=targets)
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
@@ -206,11 +226,18 @@ class _Block:
             if active < alive:
                 update.narrow(active)
                 parts, alive = [part[:active] for part in parts], active
-            losses, gradients = engine.gradient(parts, self.batch(step))
+            losses, gradients = self._gradient(engine, parts, step)
             if correction is not None:
                 gradients = self._corrected(correction, parts, gradients)
             update.step(parts[: self.trained], gradients)
             self.losses[step, :active] = losses
+
+    def _gradient(
+        self, engine: Engine, parts: Sequence[torch.Tensor], step: int
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        if self.unions is not None and isinstance(engine, Kernels):
+            return self.unions.gradient(engine, parts)
+        return engine.gradient(parts, self.batch(step))
 
     def _corrected(
         self, correction: Correction, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
+from typing import Any
 
-from p2pfl.errors import DecodeError, PeerError
+from p2pfl.errors import DecodeError, PeerError, ResumeError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.protocol.wire.sealing import Codec
@@ -55,6 +56,7 @@ def numbered(
     trust: Trust,
     swarm: str,
     peer: str,
+    charged: bool = False,
 ) -> Start:
     """Return a number above the clock, the journal and the announcement that neighbours would believe.
 
@@ -74,9 +76,13 @@ def numbered(
         The peer's own key pair, and what decides whose key is whose.
     swarm, peer
         What announcements are signed for, and the peer's name.
+    charged
+        Whether the journal has used mask slots or privacy budget: then it must be that of the last start.
 
     Raises
     ------
+    ResumeError
+        The peer has started since the journal was copied, so what it used and spent then is not in the journal.
     PeerError
         The peer's own announcement is above the journal and more than ``AHEAD`` nanoseconds above the clock.
 
@@ -94,9 +100,16 @@ def numbered(
     3600
     """
     least = clock if journal is None else max(clock, journal + 1)
-    if announced is None or announced.incarnation < least or not _believed(announced, trust, swarm=swarm, peer=peer):
+    if announced is None or not _believed(announced, trust, swarm=swarm, peer=peer):
         return Start(least, _behind(least - clock, peer=peer))
     other = None if announced.identity == identity.public else fingerprint(announced.identity)
+    if other is None and charged and journal is not None and announced.incarnation > journal:
+        raise ResumeError(
+            f'the run directory of "{peer}" is a copy from before its last start, so privacy budget that it has spent '
+            "since could be spent again; resume the newest run directory, or begin a new run without --resume"
+        )
+    if announced.incarnation < least:
+        return Start(least, _behind(least - clock, peer=peer))
     if announced.incarnation - clock <= AHEAD:
         return Start(announced.incarnation + 1, _behind(announced.incarnation - clock, peer=peer, key=other))
     topic = f"p2pfl/v1/{swarm}/peer/{peer}/state"
@@ -190,6 +203,7 @@ async def started(
     journal: int | None,
     source: Source,
     clock: Callable[[], int],
+    charged: bool = False,
 ) -> Start:
     """Return the number of a start of a peer, from its clock, its journal and the broker; see :func:`numbered`.
 
@@ -198,4 +212,5 @@ async def started(
     """
     now = clock()
     last = await announced(transport, swarm=swarm, peer=peer, client=f"{swarm}-{peer}-{now:x}", source=source)
-    return numbered(clock=now, journal=journal, announced=last, identity=identity, trust=trust, swarm=swarm, peer=peer)
+    whose: dict[str, Any] = {"identity": identity, "trust": trust, "swarm": swarm, "peer": peer}
+    return numbered(clock=now, journal=journal, announced=last, charged=charged, **whose)

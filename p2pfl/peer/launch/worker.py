@@ -212,6 +212,7 @@ async def _incarnation(
             journal=journal,
             source=SecretSource(),
             clock=clock,
+            charged=former is not None and former.journal is not None and former.journal.released >= 0,
         )
     except RefusedError as error:
         error.status = InputError.status  # as of whatever goes wrong before the first round

@@ -122,6 +122,14 @@ class Hiding:
         """Training so far, where it has a price for single samples."""
         return self.meter.samples.own[self.name].copy()
 
+    def affords(self, costs: Mapping[Cost, int]) -> bool:
+        """Return whether the budget permits these costs of the run."""
+        return self.meter.affords(costs)
+
+    def durable(self, masks: Journal) -> None:
+        """Confirm to partners only what is on the disk."""
+        self.session.ledgers.masks.durable = masks.notes
+
     def begin(self) -> None:
         """Share secrets with whoever is there before the first round."""
         for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it

@@ -8,8 +8,9 @@ Two files belong to a peer of a run, with different rules:
   trains. The one before is kept as
   ``NAME.previous.state``, and a hash tells which of them is whole.
 - The **journal** ``NAME.journal`` must never be old, and is for the owner's eyes alone: the key from which masks are
-  derived, which masks were used, what was spent. It is durable before what it speaks of is sent. A peer whose row
-  goes back to a checkpoint goes on from the newest journal, so that it hides no round under an old mask again.
+  derived, which masks were used, what was spent. It is durable before what it speaks of is sent, for one release or
+  for a block of them (:mod:`p2pfl.peer.storage.reserving`). A peer whose row goes back to a checkpoint goes on from
+  the newest journal, so that it hides no round under an old mask again.
 
 What is in them and from which round to go on is decided here without a clock or a loop; :class:`Store` reads and
 writes.
@@ -70,6 +71,19 @@ class Checkpoint:
     statistics: Statistics | None = None
 
 
+def rounds_apart(plan: Plan) -> int:
+    """Return how many rounds there are from one checkpoint to the next.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved for this peer.
+    """
+    algorithm = plan.algorithm
+    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
+    return 1 if fragile or declared(algorithm).state_per_edge else plan.experiment.transport.checkpoint
+
+
 def checkpointed(plan: Plan, *, round: int) -> bool:
     """Return whether a round ends with a checkpoint: the first, the last, and every so many.
 
@@ -83,10 +97,7 @@ def checkpointed(plan: Plan, *, round: int) -> bool:
     round
         The round that has ended.
     """
-    experiment, algorithm = plan.experiment, plan.algorithm
-    fragile = plan.decided or plan.codec is not None or plan.asynchronous or isinstance(algorithm, Accounting)
-    every = 1 if fragile or declared(algorithm).state_per_edge else experiment.transport.checkpoint
-    return round == 0 or (round + 1) % every == 0 or round + 1 == experiment.rounds
+    return round == 0 or (round + 1) % rounds_apart(plan) == 0 or round + 1 == plan.experiment.rounds
 
 
 class _Note(msgspec.Struct, frozen=True):

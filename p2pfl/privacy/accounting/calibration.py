@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.linalg
-import scipy.optimize
 from scipy.sparse import csgraph
 
 from p2pfl.errors import InputError

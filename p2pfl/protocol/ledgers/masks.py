@@ -133,6 +133,8 @@ class MaskLedger:
         """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
         self.epochs: dict[str, bytes] = {}
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
+        self.durable: Mapping[str, Notes] | None = None
+        """Notes on the disk where releases are reserved in blocks; ``None`` where all are before a message leaves."""
         self._withdrawn: dict[str, Drawn] = {}  # by partner, masks removed because its release was dropped
         for partner, key in (under or {}).items():
             if partner in self._notes and _differ(key, self._notes[partner].key):
@@ -350,6 +352,25 @@ class MaskLedger:
     def journal(self) -> Journal:
         """Return what to make durable."""
         return Journal(self.until, dict(self._notes))
+
+    def statement(self, partner: str) -> Statement:
+        """Return the statement for a partner, which confirms only what is on the disk, so that a crash forgets nothing.
+
+        Examples
+        --------
+        >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
+        >>> payment = ada.release(0)
+        >>> bob.receive("ada", ada.statement("bob"))
+        >>> bob.durable = {}
+        >>> bob.statement("ada").received
+        Slot(attempt=0, round=0)
+        """
+        said = self.journal().statement(partner)
+        if self.durable is None or self.until == END:
+            return said
+        kept = self.durable.get(partner, Notes())
+        kept = Notes() if _differ(kept.key, said.key) else kept
+        return replace(said, received=min(said.received, kept.until), paid=min(said.paid, kept.paid))
 
     def carried(self) -> dict[str, Drawn]:
         """Return the masks in the row, by partner: saved and restored with the row."""

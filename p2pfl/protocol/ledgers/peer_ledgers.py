@@ -318,8 +318,7 @@ class PeerLedgers:
         reported = sorted(moved.items(), key=lambda each: len(each[1]))
         if reported and not self.healing:
             reported[-1] = reported[-1][0], []  # all other partners
-        journal = self.masks.journal()
-        masked = {name: _masked(journal.statement(name)) for name in journal.notes}
+        masked = {name: _masked(self.masks.statement(name)) for name in self.masks.journal().notes}
         incarnations = {
             name: incarnation for name, incarnation in sorted(self._incarnations.items()) if name in self.flows.partners
         }

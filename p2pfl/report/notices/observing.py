@@ -52,3 +52,21 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
     """
 
     message: str
+
+
+class ScoresRecalled(Notice, frozen=True, kw_only=True):
+    """A peer tells an observer that comes late what it scored before.
+
+    Attributes
+    ----------
+    score
+        Name of the score.
+    rounds, values
+        Some of the earlier rounds, and the score after each of them.
+    """
+
+    severity = "info"
+
+    score: str
+    rounds: tuple[int, ...]
+    values: tuple[float, ...]

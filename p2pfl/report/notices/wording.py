@@ -75,6 +75,11 @@ def _(notice: observing.PeerResponded) -> str:
 
 
 @sentence.register
+def _(notice: observing.ScoresRecalled) -> str:
+    return f"recalls the score {notice.score} of {len(notice.rounds)} earlier rounds"
+
+
+@sentence.register
 def _(notice: observing.TelemetryStopped) -> str:
     return f"observers cannot look at this peer: {notice.message}"
 

@@ -29,17 +29,14 @@ def description_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> 
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     others = [each for each in found["columns"] if each["kind"] == "levels"]
     sections = [
-        ("numbers", "Numbers", _numbers(numbers)),
+        ("numbers", "Numbers", _numbers(numbers, private=found["private"])),
         ("levels", "Levels", _levels(others, hidden=hidden)),
         ("distributions", "Distributions", _figures(found["columns"], hidden=hidden)),
         ("correlations", "Correlations", _correlations(found)),
         ("disclosure", "What peers have learned", tag("p", f"Every peer has learned {disclosed}.")),
     ]
-    head = tag(
-        "p",
-        f"{found['samples']} samples of all peers, added up by exact totals. Nothing is stated of {hidden}.",
-        class_="small",
-    )
+    kept = "Every number has private noise." if found["private"] else f"Nothing is stated of {hidden}."
+    head = tag("p", f"{found['samples']} samples of all peers, added up by exact totals. {kept}", class_="small")
     return page(f"Description of {name}", sections, head=[head])
 
 
@@ -56,7 +53,7 @@ def cell(value: float | None) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def _numbers(columns: Sequence[Mapping[str, Any]]) -> Markup | None:
+def _numbers(columns: Sequence[Mapping[str, Any]], *, private: bool) -> Markup | None:
     if not columns:
         return None
     shares = list(columns[0]["quantiles"])
@@ -74,7 +71,8 @@ def _numbers(columns: Sequence[Mapping[str, Any]]) -> Markup | None:
         )
         for each in columns
     ]
-    return table("Quantiles and ends are exact to 1/128, whole numbers up to 256 to the last digit", heads, rows)
+    exact = "Quantiles and ends are exact to 1/128, whole numbers up to 256 to the last digit"
+    return table("Quantiles interpolate the histogram, and ends are bounds" if private else exact, heads, rows)
 
 
 def _levels(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> Markup | None:

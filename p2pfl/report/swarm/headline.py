@@ -187,9 +187,9 @@ def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline
 def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:
     """Return a sentence about a swarm in which nobody waits for long."""
     total, seen = len(swarm.peers), sum(counts.values()) - counts["unseen"] - counts["present"]
-    if not seen:
-        return Headline("quiet", "no peer has begun yet")
     own = [peer for peer in swarm.peers.values() if peer.phase is not None]  # a device knows of its own peer alone
+    if not seen or not own:
+        return Headline("quiet", "no peer has begun yet")
     ended = [peer for peer in own if peer.activity == "finished"]
     whose = counted(len(own), "peer") if len(own) > 1 else own[0].name
     if len(ended) == len(own):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from p2pfl.report.records import Record
@@ -60,13 +60,34 @@ class History:
         """Keep the scores of a round; a round that runs again replaces its scores."""
         if record.round % self._stride:
             return
-        if record.round not in self._own:
-            self._rounds[record.round] = dict(self._rounds.get(record.round, {}))
-            self._own.add(record.round)
-        round = self._rounds[record.round]
         self._names |= dict.fromkeys(record.scores)
-        self._count += record.peer not in round
-        round[record.peer] = {name: value for name, value in record.scores.items() if math.isfinite(value)}
+        scores = {name: value for name, value in record.scores.items() if math.isfinite(value)}
+        self._put(record.round, record.peer, scores)
+
+    def recall(self, peer: str, score: str, values: Mapping[int, float]) -> None:
+        """Keep a score of earlier rounds of a peer, where no record has told more.
+
+        Parameters
+        ----------
+        peer, score
+            Name of the peer and of the score.
+        values
+            Score by round.
+        """
+        self._names |= {score: None}
+        for number, value in values.items():
+            known = self._rounds.get(number, {}).get(peer, {})
+            if number % self._stride == 0 and score not in known and math.isfinite(value):
+                self._put(number, peer, {**known, score: value})
+
+    def _put(self, number: int, peer: str, scores: dict[str, float]) -> None:
+        """Keep the scores of one peer in one round."""
+        if number not in self._own:
+            self._rounds[number] = dict(self._rounds.get(number, {}))
+            self._own.add(number)
+        round = self._rounds[number]
+        self._count += peer not in round
+        round[peer] = scores
         while self._count > MOST and len(self._rounds) > 2:
             self._stride *= 2
             self._rounds = {number: found for number, found in self._rounds.items() if not number % self._stride}

@@ -18,7 +18,7 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
-from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
+from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent, ScoresRecalled
 from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History
@@ -306,6 +306,8 @@ class Swarm:
                 self._presence(at, notice)
             case PeerAnnounced() | PeerSilent() | PeerResponded():
                 self._observed(at, peer, notice)
+            case ScoresRecalled():
+                self.history.recall(peer.name, notice.score, dict(zip(notice.rounds, notice.values, strict=False)))
             case PeerFinished():
                 peer.finished, peer.scores = True, notice.scores
             case PeerFailed():

@@ -11,8 +11,10 @@ import tomli_w
 from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
+from p2pfl.transport.broker import embedded, mosquitto
 from swarms import live
 
 PEERS = 4
@@ -109,6 +111,42 @@ async def test_live_peers_describe_their_data_as_the_command_does(clinic, tmp_pa
     made = json.loads(capsys.readouterr().out)
     assert main(["describe", str(tmp_path / "run" / "peers" / "peer2.safetensors"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == made
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(mosquitto() is None, reason="mosquitto is not installed")
+async def test_peers_over_mosquitto_describe_their_data_as_the_simulation_does(clinic):
+    changes = ["model.name=description", "privacy.mode=pairwise", "rounds=1", "topology.kind=ring"]
+    experiment = read(clinic[0], changes=[*changes, "transport.patience=20.0"])
+    source = SeededSource(5)
+    with embedded(kind="mosquitto") as broker:
+        ended = await live(experiment, connect(experiment, urls=[broker.url], peer="all"), source=source)
+    run = simulate(experiment, source=source, baselines=False)
+    assert len(ended) == PEERS
+    for name, end in ended.items():
+        for key, tensor in end.peer.plan.learner.state_dict(end.state.rows[0]).items():
+            assert np.array_equal(tensor.numpy(), run.models[name][key].numpy(), equal_nan=True)
+
+
+def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, capsys):
+    path, frame = clinic
+    folder = tmp_path / "run"
+    bounds = {"age": [18, 90], "weight": [30, 150]}
+    changes = ["model.name=private_description", "rounds=1", f"model.options.bounds={json.dumps(bounds)}"]
+    changes += ["privacy.mode=pairwise", "privacy.epsilon=4.0", 'privacy.mask_graph="complete"']
+    sets = [part for each in changes for part in ("--set", each.replace('":', '" ='))]
+    page = tmp_path / "page.html"
+    assert main(["describe", str(path), *sets, "--json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["private"]
+    assert found["columns"][0]["mean"] == pytest.approx(frame["age"].mean(), abs=10)
+    assert sum(found["columns"][2]["levels"].values()) == pytest.approx(300, abs=60)
+    assert "Every number has private noise" in page.read_text()
+    simulate(read(path, changes=[each.replace('":', '" =') for each in changes]), folder=folder, baselines=False)
+    assert main(["describe", str(folder / "peers" / "peer0.safetensors")]) == 0
+    assert "samples of all peers; with private noise" in capsys.readouterr().out
+    assert main(["describe", str(path), *sets, "--bins", "3"]) == 2
+    assert "options of private_description are in model.options, so --bins has no effect" in capsys.readouterr().err
 
 
 def test_another_model_is_refused(clinic, tmp_path, capsys):

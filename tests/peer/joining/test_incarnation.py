@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lives import Held, Lives
-from p2pfl.errors import PeerError
+from p2pfl.errors import PeerError, ResumeError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
 from p2pfl.peer.joining import incarnation
@@ -33,11 +33,9 @@ def said(number, by=ADA, *, peer="ada", swarm="clinic", status="dead"):
     return Announcement(peer, number, status, key=b"k" * 32).signed(by, swarm=swarm)
 
 
-def start(retained=None, *, clock=NOW, journal=None, trust=None):
-    trust = FirstUse() if trust is None else trust
-    return numbered(
-        clock=clock, journal=journal, announced=retained, identity=ADA, trust=trust, swarm="clinic", peer="ada"
-    )
+def start(retained=None, *, clock=NOW, journal=None, trust=None, charged=False):
+    whose = {"identity": ADA, "trust": FirstUse() if trust is None else trust, "swarm": "clinic", "peer": "ada"}
+    return numbered(clock=clock, journal=journal, announced=retained, charged=charged, **whose)
 
 
 @pytest.mark.parametrize("trust", [FirstUse(), ROSTER], ids=["first use", "roster"])
@@ -59,6 +57,16 @@ def test_where_the_clock_is_behind_a_start_is_numbered_above_the_last_one_of_the
         found = start(retained, journal=NOW + 2 * HOUR)
         assert found.incarnation == NOW + 2 * HOUR + 1
         assert found.warning == ClockBehind(peer="ada", seconds=7200)
+
+
+def test_a_journal_from_a_backup_is_refused_once_the_peer_has_started_after_it_if_it_has_spent_anything():
+    for last in (NOW - 1, NOW + HOUR):
+        with pytest.raises(
+            ResumeError, match=r'directory of "ada" is a copy from before its last start.*resume the newest'
+        ):
+            start(said(last), journal=NOW - HOUR, charged=True)
+    assert start(said(NOW - HOUR), journal=NOW - HOUR, charged=True) == incarnation.Start(NOW)
+    assert start(said(NOW - 1, OTHER), journal=NOW - HOUR, charged=True) == incarnation.Start(NOW)
 
 
 def test_a_clock_that_is_behind_by_less_than_a_second_is_not_worth_a_warning():

@@ -39,6 +39,7 @@ CASES = {
     "gradient tracking": ["learning.algorithm=gradient_tracking", "gossip.steps=1"],
     "CHOCO": ["compression.name=quantise", "compression.bits=8"],
     "a schedule": ["topology.kind=one_peer_exponential"],
+    "FedBN": ["learning.algorithm=fedbn", "model.name=norming:Normed", "model.hidden=[64]"],
 }
 
 

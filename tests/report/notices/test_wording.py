@@ -49,6 +49,10 @@ SENTENCES = [
     (room.RoomRestored(**ME, resource="disk"), "there is room again: disk"),
     (observing.PeerResponded(**ME), "gives signs of life again"),
     (
+        observing.ScoresRecalled(**ME, score="loss", rounds=(0, 2), values=(1.0, 0.5)),
+        "recalls the score loss of 2 earlier rounds",
+    ),
+    (
         observing.TelemetryStopped(**ME, message="the broker refused the subscription"),
         "observers cannot look at this peer: the broker refused the subscription",
     ),

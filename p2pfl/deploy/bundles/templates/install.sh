@@ -72,6 +72,7 @@ fi
 
 put roster.toml
 put certificate.pem
+[ ! -f "$bundle/observers.toml" ] || put observers.toml
 echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
 echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/..../& /g' -e 's/ $//')"
 if [ -d "$units" ] && [ -w "$units" ]; then

@@ -1,0 +1,95 @@
+"""Full batches of rows that share samples: each group of samples is read once for all rows that hold it.
+
+The gradient of a row is the sum over its groups. The rows of a group share its features, so that one product serves
+all of them and no features are copied for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from p2pfl.data import IntArray
+from p2pfl.learning.steps.batching import Batch, Schedule
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.sharing import Group
+from p2pfl.rows import placed
+
+
+def groups_of(schedule: Schedule) -> list[Group] | None:
+    """Return the groups of samples of rows; ``None`` if batches are not whole, or groups of samples do not pay."""
+    whole = bool((schedule.widths == schedule.part.counts).all())
+    return schedule.part.groups if whole and len(schedule.counts) > 1 else None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Samples of a group, and the rows of the block that hold them."""
+
+    places: IntArray  # [k], ascending
+    where: torch.Tensor  # the same, on the device
+    features: torch.Tensor  # [1, B, *shape]
+    targets: torch.Tensor  # [1, B]
+    weights: torch.Tensor  # [k, 1]: one over the number of samples of the row
+
+
+class Unions:
+    """Batches of a block of rows, as unions of groups of samples.
+
+    Parameters
+    ----------
+    groups
+        Groups of the samples of all rows.
+    counts
+        Number of samples of each of them, ``[R]``.
+    chosen
+        The rows of the block, ``[K]``.
+    features, targets
+        Features and targets of the data set.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        *,
+        counts: IntArray,
+        chosen: IntArray,
+        features: torch.Tensor,
+        targets: torch.Tensor,
+    ) -> None:
+        device = features.device
+        places = np.full(len(counts), len(chosen))
+        places[chosen] = np.arange(len(chosen))
+        self._pieces = []
+        for group in groups:
+            inside = places[group.rows]
+            order = np.argsort(inside)[: np.count_nonzero(inside < len(chosen))]  # [k]
+            if len(order):
+                index = placed(torch.from_numpy(group.positions), device)  # [B]
+                weights = torch.from_numpy(group.times[order] / counts[group.rows[order]]).to(features.dtype)  # [k]
+                self._pieces.append(
+                    _Piece(
+                        inside[order],
+                        placed(torch.from_numpy(inside[order]), device),
+                        features.index_select(0, index).unsqueeze(0),
+                        targets.index_select(0, index).unsqueeze(0),
+                        placed(weights, device).unsqueeze(1),
+                    )
+                )
+
+    def gradient(self, engine: Kernels, parts: Sequence[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        """Return mean losses of the first K rows of the block, ``[K]``, and their gradients, ``[K, *shape]`` each."""
+        losses = parts[0].new_zeros(len(parts[0]))  # [K]
+        sums = [torch.zeros_like(part) for part in parts]
+        for piece in self._pieces:
+            count = int(np.searchsorted(piece.places, len(losses)))
+            if count:
+                where, batch = piece.where[:count], Batch(piece.features, piece.targets, piece.weights[:count], None)
+                found, gradients = engine.gradient([part.index_select(0, where) for part in parts], batch)
+                losses.index_add_(0, where, found)
+                for total, gradient in zip(sums, gradients, strict=True):
+                    total.index_add_(0, where, gradient)
+        return losses, sums

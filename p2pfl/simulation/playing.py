@@ -1,0 +1,191 @@
+"""Rounds of a simulation."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import scipy.sparse
+import torch
+
+from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
+from p2pfl.errors import BudgetError
+from p2pfl.experiment import Plan
+from p2pfl.identity import Source
+from p2pfl.learning import home
+from p2pfl.neighbourhood import Neighbourhood, settled
+from p2pfl.privacy import Masks, swarm_secrets
+from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
+from p2pfl.simulation.checkpoint import Checkpoint
+from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.placing import moved
+from p2pfl.simulation.secagg import summing
+from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
+
+
+class Attending:
+    """Algorithm that leaves the state of absent peers unchanged.
+
+    Parameters
+    ----------
+    algorithm
+        Algorithm of the peers that are present.
+    present
+        Function that returns the peers present in a round, ``[N]`` bool.
+    """
+
+    def __init__(self, algorithm: Algorithm, *, present: Callable[[int], torch.Tensor]) -> None:
+        self.algorithm = algorithm
+        self.present = present
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Run one round of the peers that are present."""
+        after = await self.algorithm.round(state, learner, net, round)
+        present = self.present(round)  # [N]
+        return after if bool(present.all()) else after.where(present, state)
+
+
+def play(
+    resolved: Plan,
+    *,
+    source: Source,
+    rounds: range,
+    faults: Faults,
+    charge: Callable[..., None] | None = None,
+    observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
+    count: Callable[[int, list[bool]], None] | None = None,
+    left: Checkpoint | None = None,
+    shard: Shard | None = None,
+) -> tuple[State, Inline]:
+    """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
+
+    Parameters
+    ----------
+    resolved, source
+        Plan and source as in :func:`simulate`.
+    rounds, faults
+        Rounds to run, and their faults.
+    charge
+        Function ``charge(round, whole=...)`` called before each release; whole if all peers are present.
+    observe
+        Function called after each round.
+    count
+        Function as in :class:`Inline`.
+    left
+        Checkpoint with which to begin; the common start of all peers by default.
+    shard
+        Peers that this process simulates; all of them by default.
+
+    Raises
+    ------
+    BudgetError
+        The budget does not permit the first round.
+    """
+    settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
+    shard = shard or Shard(names)
+    masks = _masks(resolved, source) if resolved.masked else None
+    faults, end = _limited(resolved, faults, rounds)
+    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard)
+
+    def everyone(round: int) -> torch.Tensor:
+        return faults.present(names, seed=settings.seed, round=round)  # [N]
+
+    def present(round: int) -> torch.Tensor:
+        return shard.own(everyone(round))  # [R]
+
+    def turns(round: int) -> torch.Tensor:
+        return shard.own(faults.turns(names, seed=settings.seed, round=round))  # [R]
+
+    own = turns if faults.slow else None
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
+    first = _begun(resolved, learner, left, shard)
+
+    def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
+        here = {name for name, there in zip(names, everyone(round).tolist(), strict=True) if there}
+        whole = len(here) == len(names)
+        among = masks if masks is None or whole else masks.among(here, least=protection.partners)
+        # faults make sums reveal more than was checked, also of other rounds
+        lossy = protection.sums is not None and faults != Faults()
+        # late releases of slow peers were charged when the others made as many cycles
+        paid = None if charge is None or round not in rounds else partial(charge, round, whole=whole and not lossy)
+        hides = protection.mode.wrap(
+            net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
+        )
+        return resolved.contested(hides, round=round, told=net, together=names)
+
+    last = None if left is None else first
+
+    async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
+        nonlocal last
+        last = state
+        learner.check()
+        if observe is not None:
+            observe(round, state, net, learner)
+
+    coroutine = learn(
+        Attending(resolved.played, present=present),
+        learner,
+        first,
+        rounds=range(rounds.start, end),
+        neighbourhood=neighbourhood,
+        private=hidden,
+        observe=after,
+        stop=resolved.stop,
+    )
+    try:
+        state = settled(coroutine)
+    except BudgetError:  # absent peers made rounds cost more; the releases of this one are counted
+        if last is None:
+            raise
+        state = last
+    return state, learner
+
+
+def _limited(resolved: Plan, faults: Faults, rounds: range) -> tuple[Faults, int]:
+    """Return the faults with the limits of a plan, and the round after the last one, in which slow peers end theirs."""
+    end = rounds.stop
+    if faults.slow:
+        faults = replace(faults, cycles=rounds.stop)
+        seed = resolved.experiment.seed
+        waits = (faults.turns(resolved.topology.peers, seed=seed, round=0) < 0).any()  # some peer is slow
+        end *= faults.pace if waits else 1
+    if resolved.masked:
+        adjacency = resolved.protection.graph.adjacency
+        faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
+    return faults, end
+
+
+def _begun(resolved: Plan, learner: Inline, left: Checkpoint | None, shard: Shard) -> State:
+    """Return the state with which the first round begins; a checkpoint's work is counted in."""
+    state = start(resolved.learner, shard.peers) if left is None else left.state
+    if left is not None:
+        learner.steps, learner.seconds = left.facts.steps, left.facts.seconds
+    return moved(state, home(resolved.learner))
+
+
+def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable[[int], StackedNeighbourhood]:
+    """Return a function that makes the neighbourhood of each round."""
+    if resolved.protection.sums is not None:
+        return summing(resolved, faults=faults, shard=shard)
+    seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
+    flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
+    totals, mixer = totalling(resolved), Mixer(weights)
+
+    def neighbourhood(round: int) -> StackedNeighbourhood:
+        if flight is not None:
+            return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
+        how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, "shard": shard, **totals}
+        return StackedNeighbourhood(weights, round=round, seed=seed, **how)
+
+    return neighbourhood
+
+
+def _masks(resolved: Plan, source: Source) -> Masks:
+    graph, settings = resolved.protection.graph, resolved.protection.settings
+    secrets = swarm_secrets(graph, source=source, run=resolved.experiment.name)
+    return Masks(secrets, deviation=settings.mask, bits=settings.bits, topology=graph)

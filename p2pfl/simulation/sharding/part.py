@@ -1,0 +1,203 @@
+""":class:`Part`, the shard of one worker among several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+import scipy.sparse
+import torch
+
+from p2pfl.encodings import Ints
+from p2pfl.errors import P2PFLError
+from p2pfl.process import peak_memory
+from p2pfl.report.results import WorkerResult
+from p2pfl.rows import Rows, alike, placed
+from p2pfl.simulation.mixing import Mixer, uniform
+from p2pfl.simulation.sharding.boundary import Boundary, boundary
+from p2pfl.simulation.sharding.group import Group
+from p2pfl.simulation.sharding.shard import Near, Shard, Values
+from p2pfl.topology import Weights, owners, partition
+
+T = TypeVar("T")
+
+ROUNDING = 1e-12
+"""Difference of two equal weights, one of which is what the others leave of 1."""
+
+BLOCK = 64 * 2**20
+"""Bytes of the models that travel at a time to the worker that writes them."""
+
+
+class Part(Shard):
+    """Peers of one worker.
+
+    Parameters
+    ----------
+    weights
+        Mixing weights of each gossip step of a period.
+    group
+        All workers.
+
+    Raises
+    ------
+    TopologyError
+        There are fewer peers than workers.
+    """
+
+    def __init__(self, weights: Sequence[Weights], group: Group) -> None:
+        super().__init__(weights[0].peers)
+        self.group, self.workers, self.leads = group, group.size, group.rank == 0
+        self.numbers = partition(weights, group.size)
+        self.owner = owners(self.numbers)  # [N]
+        self.places = torch.from_numpy(self.numbers[group.rank])  # [R]
+        self.peers = tuple(self.everyone[number] for number in self.places.tolist())
+        self._kept = {id(each.matrix): each for each in weights}
+        self._steps: dict[int, _Step] = {}
+
+    def own(self, values: Values) -> Values:
+        """Return the values of the local peers, ``[R, ...]``, out of those of all peers, ``[N, ...]``."""
+        if isinstance(values, torch.Tensor):
+            return values[self.places]
+        found: Ints = values[self.places.numpy()]
+        return found
+
+    def near(self, matrix: scipy.sparse.csr_array, rows: torch.Tensor) -> Near:
+        """Return what local peers receive in a gossip step; boundary models come from other workers."""
+        step = self._step(matrix)
+        at = step.boundary
+        sent = rows[placed(at.sent, rows.device)]
+        taken = self.group.swap(sent, gives=at.gives, takes=at.takes)  # [B, P]
+        return Near(at.matrix, torch.cat([rows, taken]), step.peers)
+
+    def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
+        """Return the rows of the local peers after a gossip step; where all get the average, only sums travel."""
+        step = self._step(matrix)
+        if step.share is not None:
+            average = self.group.total(placed(step.share.to(rows.dtype), rows.device) @ rows)  # [P]
+            return average.repeat(len(rows), 1)
+        near = self.near(matrix, rows)
+        return mixer(near.matrix, near.rows, keep=id(matrix) in self._kept)
+
+    def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
+        """Return the sum over all workers of integers ``[K]``; raise the error of the first that refuses."""
+        self.group.agree(refused)
+        found: Ints = self.group.total(torch.from_numpy(integers)).numpy()
+        return found
+
+    def mean(self, mean: torch.Tensor) -> torch.Tensor:
+        """Return the mean over all peers, ``[P]``, given that over the local ones."""
+        return self.group.total(mean * (len(self.peers) / len(self.everyone)))
+
+    def sums(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return sums over all workers of numbers ``[K]``."""
+        return self.group.total(numbers)
+
+    def alike(self, rows: Rows) -> bool:
+        """Return whether all models are the same."""
+        if int(self.group.total(torch.tensor([int(not alike(rows))]))):
+            return False
+        gives = [int(self.leads)] * self.workers
+        first = self.group.swap(rows[:1].repeat(sum(gives), 1), gives=gives, takes=[1] + [0] * (self.workers - 1))
+        return not int(self.group.total(torch.tensor([int(not torch.equal(first, rows[:1]))])))
+
+    def collect(self, items: Sequence[T], kind: type[T]) -> list[T]:
+        """Return what all peers have of a kind, in their order, where this worker leads; nothing elsewhere."""
+        parts = self.group.gather(msgspec.msgpack.encode(list(items)))
+        if not self.leads:
+            return []
+        listed = [each for part in parts for each in msgspec.msgpack.decode(part, type=list[kind])]  # type: ignore[valid-type]
+        order = np.argsort(np.concatenate(self.numbers))
+        return [listed[place] for place in order]
+
+    def lead(self, function: Callable[[], None]) -> None:
+        """Call a function in the worker that leads; all workers raise its error."""
+        refused = None
+        if self.leads:
+            try:
+                function()
+            except P2PFLError as error:
+                refused = error
+        self.group.agree(refused)
+
+    def shared(self, number: float) -> float:
+        """Return the number of the worker that leads."""
+        return float(self.group.total(torch.tensor([number if self.leads else 0.0], dtype=torch.float64)))
+
+    def workers_done(self, training: float) -> list[WorkerResult]:
+        """Return what the workers did, where this one leads."""
+        done = WorkerResult(len(self.peers), self.group.bytes_out, training, peak_memory())
+        return [
+            msgspec.msgpack.decode(each, type=WorkerResult) for each in self.group.gather(msgspec.msgpack.encode(done))
+        ]
+
+    def blocks(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[Ints, dict[str, torch.Tensor]]]:
+        """Yield the numbers of some peers and their tensors, one worker after the other."""
+        for worker, low, high in self._spans(tensors):
+            mine = worker == self.group.rank
+            found = {}
+            for name, value in tensors.items():
+                sent = value[low:high] if mine else value[:0]
+                gives, takes = [0] * self.workers, [0] * self.workers
+                gives[0] = len(sent)
+                takes[worker] = (high - low) * self.leads
+                found[name] = self.group.swap(sent, gives=gives, takes=takes)
+            if self.leads:
+                yield self.numbers[worker][low:high], found
+
+    def scatter(self, values: torch.Tensor | None, like: torch.Tensor) -> torch.Tensor:
+        """Return the values of the local peers, ``[R, ...]``, out of those of all peers at the worker that leads.
+
+        Parameters
+        ----------
+        values
+            ``[N, ...]`` on the CPU where this worker leads, ``None`` elsewhere.
+        like
+            Empty tensor of the same shape and type, ``[0, ...]``.
+        """
+        sent = like if values is None else values[torch.from_numpy(np.concatenate(self.numbers))]
+        gives = [len(each) * self.leads for each in self.numbers]
+        return self.group.swap(sent, gives=gives, takes=[len(self.peers)] + [0] * (self.workers - 1))
+
+    def _spans(self, tensors: Mapping[str, torch.Tensor]) -> Iterator[tuple[int, int, int]]:
+        """Yield a worker and the first and last place of successive blocks of its peers."""
+        bytes_each = sum(value[:1].nbytes for value in tensors.values())
+        height = max(1, BLOCK // max(1, bytes_each))
+        for worker, own in enumerate(self.numbers):
+            for low in range(0, len(own), height):
+                yield worker, low, min(low + height, len(own))
+
+    def _step(self, matrix: scipy.sparse.csr_array) -> _Step:
+        """Return the part of a gossip step that concerns this worker; those of steps without faults are kept."""
+        found = self._steps.get(id(matrix))
+        if found is None:
+            at = boundary(matrix, owner=self.owner, worker=self.group.rank, workers=self.workers)
+            peers = self.peers + tuple(self.everyone[number] for number in at.outside.tolist())
+            shares = (
+                matrix.data[: len(self.everyone)][self.places.numpy()] if uniform(matrix, tolerance=ROUNDING) else None
+            )
+            found = _Step(at, peers, None if shares is None else torch.from_numpy(shares))
+            if id(matrix) in self._kept:
+                self._steps[id(matrix)] = found
+        return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """Boundary of a gossip step.
+
+    Attributes
+    ----------
+    boundary
+        What travels.
+    peers
+        Names of the S senders.
+    share
+        Weight of each local peer in the average that everybody gets, ``[R]``; ``None`` if averages differ.
+    """
+
+    boundary: Boundary
+    peers: tuple[str, ...]
+    share: torch.Tensor | None

@@ -1,0 +1,289 @@
+"""Processes that share the peers of a simulation: started here, or by torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.distributed import (  # type: ignore[attr-defined] # exported without `__all__`
+    FileStore,
+    PrefixStore,
+    ProcessGroupGloo,
+    Store,
+)
+from torch.distributed.rendezvous import rendezvous
+
+from p2pfl.errors import InputError, P2PFLError, RunError
+from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.experiment.rules.table import check
+from p2pfl.process import cores
+from p2pfl.simulation.sharding.group import LONGEST, Backend, Group
+from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.sharding.shard import Shard
+
+Follow = Callable[..., None]
+"""Function ``follow(experiment, group, **given)`` that simulates the peers of a worker that does not lead."""
+
+HERE = "127.0.0.1"
+"""Address of workers on this machine."""
+
+PAUSE = 0.02
+"""Seconds from one look at whether all workers have started to the next."""
+
+SOON = 2.0
+"""Seconds in which a worker that failed is gone."""
+
+_runs = 0
+"""Number of simulations in a process that torchrun started, for their keys in the store."""
+
+
+def launched() -> bool:
+    """Return whether torchrun started this process as one of several, and choose its GPU if there is one."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return False
+    _take_gpu(int(os.environ.get("LOCAL_RANK", "0")))
+    return True
+
+
+def leads() -> bool:
+    """Return whether this process writes and reports: the only one, or the first of torchrun's."""
+    return not launched() or int(os.environ["RANK"]) == 0
+
+
+@contextmanager
+def sharded(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[Shard]:
+    """Share the peers of a simulation among workers until the context is left.
+
+    Parameters
+    ----------
+    resolved
+        Plan of the simulation.
+    workers
+        Number of processes, of which this one is the first.
+    follow, given
+        What the other processes call, with keyword arguments.
+
+    Raises
+    ------
+    InputError
+        The simulation cannot be shared, or torchrun started another number of processes.
+    """
+    together = launched()
+    if not together and workers == 1:
+        yield Shard(resolved.topology.peers)
+        return
+    if together and workers not in (1, int(os.environ["WORLD_SIZE"])):
+        raise InputError(f"torchrun started {os.environ['WORLD_SIZE']} workers, not {workers}; leave --workers out")
+    size, count = int(os.environ["WORLD_SIZE"]) if together else workers, len(resolved.topology.peers)
+    if size > count:
+        raise InputError(f"{count} peers cannot be divided among {size} workers; start at most {count}")
+    check(_composition(resolved))
+    with _joined() if together else _started(resolved, workers=workers, follow=follow, given=given) as group:
+        try:
+            yield Part(resolved.weights, group)
+        except BaseException as error:
+            group.fail(error)
+            raise
+
+
+def _composition(resolved: Plan) -> Composition:
+    """Return the facts of a plan that decide whether workers can share it."""
+    return replace(Composition.of(resolved.experiment, sharded=True), algorithm=declared(resolved.algorithm))
+
+
+@contextmanager
+def _joined() -> Iterator[Group]:
+    """Join the processes that torchrun started."""
+    global _runs  # noqa: PLW0603 (the store outlives a simulation)
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store, _, _ = next(iter(rendezvous("env://", rank, size, timeout=LONGEST)))
+    _runs += 1
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    yield connected(PrefixStore(f"p2pfl {_runs}", store), rank=rank, size=size, local=local)
+
+
+@contextmanager
+def _started(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[Group]:
+    """Start the other workers as processes on this machine, and end them when the context is left."""
+    if resolved.experiment.topology.kind == "own":
+        raise InputError(
+            "a run that is put together in Python cannot be started again in other processes; start the script with "
+            "torchrun --nproc-per-node instead"
+        )
+    folder = Path(tempfile.mkdtemp(prefix="p2pfl-"))
+    crew = Crew([])
+    with _fewer_threads(workers):
+        try:
+            path = folder / "store"
+            store = FileStore(str(path), workers)
+            context = multiprocessing.get_context("spawn")
+            for rank in range(1, workers):
+                task = Task(str(path), rank, workers, resolved.experiment, follow, given)
+                crew.processes.append(context.Process(target=_work, args=(task,), daemon=True, name=f"p2pfl {rank}"))
+                crew.processes[-1].start()
+            crew.wait(store)
+            _take_gpu(0)
+            yield connected(store, rank=0, size=workers, local=workers, missing=crew.missing)
+            crew.end()
+        finally:
+            crew.kill()
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Processes of the workers that do not lead."""
+
+    processes: list[BaseProcess] = field(default_factory=list)
+
+    def wait(self, store: Store) -> None:
+        """Wait until all have started.
+
+        Raises
+        ------
+        P2PFLError
+            One of them failed.
+        """
+        for rank in range(1, len(self.processes) + 1):
+            while not store.check([_ready(rank)]):
+                if self.missing(within=0.0):
+                    raise RunError(
+                        f"{self.missing(within=0.0)} before it began; see its output, or start fewer workers"
+                    )
+                time.sleep(PAUSE)
+
+    def missing(self, within: float = SOON) -> str:
+        """Return what became of a worker that has ended; empty if all go on."""
+        end = time.monotonic() + within
+        while True:
+            for rank, process in enumerate(self.processes, start=1):
+                if process.exitcode:
+                    how = f"by signal {-process.exitcode}" if process.exitcode < 0 else f"status {process.exitcode}"
+                    verb = "was killed" if process.exitcode < 0 else "ended with"
+                    return f"worker {rank} of {len(self.processes) + 1} {verb} {how}"
+            if time.monotonic() >= end:
+                return ""
+            time.sleep(PAUSE)
+
+    def end(self) -> None:
+        """Wait until all have ended."""
+        for process in self.processes:
+            process.join(SOON)
+
+    def kill(self) -> None:
+        """End all that still run."""
+        for process in self.processes:
+            if process.is_alive():
+                process.kill()
+            process.join()
+
+
+@dataclass(frozen=True)
+class Task:
+    """What one of the workers does.
+
+    Attributes
+    ----------
+    store
+        Path of the store.
+    rank, size
+        Number of the worker and number of all.
+    experiment
+        The experiment.
+    follow, given
+        What the worker calls, with keyword arguments.
+    """
+
+    store: str
+    rank: int
+    size: int
+    experiment: Experiment
+    follow: Follow
+    given: Mapping[str, Any]
+
+
+def _work(task: Task) -> None:
+    """Be one of the workers: Ctrl-C ends the first one, which ends all."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _take_gpu(task.rank)
+    store = FileStore(task.store, task.size)
+    store.set(_ready(task.rank), "")
+    group = connected(store, rank=task.rank, size=task.size, local=task.size)
+    try:
+        task.follow(task.experiment, group, **task.given)
+    except P2PFLError as error:
+        group.fail(error)
+        raise SystemExit(error.status) from None
+    except BaseException as error:
+        group.fail(error)
+        raise
+
+
+def connected(store: Store, *, rank: int, size: int, local: int, missing: Callable[[], str] = str) -> Group:
+    """Connect a worker to the others.
+
+    Parameters
+    ----------
+    store
+        Store that all workers reach.
+    rank, size
+        Number of this worker and number of all.
+    local
+        Number of workers on this machine; with a GPU for each, models travel by NCCL.
+    missing
+        As for :class:`Group`.
+    """
+    gloo: Any = ProcessGroupGloo  # its stub lacks what it needs to be told an address
+    options = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
+    options._timeout = LONGEST  # noqa: SLF001
+    if local == size:
+        options._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
+    host: Backend = gloo(PrefixStore("gloo", store), rank, size, options)
+    device: Backend | None = None
+    if torch.cuda.is_available() and distributed.is_nccl_available() and local <= torch.cuda.device_count():
+        nccl: Any = distributed.ProcessGroupNCCL
+        device = nccl(PrefixStore("nccl", store), rank, size)
+    group = Group(store, rank=rank, size=size, host=host, device=device, missing=missing)
+    group.total(torch.zeros(1))  # one that failed sooner would leave others waiting for its connection
+    group.bytes_out = 0
+    return group
+
+
+def _take_gpu(rank: int) -> None:
+    """Use one of the GPUs, if there are any."""
+    if torch.cuda.is_available():
+        torch.cuda.set_device(rank % torch.cuda.device_count())
+
+
+@contextmanager
+def _fewer_threads(workers: int) -> Iterator[None]:
+    """Divide the cores among the workers, which inherit the environment."""
+    before = os.environ.get("OMP_NUM_THREADS")
+    os.environ["OMP_NUM_THREADS"] = str(max(1, cores() // workers))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(KeyError):
+            del os.environ["OMP_NUM_THREADS"]
+        if before is not None:
+            os.environ["OMP_NUM_THREADS"] = before
+
+
+def _ready(rank: int) -> str:
+    """Return the key of a worker that has started."""
+    return f"ready {rank}"

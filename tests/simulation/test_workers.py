@@ -1,0 +1,110 @@
+"""``p2pfl simulate --workers`` and torchrun: real processes, their end, and what they leave."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from p2pfl.report import Run
+
+pytestmark = pytest.mark.nightly
+
+SETTINGS = ["data.name=wine", "model.name=linear", "topology.kind=ring", "topology.peers=6", "learning.device=cpu"]
+LONG = ["rounds=1000000"]
+DEADLINE = 240.0
+"""Seconds in which a busy machine has started all processes."""
+
+
+def command(*arguments, changes=(), runs):
+    """Return the command that simulates the shipped experiment with changes."""
+    changed = [f"--set={each}" for each in (*SETTINGS, *changes)]
+    return ["p2pfl", "simulate", "digits", *changed, "--no-baselines", "--runs", str(runs), *arguments]
+
+
+def finished(*arguments, **how):
+    """Run a simulation to its end; return its summary and the models of all peers."""
+    launcher = how.pop("launcher", [])
+    line = [sys.executable, "-m", *launcher, *command(*arguments, "--json", **how)]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=DEADLINE)
+    summary = json.loads(done.stdout)
+    peers = [f"{summary['folder']}/peers/peer{number}.safetensors" for number in range(6)]
+    return summary, [load_file(each) for each in peers]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    return finished(changes=["rounds=3"], runs=tmp_path_factory.mktemp("whole"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "launcher"),
+    [
+        (["--workers", "2"], []),
+        ([], ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29577", "-m"]),
+    ],
+    ids=["workers", "torchrun"],
+)
+def test_processes_end_as_one(tmp_path, whole, arguments, launcher):
+    summary, models = finished(*arguments, changes=["rounds=3"], runs=tmp_path, launcher=launcher)
+    assert [each["peers"] for each in summary["workers"]] == [3, 3]
+    assert summary["together"] == pytest.approx(whole[0]["together"])
+    for model, expected in zip(models, whole[1], strict=True):
+        assert all(torch.allclose(model[name], value, atol=1e-6) for name, value in expected.items())
+
+
+@pytest.fixture
+def running(tmp_path):
+    """Start a long run of two workers; return its process when it has a checkpoint."""
+    line = [sys.executable, "-m", *command("--workers", "2", changes=LONG, runs=tmp_path)]
+    process = psutil.Popen(line, stderr=subprocess.PIPE, text=True, env=os.environ | {"COLUMNS": "200"})
+    end = time.monotonic() + DEADLINE
+    while not list(tmp_path.glob("*/simulation.state")):
+        assert time.monotonic() < end
+        assert process.poll() is None
+        psutil.wait_procs([process], timeout=0.2)
+    yield process
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, as it should
+        process.kill()
+        process.wait()
+
+
+def said(process):
+    """Return the last line of standard error of a process that ends, and its status."""
+    _, text = process.communicate(timeout=DEADLINE)
+    return text.splitlines()[-1], process.returncode
+
+
+def check_left(runs):
+    """Check that the directory can be read and holds a checkpoint."""
+    folder = next(runs.glob("*/simulation.state")).parent
+    assert Run.load(folder).metrics
+    assert not (folder / "summary.json").exists()
+
+
+def test_a_worker_that_is_killed_ends_the_run_with_its_name(running, tmp_path):
+    children = [each for each in running.children() if "spawn_main" in " ".join(each.cmdline())]
+    children[0].kill()
+    line, status = said(running)
+    assert "worker 1 of 2 was killed by signal 9; what was recorded so far can be read" in line
+    assert status == 1
+    check_left(tmp_path)
+
+
+def test_ctrl_c_ends_all_workers(running, tmp_path):
+    children = running.children()
+    running.send_signal(signal.SIGINT)
+    line, status = said(running)
+    assert "p2pfl: interrupted" in line
+    assert "go on with p2pfl simulate --resume" in line
+    assert status == 130
+    check_left(tmp_path)
+    _, alive = psutil.wait_procs(children, timeout=DEADLINE)
+    assert not alive
