@@ -34,7 +34,7 @@ from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
-from p2pfl.robust.net import Told, Work, here
+from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Rows
 from p2pfl.secagg import protocol as secagg
 
@@ -130,7 +130,7 @@ class Plan:
         hidden: Neighbourhood,
         *,
         round: int,
-        told: Told,
+        observer: StepObserver,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
         together: Sequence[str] | None = None,
     ) -> Neighbourhood:
@@ -142,7 +142,7 @@ class Plan:
             Neighbourhood that carries the protected models.
         round
             Number of the round, for draws of the attack.
-        told
+        observer
             Callback that receives how far models moved.
         elsewhere
             Function that computes the rule, for instance in a thread.
@@ -154,8 +154,8 @@ class Plan:
         Neighbourhood
             The wrapped neighbourhood; ``hidden`` itself without a rule and an attack.
         """
-        lied = attacked(hidden, self.attack, round=round, told=told, together=together)
-        return robust(lied, self.rule, told=told, elsewhere=elsewhere)
+        attacking = attacked(hidden, self.attack, round=round, observer=observer, together=together)
+        return robust(attacking, self.rule, observer=observer, elsewhere=elsewhere)
 
     @cached_property
     def honest(self) -> tuple[str, ...]:

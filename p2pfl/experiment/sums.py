@@ -21,7 +21,7 @@ from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.neighbourhood import Public
-from p2pfl.privacy.accounting.sums import Sums, Watched, watch
+from p2pfl.privacy.accounting.sums import FactorNeighbourhood, Sums, watch
 from p2pfl.privacy.stream import REACH, Ints
 from p2pfl.secagg.in_process import senders
 from p2pfl.secagg.protocol import enough, fewest
@@ -179,7 +179,7 @@ def _watched(weights: Weights, algorithm: Algorithm, learner: Learner, *, rounds
     state = State(rows, Public(rows))  # factors, not parameters
     algorithm = on_factors(algorithm, rows.shape[-1])
 
-    async def act(net: Watched, round: int) -> None:
+    async def act(net: FactorNeighbourhood, round: int) -> None:
         nonlocal state
         state = await algorithm.round(state, Idle(learner), net, round)
 

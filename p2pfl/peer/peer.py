@@ -445,7 +445,7 @@ class Peer:
     def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
         """Return the neighbourhood of a round, with the privacy mode, attack and robust rule of the experiment."""
         hidden = self.hiding.private(net, round=round)
-        safe = self.plan.contested(hidden, round=round, told=net, elsewhere=asyncio.to_thread)
+        safe = self.plan.contested(hidden, round=round, observer=net, elsewhere=asyncio.to_thread)
         return Arriving(safe, net) if late and not isinstance(self.plan.algorithm, Accounting) else safe
 
     def checkpoint(self, state: State, *, round: int) -> Checkpoint:

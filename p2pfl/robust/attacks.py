@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
-from p2pfl.robust.net import Told, around, weighted
+from p2pfl.robust.net import StepObserver, around, weighted
 from p2pfl.rows import Rows, draw, placed
 
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
@@ -149,7 +149,7 @@ def attacked(
     attack: Attack | None,
     *,
     round: int,
-    told: Told | None = None,
+    observer: StepObserver | None = None,
     together: Sequence[str] | None = None,
 ) -> Neighbourhood:
     """Wrap a neighbourhood so that Byzantine peers send the models of an attack.
@@ -162,7 +162,7 @@ def attacked(
         Attack; with ``None``, or without peers that attack by their model, the neighbourhood itself returns.
     round
         Round of the draws.
-    told
+    observer
         Observer that records how far each gossip step moves the models.
     together
         Peers among which any may attack; the local ones by default.
@@ -174,7 +174,7 @@ def attacked(
     """
     if attack is None or attack.name not in OWN | ALL or not attack.among(together or net.peers).any():
         return net
-    return AttackedNeighbourhood(net, attack, round=round, told=told)
+    return AttackedNeighbourhood(net, attack, round=round, observer=observer)
 
 
 class AttackedNeighbourhood(Wrapped):
@@ -183,11 +183,11 @@ class AttackedNeighbourhood(Wrapped):
     A Byzantine peer uses its own true model: it mixes as if it were honest, and it adds its true integers to totals.
     """
 
-    def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, told: Told | None) -> None:
+    def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, observer: StepObserver | None) -> None:
         super().__init__(net)
         self._attack = attack
         self._round = round
-        self._told = told
+        self._observer = observer
         self._step = 0
         self._since: Public | None = None
 
@@ -200,8 +200,8 @@ class AttackedNeighbourhood(Wrapped):
         """Return the plain average of the received models."""
         own = released.values
         mixed = Released(weighted(await self.receive(released), own))  # [R, P]
-        if self._told is not None:
-            self._told.record_step(released, mixed)
+        if self._observer is not None:
+            self._observer.record_step(released, mixed)
         return mixed
 
     async def receive(self, released: Released) -> ReceivedModels:

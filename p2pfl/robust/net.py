@@ -16,7 +16,7 @@ Work = Callable[[], Rows]
 """Function that computes rows, which may take a while."""
 
 
-class Told(Protocol):
+class StepObserver(Protocol):
     """Observer that records how far a gossip step moves each model."""
 
     def record_step(self, before: Released, after: Released) -> None:
@@ -33,7 +33,7 @@ def robust(
     net: Neighbourhood,
     rule: Rule | None,
     *,
-    told: Told | None = None,
+    observer: StepObserver | None = None,
     elsewhere: Callable[[Work], Awaitable[Rows]] = here,
 ) -> Neighbourhood:
     """Wrap a neighbourhood so that it mixes by a rule.
@@ -47,7 +47,7 @@ def robust(
         Neighbourhood to wrap.
     rule
         Rule; with ``None``, or ClippedGossip without attackers, the neighbourhood itself returns.
-    told
+    observer
         Observer that records how far each gossip step moves the models.
     elsewhere
         Function that runs the computation: a live peer uses a thread.
@@ -59,18 +59,23 @@ def robust(
     """
     if rule is None or rule == ClippedGossip(0):
         return net
-    return RobustNeighbourhood(net, rule, told=told, elsewhere=elsewhere)
+    return RobustNeighbourhood(net, rule, observer=observer, elsewhere=elsewhere)
 
 
 class RobustNeighbourhood(Wrapped):
     """Neighbourhood that mixes by a rule; :func:`robust` makes it and explains the parameters."""
 
     def __init__(
-        self, net: Neighbourhood, rule: Rule, *, told: Told | None, elsewhere: Callable[[Work], Awaitable[Rows]]
+        self,
+        net: Neighbourhood,
+        rule: Rule,
+        *,
+        observer: StepObserver | None,
+        elsewhere: Callable[[Work], Awaitable[Rows]],
     ) -> None:
         super().__init__(net)
         self._rule = rule
-        self._told = told
+        self._observer = observer
         self._elsewhere = elsewhere
 
     async def mix(self, released: Released) -> Released:
@@ -89,8 +94,8 @@ class RobustNeighbourhood(Wrapped):
         received = await self._net.receive(released)
         own = released.values
         mixed = Released(await self._elsewhere(lambda: by_rule(self._rule, received, own)))  # [R, P]
-        if self._told is not None:
-            self._told.record_step(released, mixed)
+        if self._observer is not None:
+            self._observer.record_step(released, mixed)
         return mixed
 
 

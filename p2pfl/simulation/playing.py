@@ -116,7 +116,7 @@ def play(
         hides = protection.mode.wrap(
             net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
         )
-        return resolved.contested(hides, round=round, told=net, together=names)
+        return resolved.contested(hides, round=round, observer=net, together=names)
 
     last = None if left is None else first
 

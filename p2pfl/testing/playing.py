@@ -70,7 +70,7 @@ class Call:
     released: Released
 
 
-class Watched(Wrapped):
+class RecordingNeighbourhood(Wrapped):
     """Neighbourhood that notes its calls, and may answer releases and totals from a script.
 
     Parameters
@@ -262,7 +262,7 @@ class Case:
                 states[0],
                 rounds=range(self.rounds) if rounds is None else rounds,
                 neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED, graph=union),
-                private=lambda net, round: Watched(net, round, calls=calls, script=answers),
+                private=lambda net, round: RecordingNeighbourhood(net, round, calls=calls, script=answers),
                 observe=observe,
             )
         )

@@ -80,7 +80,7 @@ def test_rows_with_masses_are_refused():
 
 def test_how_far_rows_moved_is_told_as_it_is_of_a_plain_average():
     net = stack()
-    mixed = exchanged(robust(net, Median(1), told=net))
+    mixed = exchanged(robust(net, Median(1), observer=net))
     assert net.distance.tolist() == pytest.approx((mixed - ROWS).norm(dim=-1).tolist())
 
 

@@ -48,7 +48,7 @@ def test_a_step_that_has_been_read_holds_no_rows():
 
 def test_the_distance_under_a_robust_rule_is_computed_when_it_is_read(computed):
     net = StackedNeighbourhood([metropolis(complete(6))], round=0, seed=0)
-    settled(robust(net, Median(1), told=net).mix(Released(ROWS)))
+    settled(robust(net, Median(1), observer=net).mix(Released(ROWS)))
     assert not computed
     assert net.distance.shape == (6,)
     assert len(computed) == 1

@@ -11,7 +11,7 @@ from p2pfl.errors import InputError, PrivacyError, RunError, TopologyError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings, private
-from p2pfl.privacy.accounting.sums import Watched
+from p2pfl.privacy.accounting.sums import FactorNeighbourhood
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.robust import ClippedGossip, Median, robust
 from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
@@ -152,4 +152,4 @@ def test_asynchronous_peers_and_the_accountant_of_sums_refuse_totals():
     with pytest.raises(RunError, match="an asynchronous algorithm cannot take a total"):
         settled(net.total(own(VALUES), size=2))
     with pytest.raises(PrivacyError, match="algorithms that also take totals"):
-        settled(Watched(weights, 0, []).total(own(VALUES), size=2))
+        settled(FactorNeighbourhood(weights, 0, []).total(own(VALUES), size=2))

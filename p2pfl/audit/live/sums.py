@@ -36,7 +36,7 @@ SIZE = 4096
 
 
 @dataclass
-class Term:
+class ObservedTerm:
     """Contribution of one peer to one sum.
 
     Attributes
@@ -62,7 +62,7 @@ class Term:
 class Terms:
     """All contributions of a run, by sum and sender."""
 
-    found: dict[tuple[Slot, str], Term] = field(default_factory=dict)
+    found: dict[tuple[Slot, str], ObservedTerm] = field(default_factory=dict)
 
     def without_own(self) -> list[Ring]:
         """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
@@ -79,7 +79,7 @@ class Terms:
 
         For each sum this is the total of all masked contributions less the total of all contributions.
         """
-        slots: dict[Slot, list[Term]] = {}
+        slots: dict[Slot, list[ObservedTerm]] = {}
         for term in self.found.values():
             slots.setdefault(term.slot, []).append(term)
         whole = [terms for terms in slots.values() if len(terms) == PEERS - 1]
@@ -149,7 +149,7 @@ def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> Claim:
     return Claim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), PART)
 
 
-def _in_ring(term: Term) -> Ring:
+def _in_ring(term: ObservedTerm) -> Ring:
     return np.asarray(term.points.astype(np.int64).view(np.uint64).astype(term.values.dtype))
 
 
@@ -204,7 +204,7 @@ class TappedGiving(Giving):
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
-        self.terms.found[slot, self.peer] = Term(slot, self.peer, hidden, share.values.copy())
+        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.values.copy())
         return part, share
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:

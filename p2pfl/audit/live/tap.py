@@ -17,7 +17,7 @@ from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.robust.net import Told, Work, here
+from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
 from p2pfl.virtual.learner import Goals
@@ -140,13 +140,13 @@ class Tapped(Plan):
         hidden: Neighbourhood,
         *,
         round: int,
-        told: Told,
+        observer: StepObserver,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
         together: Sequence[str] | None = None,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
         watched = Watched(hidden, self.tap, round)
-        return super().contested(watched, round=round, told=told, elsewhere=elsewhere, together=together)
+        return super().contested(watched, round=round, observer=observer, elsewhere=elsewhere, together=together)
 
 
 class Still(Goals):

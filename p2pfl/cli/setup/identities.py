@@ -15,7 +15,7 @@ from p2pfl.peer.storage.credentials import credentials
 
 
 @dataclass(frozen=True)
-class Done:
+class IdentityReport:
     """Result of a command.
 
     Attributes
@@ -42,7 +42,7 @@ class Done:
 
         Examples
         --------
-        >>> Done("ada", bytes(32), None, "").line[:24]
+        >>> IdentityReport("ada", bytes(32), None, "").line[:24]
         'ada = "ed25519:AAAAAAAAA'
         """
         return f'{self.peer} = "{self._key}"'
@@ -62,7 +62,7 @@ class Done:
         }
 
 
-def shown(name: str, *, keys: Path, roster: Path | None) -> Done:
+def shown(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     """Make the identity of a peer if it has none, and put it into a roster.
 
     Raises
@@ -80,10 +80,10 @@ def shown(name: str, *, keys: Path, roster: Path | None) -> Done:
     if roster is not None:
         _read(roster, added=(name, identity.public)).write(roster)
         message += f"; {roster} lists it"
-    return Done(name, identity.public, _file(keys, name), message)
+    return IdentityReport(name, identity.public, _file(keys, name), message)
 
 
-def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
+def rotated(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
     """Give a peer a new key, for which its present one vouches, and keep the old one beside it.
 
     The roster is written before the key is replaced: where it cannot be, nothing has changed.
@@ -124,10 +124,10 @@ def rotated(name: str, *, keys: Path, roster: Path | None) -> Done:
         fresh.unlink(missing_ok=True)
         raise
     message = f"{name} has the new key {new.fingerprint} in {path}; the old one, {old.fingerprint}, is in {kept}"
-    return Done(name, new.public, path, message, statement)
+    return IdentityReport(name, new.public, path, message, statement)
 
 
-def accepted(name: str, *, roster: Path, said: Path) -> Done:
+def accepted(name: str, *, roster: Path, said: Path) -> IdentityReport:
     """Take the key that a peer has rotated to into a roster, on the word of its present one.
 
     Parameters
@@ -164,10 +164,12 @@ def accepted(name: str, *, roster: Path, said: Path) -> Done:
     except PeerError as error:
         raise InputError(f"{said}: {error}") from None
     after.write(roster)
-    return Done(name, public, None, f"{roster} lists the key {fingerprint(public)}, to which {name} has rotated")
+    return IdentityReport(
+        name, public, None, f"{roster} lists the key {fingerprint(public)}, to which {name} has rotated"
+    )
 
 
-def revoked(name: str, *, roster: Path, reason: str) -> Done:
+def revoked(name: str, *, roster: Path, reason: str) -> IdentityReport:
     """Have a roster refuse the present key of a peer from now on.
 
     Raises
@@ -184,7 +186,7 @@ def revoked(name: str, *, roster: Path, reason: str) -> Done:
             f"{name!a:.40} is not in {roster}, which lists {', '.join(before.peers) or 'nobody'}; name one of its peers"
         )
     before.revoke(public, reason=reason).write(roster)
-    return Done(name, public, None, f"{roster} refuses {fingerprint(public)} of {name} from now on")
+    return IdentityReport(name, public, None, f"{roster} refuses {fingerprint(public)} of {name} from now on")
 
 
 def _read(path: Path, *, added: tuple[str, bytes] | None = None) -> Roster:

@@ -209,7 +209,9 @@ class Sums:
         return float(rows**2 * self.seen.shape[2] * self.seen.shape[3])
 
 
-def watch(weights: Weights, act: Callable[[Watched, int], Coroutine[Any, Any, None]], *, rounds: int) -> Sums:
+def watch(
+    weights: Weights, act: Callable[[FactorNeighbourhood, int], Coroutine[Any, Any, None]], *, rounds: int
+) -> Sums:
     """Return what rounds show to each peer, recorded while they are carried out on rows of factors, ``[N, T * N]``.
 
     Whatever is done with what was mixed is in it, exactly.
@@ -234,13 +236,13 @@ def watch(weights: Weights, act: Callable[[Watched, int], Coroutine[Any, Any, No
     """
     seen: list[Rows] = []
     for round in range(rounds):
-        settled(act(Watched(weights, round, seen), round))
+        settled(act(FactorNeighbourhood(weights, round, seen), round))
     count = len(weights.peers)
     return Sums(weights.peers, torch.stack(seen).view(len(seen), count, rounds, count).numpy())
 
 
 @dataclass
-class Watched:
+class FactorNeighbourhood:
     """A neighbourhood whose rows are factors, and that keeps what everybody is given; :func:`watch` makes it."""
 
     weights: Weights
