@@ -303,7 +303,7 @@ def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said)
     ("departures", "noise", "said"),
     [
         ("go_on", 0.0, "exact update of that round is visible to whoever holds its model"),
-        ("go_on", 0.5, "update of that round is hidden by its private noise alone"),
+        ("go_on", 0.5, "private noise alone hides its update of that round from whoever holds its model"),
         ("unsettled", 0.0, "its masks may stay in the mean"),
     ],
 )
