@@ -48,8 +48,8 @@ def test_a_sealed_message_that_overtakes_its_key_is_not_called_a_forgery():
     bob, mine = envelope("bob", 7), envelope("ada", 7)
     ada = session()
     ada.shared.codec.envelope = mine
-    bob.meet(Announcement("ada", 7, "up", key=mine.gossip_step.public))
-    mine.meet(Announcement("bob", 7, "up", key=bob.gossip_step.public))
+    bob.meet(Announcement("ada", 7, "up", key=mine.exchange.public))
+    mine.meet(Announcement("bob", 7, "up", key=bob.exchange.public))
     sealed = bob.seal(Pulse(7, 0, 0, 0, 0, 0))
     topic = f"{ada.shared.codec.root}/bob/pub/0"
     ada.handle(Received(topic, sealed), now=1.0)
