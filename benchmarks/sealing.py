@@ -168,7 +168,7 @@ def acquainted(neighbours: int) -> list[Envelope]:
     first, *others = ends
     for other in others:
         for one, two in ((first, other), (other, first)):
-            one.meet(Announcement(two.me, 1, "up", key=two.gossip_step.public))
+            one.meet(Announcement(two.me, 1, "up", key=two.exchange.public))
         other.receive(first.me, first.handover(other.me))
     return ends
 
