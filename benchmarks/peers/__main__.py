@@ -80,8 +80,9 @@ def environment(framework: Framework, folder: Path) -> Path:
     if not done.exists():
         venv.create(place, with_pip=True, clear=True)
         pip = [python, "-m", "pip", "install", "--quiet", "--no-compile"]
-        subprocess.run([*pip, TORCH, "numpy"], check=True, capture_output=True, text=True)
-        subprocess.run([*pip, *framework.requirements], check=True, capture_output=True, text=True)
+        subprocess.run([*pip, TORCH, "numpy"], check=True, capture_output=True, text=True)  # noqa: S603 (pip)
+        wanted = [*pip, *framework.requirements]
+        subprocess.run(wanted, check=True, capture_output=True, text=True)  # noqa: S603 (pip)
         done.touch()
     return python
 
@@ -96,7 +97,7 @@ def attempt(framework: Framework, python: Path, data: Path, *, limit: float) -> 
         log = Path(folder) / "log"
         with log.open("w") as file:
             environ = os.environ | threads | ours
-            process = subprocess.Popen(
+            process = subprocess.Popen(  # noqa: S603 (a script of this folder)
                 command, cwd=folder, env=environ, stdout=file, stderr=file, start_new_session=True
             )
             try:
@@ -130,9 +131,18 @@ def middle(results: Sequence[Result]) -> Result:
 
 
 def lines(peers: int, found: dict[str, Result]) -> list[str]:
-    """Return a table in Markdown; ratios are to the slowest row of ours that can be compared."""
+    """Return a table in Markdown; ratios are to p2pfl, simulated."""
     ours = found.get("p2pfl, simulated")
-    head = [f"{peers:,} peers", "version", "command, s", "learning, s", "ratio", "accuracy", "worst peer", "what it does"]
+    head = [
+        f"{peers:,} peers",
+        "version",
+        "command, s",
+        "learning, s",
+        "ratio",
+        "accuracy",
+        "worst peer",
+        "what it does",
+    ]
     table = [head, ["---", "---", *["---:"] * 5, "---"]]
     for name, result in found.items():
         does = FRAMEWORKS[name].does
@@ -140,7 +150,13 @@ def lines(peers: int, found: dict[str, Result]) -> list[str]:
             table.append([name, "", "", "", "", "", "", f"no result: {result.fault}"])
             continue
         ratio = f"{result.command / ours.command:.1f}" if ours and not ours.fault else ""
-        figures = [f"{result.command:.1f}", f"{result.learning:.2f}", ratio, f"{result.mean:.3f}", f"{result.least:.3f}"]
+        figures = [
+            f"{result.command:.1f}",
+            f"{result.learning:.2f}",
+            ratio,
+            f"{result.mean:.3f}",
+            f"{result.least:.3f}",
+        ]
         table.append([name, result.version, *figures, does])
     return [f"| {' | '.join(row)} |" for row in table]
 

@@ -31,7 +31,10 @@ FRAMEWORKS = {
     "loop over torch models": Framework("loop"),
     "gossipy": Framework("gossipy_dfl", ("gossipy-dfl",), does="push-pull gossip on a ring, simulated"),
     "hivemind": Framework(
-        "hivemind_averager", ("hivemind",), peers=(8,), does="average of all peers, sockets, a process for each averager"
+        "hivemind_averager",
+        ("hivemind",),
+        peers=(8,),
+        does="average of all peers, sockets, a process for each averager",
     ),
     "nvflare": Framework(
         "nvflare_dgd", ("nvflare", "networkx"), peers=(8,), does="gradient descent with a gossip step a batch, threads"

@@ -33,7 +33,9 @@ def fit(message: Message, context: Context) -> Message:
 def rounds(grid: Grid, context: Context) -> None:
     """Run all rounds; clients are not evaluated."""
     del context
-    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=len(shards), min_available_nodes=len(shards))
+    strategy = FedAvg(
+        fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=len(shards), min_available_nodes=len(shards)
+    )
     done["begun"] = now()
     done["result"] = strategy.start(grid=grid, initial_arrays=ArrayRecord(build().state_dict()), num_rounds=ROUNDS)
     done["ended"] = now()

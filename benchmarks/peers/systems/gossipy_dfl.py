@@ -7,7 +7,7 @@ import sys
 import types
 from importlib.metadata import version
 
-import networkx
+import networkx as nx
 import torch
 from task import BATCH, EPOCHS, RATE, ROUNDS, build, load, now, report
 
@@ -46,7 +46,7 @@ ends = [0]
 for shard in task.shards:
     ends.append(ends[-1] + len(shard[1]))
 dispatcher.set_assignments([list(range(ends[i], ends[i + 1])) for i in range(count)], None)
-ring = StaticP2PNetwork(count, topology=networkx.to_numpy_array(networkx.cycle_graph(count)))
+ring = StaticP2PNetwork(count, topology=nx.to_numpy_array(nx.cycle_graph(count)))
 nodes = {
     i: GossipNode(
         idx=i,

@@ -16,14 +16,14 @@ class DigitsExecutor(DGDExecutor):
         super().__init__(build(), torch.nn.CrossEntropyLoss())
         self.model, self.shards = build(), load(os.environ["P2PFL_TASK"]).shards
 
-    def run_algorithm(self, fl_ctx, shareable, abort_signal) -> None:  # noqa: ANN001 -- the signature of nvflare
+    def run_algorithm(self, fl_ctx, shareable, abort_signal) -> None:
         """Run all iterations, and note when they began and ended."""
         begun = time.time()
         super().run_algorithm(fl_ctx, shareable, abort_signal)
         found = {"begun": begun, "ended": time.time(), "model": self.model.state_dict()}
         torch.save(found, f"{os.environ['P2PFL_FOUND']}/{self.client_name}.pt")
 
-    def _pre_algorithm_run(self, fl_ctx, shareable, abort_signal) -> None:  # noqa: ANN001 -- the signature of nvflare
+    def _pre_algorithm_run(self, fl_ctx, shareable, abort_signal) -> None:
         shard = TensorDataset(*self.shards[self.id - 1])
         self.train_dataloader = DataLoader(shard, batch_size=BATCH, shuffle=True)
         self.test_dataloader = DataLoader(shard, batch_size=BATCH)
