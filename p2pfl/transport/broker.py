@@ -226,10 +226,27 @@ def _listens(process: "subprocess.Popen[bytes]", configuration: str, host: str, 
             pipe.write(configuration.encode())
     deadline = time.monotonic() + _READY
     while process.poll() is None and time.monotonic() < deadline:
-        if _reacts(_reach(host), port):
+        if _owns(process, port) and _reacts(_reach(host), port):
             return process.poll() is None
         time.sleep(0.005)
     return False
+
+
+def _owns(process: "subprocess.Popen[bytes]", port: int) -> bool:
+    """Return whether the process listens on the port; true where the system does not tell.
+
+    The broker of another process may have taken the port since it was free, and would answer in its place.
+    """
+    if sys.platform != "linux":
+        return True
+    tables = Path("/proc/net/tcp"), Path("/proc/net/tcp6")
+    lines = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    here = [each for each in lines if each[3] == "0A" and int(each[1].split(":")[1], 16) == port]  # 0A: it listens
+    sockets = {f"socket:[{each[9]}]" for each in here}
+    try:
+        return any(str(each.readlink()) in sockets for each in Path(f"/proc/{process.pid}/fd").iterdir())
+    except OSError:  # a descriptor was closed, or the process ended, meanwhile
+        return False
 
 
 def _reacts(host: str, port: int) -> bool:

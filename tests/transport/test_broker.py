@@ -114,6 +114,16 @@ def test_a_free_port_that_somebody_else_takes_first_is_given_up_for_another(kind
             assert not answers
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process listens on a port")
+def test_a_broker_that_somebody_else_started_on_the_port_is_not_taken_for_ours(kind, monkeypatch):
+    vacant = room_of_brokers._vacant
+    with embedded(kind=kind) as other:
+        answers = [port_of(other)]
+        monkeypatch.setattr(room_of_brokers, "_vacant", lambda *where: answers.pop() if answers else vacant(*where))
+        with embedded(kind=kind) as broker:
+            assert port_of(broker) != port_of(other)
+
+
 def test_several_brokers_run_side_by_side(kind):
     with embedded(kind=kind) as one, embedded(kind=kind) as other:
         assert one.url != other.url
