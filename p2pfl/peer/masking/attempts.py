@@ -212,6 +212,8 @@ class Attempts:
         ------
         AgainError
             The attempt has failed, and the round is played again.
+        BudgetError
+            The failed attempt has cost more than was left of the budget; what it cost is recorded.
         UndecidedError
             The verdicts are not known in time, the others continue without this peer, or this peer is to end now.
         """
@@ -235,6 +237,7 @@ class Attempts:
             return
         self._check(gone)
         await self._expose()
+        self.meter.check(self._round)  # nothing of the next attempt has left
         self.attempt += 1
         raise AgainError(f"attempt {self.attempt - 1} at round {self._round} has failed")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dying import VICTIM, Death
-from p2pfl.errors import ExperimentError, UndecidedError
+from p2pfl.errors import BudgetError, ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted
 from p2pfl.neighbourhood import Public, Released
@@ -150,14 +150,28 @@ class Masking:
         return self.drawn
 
 
-def attempts(*answers, goes_on=True, abandoned=False, charged_before=()):
+class Metering:
+    """A meter that notes the rounds whose cost is corrected, and may be overdrawn then."""
+
+    def __init__(self, corrected, *, overdrawn):
+        self.corrected, self.overdrawn = corrected, overdrawn
+
+    def correct(self, round):
+        self.corrected.append(round)
+
+    def check(self, round):
+        if self.overdrawn and self.corrected:
+            raise BudgetError(f"nothing is left for round {round}")
+
+
+def attempts(*answers, goes_on=True, abandoned=False, charged_before=(), overdrawn=False):
     """Return the attempts of a peer at round 2, and the rounds whose cost was corrected."""
     corrected = []
     made = Attempts(
         Answering(*answers, abandoned=abandoned),
         Masking(charged=charged_before),
         masks=lambda: None,
-        meter=SimpleNamespace(correct=corrected.append),
+        meter=Metering(corrected, overdrawn=overdrawn),
         topology=ring(5),
         steps=3,
         goes_on=goes_on,
@@ -283,6 +297,23 @@ def test_a_release_whose_update_is_charged_at_the_local_floor_is_not_charged_aga
     cover.decide(2, present=frozenset({"peer1"}))
     kept = Journal(1, b"", until=ledger.until, alone=tuple(map(tuple, cover.charged)))
     assert last(kept, 2) == (set() if alone else {Slot(1, 2)})
+
+
+async def test_no_attempt_follows_one_that_has_overdrawn_the_budget_and_its_cost_is_durable():
+    made, corrected = await paid(Concluded(committed=False, members=FOUR), overdrawn=True)
+    with pytest.raises(BudgetError, match="nothing is left for round 2"):
+        await made.fail()
+    assert (corrected, made.connection.log[-1], made.attempt) == ([2], "durable", 7)
+
+
+async def test_a_round_that_counts_is_kept_by_a_peer_that_has_overdrawn_the_budget_before():
+    answers = [Concluded(committed=each, members=ring(5).peers) for each in (False, True)]
+    made, _ = await paid(*answers)
+    with pytest.raises(AgainError):
+        await made.fail()
+    made.meter.overdrawn = True
+    made.begin(2)
+    await made.report(complete=True)
 
 
 async def test_an_update_of_the_next_round_is_under_all_masks_again():
