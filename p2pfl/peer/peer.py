@@ -314,7 +314,7 @@ class Peer:
     def _accuse(self) -> None:
         """Report who was excluded, and keep the proofs."""
         rolls = {} if self.connection.adding is None else self.connection.adding.giving.proofs
-        for peer, proof in sorted((self.mailbox.proofs | rolls | self.session.verdicts.ballots.proofs).items()):
+        for peer, proof in sorted((rolls | self.session.proofs).items()):
             path = self.keeper.accuse(peer, proof)
             identity = self.membership.up[peer].identity
             self._notify(exclusion(self.name, peer, proof, identity=identity, path=path))

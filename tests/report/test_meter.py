@@ -46,7 +46,12 @@ def test_after_a_correction_the_next_release_is_refused_if_it_does_not_fit(tmp_p
     meter = Meter(resolved(tmp_path / "b.jsonl"), ["peer0"], run="test")
     for round in range(5):
         meter.charge(round, whole=True)
+    meter.check(4)
     meter.correct(4)
+    with pytest.raises(
+        BudgetError, match=r"does not permit another attempt at round 5, because .* made it 5\.5; raise"
+    ):
+        meter.check(4)
     with pytest.raises(
         BudgetError,
         match=r"privacy\.epsilon = 4 does not permit round 6, which would make it 5\.8; raise it, or run fewer rounds",

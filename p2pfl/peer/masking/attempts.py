@@ -21,6 +21,7 @@ from p2pfl.protocol.agreement.attempts import connected
 from p2pfl.protocol.interface.effects import Concluded
 from p2pfl.protocol.interface.events import Report, Try
 from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.report.spending.meter import Meter
 from p2pfl.rows import Rows
 from p2pfl.topology import Topology, metropolis
 
@@ -39,11 +40,14 @@ class AttemptCover(Cover):
     ----------
     attempt
         Number of the attempt, which the masks name.
+    alone
+        True if the update of the round counts as hidden by its private noise alone.
     drawn
         Sum of the masks of the last release, grid points ``[1, P]``.
     """
 
     attempt = 0
+    alone = False
     drawn: Ints
 
     def decide(self, round: int, *, present: frozenset[str]) -> None:
@@ -57,7 +61,7 @@ class AttemptCover(Cover):
         here = self.partners(round, present=present)
         self._payment = self.ledger.take(Slot(self.attempt, round), partners=here)
         self.slot, self.whole = self._payment.slot, here == self._neighbours(round)
-        if not self.whole and self.slot is not None:
+        if self.slot is not None and (self.alone or not self.whole):
             self.charged.add(self.slot)
 
     def strangers(self, round: int, *, members: frozenset[str]) -> frozenset[str]:
@@ -83,8 +87,8 @@ class Attempts:
         Masks of this peer's releases.
     masks
         Function that returns the masks with all partners that were met.
-    charge
-        Function that records that private noise alone hides this peer's update of a round.
+    meter
+        Meter of what this peer's updates cost.
     topology
         Graph of all peers.
     steps
@@ -100,7 +104,7 @@ class Attempts:
     connection: Connection
     cover: AttemptCover
     masks: Callable[[], Masks]
-    charge: Callable[[int], None]
+    meter: Meter
     topology: Topology
     steps: int
     goes_on: bool
@@ -108,6 +112,7 @@ class Attempts:
     attempt: int
     _round: int = -1
     _first: int = 0  # attempt with which the round began
+    _charged: bool = False  # True once the update of the round is charged
 
     @property
     def _me(self) -> str:
@@ -141,6 +146,7 @@ class Attempts:
             raise UndecidedError(f"{gone} is gone, so round {round} cannot be played; start the run again")
         if round != self._round:
             self._round, self._first = round, self.attempt
+            self._charged = self.cover.alone = False
         self.cover.attempt = self.attempt
         self.connection.submit(Try(round, self.attempt, self.members))
 
@@ -158,6 +164,28 @@ class Attempts:
         self.cover.masks = self.masks()
         if self.abandoned or self.cover.strangers(round, members=frozenset(self.members)):
             await self.fail()
+
+    async def pay(self, round: int, charge: Callable[..., None]) -> None:
+        """Charge the update of the round, before the first attempt that releases it.
+
+        Parameters
+        ----------
+        round
+            Round.
+        charge
+            Function that charges an update, as :meth:`~p2pfl.report.spending.meter.Meter.charge` does.
+
+        Raises
+        ------
+        BudgetError
+            The update would cost more than is left of the budget.
+        """
+        await self.check(round)  # nothing is charged for what does not leave
+        covered = self.cover.covers(round, present=frozenset(self.members))
+        if not self._charged:
+            self.cover.alone |= not covered
+            await asyncio.to_thread(charge, whole=not self.cover.alone)
+            self._charged = True
 
     async def hide(self, round: int) -> None:
         """Choose fresh masks for the release of the attempt, unless it has failed already."""
@@ -184,6 +212,8 @@ class Attempts:
         ------
         AgainError
             The attempt has failed, and the round is played again.
+        BudgetError
+            The failed attempt has cost more than was left of the budget; what it cost is recorded.
         UndecidedError
             The verdicts are not known in time, the others continue without this peer, or this peer is to end now.
         """
@@ -207,6 +237,7 @@ class Attempts:
             return
         self._check(gone)
         await self._expose()
+        self.meter.check(self._round)  # nothing of the next attempt has left
         self.attempt += 1
         raise AgainError(f"attempt {self.attempt - 1} at round {self._round} has failed")
 
@@ -229,10 +260,17 @@ class Attempts:
             )
 
     async def _expose(self) -> None:
-        """Record that the others may see the update of this round under its private noise alone, before they can."""
-        if self.goes_on:
-            self.charge(self._round)
-            await self.connection.durable()
+        """Record that the others may see the update of this round under its private noise alone, before they can.
+
+        An update that is not charged has not left; its first release is charged so.
+        """
+        if not self.goes_on:
+            return
+        if self._charged and not self.cover.alone:
+            self.meter.correct(self._round)
+            self.cover.charged.add(Slot(self.attempt, self._round))  # last: the journal may be written meanwhile
+        self.cover.alone = True
+        await self.connection.durable()
 
 
 class Replaying:

@@ -169,17 +169,11 @@ class Hiding:
     def _attempts(self, cover: AttemptCover) -> Attempts:
         """Return the attempts of a run that begins, or goes on after all peers were stopped."""
         plan, ledger = self._plan, self.session.ledgers.masks
-
-        def charge(round: int) -> None:
-            if not any(slot.round == round for slot in cover.charged):
-                self.meter.correct(round)
-                cover.charged.add(Slot(cover.attempt, round))  # last, as above
-
         return Attempts(
             self.connection,
             cover,
             self.masks,
-            charge,
+            self.meter,
             plan.topology.at(0),
             steps=1 if declared(self.algorithm).single_step else plan.gossip.steps,
             goes_on=self.departures == "go_on",
@@ -225,9 +219,7 @@ class Hiding:
 
         async def prepare() -> None:
             if attempts is not None:
-                members = frozenset(attempts.members)
-                await attempts.check(round)  # nothing is charged for what does not leave
-                await asyncio.to_thread(charge, whole=attempts.cover.covers(round, present=members))
+                await attempts.pay(round, charge)
                 await attempts.hide(round)
             elif cover is not None:
                 await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from p2pfl.errors import PeerError
 from p2pfl.protocol.incoming import plausible
+from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.protocol.interface import events
 from p2pfl.protocol.interface.effects import Collected, Effect, Fail, Play, Sent, WakeAt
@@ -159,6 +160,11 @@ class Session:
             if part.active:
                 return sorted(part.waits)
         return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
+
+    @property
+    def proofs(self) -> dict[str, Proof]:
+        """By neighbour that has signed models or votes that contradict each other, the proof."""
+        return self.mailbox.proofs | self.verdicts.ballots.proofs | self.commits.ballots.proofs
 
     @property
     def edges(self) -> Edges:

@@ -159,6 +159,26 @@ class Meter:
             self._write(round, Cost(rest, floor.probability))
             self._corrected = True
 
+    def check(self, round: int) -> None:
+        """Check that the corrected releases are within the budget, before a release that would cost nothing more.
+
+        Parameters
+        ----------
+        round
+            Round of the release.
+
+        Raises
+        ------
+        BudgetError
+            More than the budget has been spent; nothing may be sent any more.
+        """
+        if (over := self.overdrawn) is not None:
+            self._refused = True
+            raise BudgetError(
+                f"privacy.epsilon = {over.epsilon:g} does not permit another attempt at round {round + 1}, because "
+                f"releases that lacked a mask have made it {over.spent:.3g}; raise it, or run fewer rounds"
+            )
+
     def expose(self) -> None:
         """Charge all releases, including earlier ones, as protected by private noise alone, before a sum is shown.
 

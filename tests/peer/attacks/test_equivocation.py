@@ -8,11 +8,16 @@ from dataclasses import replace
 import pytest
 import pytest_asyncio
 import torch
+from msgspec import structs
 
 from attacks import IDENTITIES, MALLORY, NAMES, PUBLIC, RING, ROOT, Middle, assert_no_effect, run, together
-from p2pfl.experiment import read
+from p2pfl.experiment import plan, read
 from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
+from p2pfl.peer import Peer
 from p2pfl.peer.launch.brokers import connect
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.protocol.agreement.attempts import COMPLETE, FAILED
+from p2pfl.protocol.agreement.messages import Ballot, Release, Vote
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
 from p2pfl.protocol.interface.events import Offer
@@ -282,3 +287,29 @@ async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_
         assert (accusation.round, accusation.step, accusation.proof) == (1, 0, str(path))
         assert Proof.read(path) == proof
     assert not ended["peer3"].peer.mailbox.proofs
+
+
+@pytest.mark.parametrize("part", ["verdicts", "commits"])
+async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_proof(part, experiment, tmp_path):
+    notices, release = [], Release("peer1", 0, 1, 0)
+    peer = Peer(
+        "peer0",
+        plan(experiment, only=["peer0"]),
+        transport=MemoryTransport(),
+        identity=IDENTITIES["peer0"],
+        notice=notices.append,
+        store=Store(tmp_path, "peer0"),
+    )
+    async with peer:
+        peer.membership.up["peer1"] = Announcement("peer1", 1, "up", {}, bytes(32), PUBLIC["peer1"])
+        ballots = getattr(peer.session, part).ballots
+        votes = [Vote(release, "peer1", Ballot(0, "peer1"), value, incarnation=1) for value in (COMPLETE, FAILED)]
+        texts = [ballots.statements.text(each.statement) for each in votes]
+        signatures = [IDENTITIES["peer1"].sign(text, domain="vote") for text in texts]
+        ballots.contradicted(
+            *(structs.replace(vote, signature=each) for vote, each in zip(votes, signatures, strict=True))
+        )
+        peer._accuse()
+    (notice,) = notices
+    assert (notice.neighbour, notice.signed, notice.round) == ("peer1", "vote", 1)
+    assert Proof.read(notice.proof).holds(PUBLIC["peer1"])

@@ -7,15 +7,17 @@ import pytest
 import torch
 
 from dying import VICTIM, Death
-from p2pfl.errors import ExperimentError, UndecidedError
+from p2pfl.errors import BudgetError, ExperimentError, UndecidedError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted
 from p2pfl.neighbourhood import Public, Released
-from p2pfl.peer.masking.attempts import MOST, AgainError, Attempts, Once, Remasked
+from p2pfl.peer.masking.attempts import MOST, AgainError, AttemptCover, Attempts, Once, Remasked
 from p2pfl.peer.masking.hiding import last
 from p2pfl.peer.storage.journal import Journal
+from p2pfl.privacy import Masks
 from p2pfl.protocol.interface.effects import Concluded, Undecided
 from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END, Slot
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.topology import ring
@@ -129,9 +131,16 @@ class Masking:
     ledger = SimpleNamespace(peer="peer0")
     attempt = 0
     slot = None
+    alone = False
+
+    def __init__(self, *, charged=()):
+        self.charged = {*charged}
 
     def strangers(self, *_, **__):
         return frozenset()
+
+    def covers(self, _, *, present):
+        return len(present) == 5
 
     def decide(self, *_, present):
         self.present = present
@@ -141,13 +150,28 @@ class Masking:
         return self.drawn
 
 
-def attempts(*answers, goes_on=True, abandoned=False):
-    charged = []
+class Metering:
+    """A meter that notes the rounds whose cost is corrected, and may be overdrawn then."""
+
+    def __init__(self, corrected, *, overdrawn):
+        self.corrected, self.overdrawn = corrected, overdrawn
+
+    def correct(self, round):
+        self.corrected.append(round)
+
+    def check(self, round):
+        if self.overdrawn and self.corrected:
+            raise BudgetError(f"nothing is left for round {round}")
+
+
+def attempts(*answers, goes_on=True, abandoned=False, charged_before=(), overdrawn=False):
+    """Return the attempts of a peer at round 2, and the rounds whose cost was corrected."""
+    corrected = []
     made = Attempts(
         Answering(*answers, abandoned=abandoned),
-        Masking(),
+        Masking(charged=charged_before),
         masks=lambda: None,
-        charge=charged.append,
+        meter=Metering(corrected, overdrawn=overdrawn),
         topology=ring(5),
         steps=3,
         goes_on=goes_on,
@@ -155,14 +179,33 @@ def attempts(*answers, goes_on=True, abandoned=False):
         attempt=7,
     )
     made.begin(2)
-    return made, charged
+    return made, corrected
+
+
+async def paid(*answers, **given):
+    """Return the attempts of a peer whose update of round 2 is charged, and the rounds whose cost was corrected."""
+    made, corrected = attempts(*answers, **given)
+    await made.pay(2, Charge())
+    return made, corrected
+
+
+class Charge:
+    """Charge that notes whether all masks hid the update, and then lets another member abandon the attempt."""
+
+    def __init__(self, abandoned=None):
+        self.log, self.abandoned = [], abandoned
+
+    def __call__(self, *, whole):
+        self.log.append(whole)
+        if self.abandoned is not None:
+            self.abandoned.session.shared.abandoned = True
 
 
 FOUR = ("peer0", "peer1", "peer2", "peer4")
 
 
 async def test_a_round_that_counts_costs_nothing_more_and_the_next_one_is_among_those_that_are_left():
-    made, charged = attempts(Concluded(committed=True, members=FOUR))
+    made, charged = await paid(Concluded(committed=True, members=FOUR))
     await made.report(complete=True)
     assert made.connection.log == [Try(2, 7, ring(5).peers), Report(complete=True)]
     made.begin(3)
@@ -170,7 +213,7 @@ async def test_a_round_that_counts_costs_nothing_more_and_the_next_one_is_among_
 
 
 async def test_a_peer_that_is_to_end_ends_before_the_round_that_lacks_a_peer():
-    made, charged = attempts(Concluded(committed=True, members=FOUR), goes_on=False)
+    made, charged = await paid(Concluded(committed=True, members=FOUR), goes_on=False)
     await made.report(complete=True)
     with pytest.raises(UndecidedError, match="peer3 is gone, so round 3 cannot be played"):
         made.begin(3)
@@ -178,7 +221,7 @@ async def test_a_peer_that_is_to_end_ends_before_the_round_that_lacks_a_peer():
 
 
 async def test_an_attempt_that_fails_is_charged_durably_before_the_next_one_begins():
-    made, charged = attempts(Concluded(committed=False, members=FOUR))
+    made, charged = await paid(Concluded(committed=False, members=FOUR))
     with pytest.raises(AgainError):
         await made.fail()
     assert charged == [2]
@@ -197,10 +240,90 @@ async def test_an_attempt_that_fails_is_charged_durably_before_the_next_one_begi
 )
 @pytest.mark.parametrize("goes_on", [True, False])
 async def test_a_peer_that_cannot_go_on_ends_and_is_charged_only_where_others_may_play_again(answer, why, goes_on):
-    made, charged = attempts(answer, goes_on=goes_on)
+    made, charged = await paid(answer, goes_on=goes_on)
     with pytest.raises(UndecidedError, match=why if goes_on or "connected" not in why else "did not complete"):
         await made.report(complete=True)
     assert charged == ([2] if goes_on and "connected" not in why else [])
+
+
+async def test_an_update_is_charged_once_however_many_attempts_fail_and_its_releases_are_known_to_be_charged():
+    made, corrected = await paid(*[Concluded(committed=False, members=FOUR)] * 2)
+    for _ in range(2):
+        with pytest.raises(AgainError):
+            await made.fail()
+        made.begin(2)
+    assert (corrected, made.cover.charged, made.cover.alone) == ([2], {Slot(7, 2)}, True)
+
+
+async def test_a_round_that_is_played_anew_after_a_resume_is_charged_again_when_it_fails_again():
+    """An attempt at the round failed and was charged before the resume; the new update has private noise of its own."""
+    made, corrected = await paid(Concluded(committed=False, members=FOUR), charged_before=[Slot(4, 2)])
+    with pytest.raises(AgainError):
+        await made.fail()
+    assert corrected == [2]
+
+
+async def test_an_attempt_that_is_abandoned_while_its_update_is_charged_does_not_make_it_charged_twice():
+    made, corrected = attempts(Concluded(committed=False, members=ring(5).peers))
+    charge = Charge(made.connection)
+    await made.pay(2, charge)
+    with pytest.raises(AgainError):
+        await made.hide(2)
+    made.connection.session.shared.abandoned = False
+    made.begin(2)
+    await made.pay(2, charge)
+    assert (charge.log, corrected) == ([True], [2])
+
+
+@pytest.mark.parametrize("members", [FOUR, ring(5).peers])
+async def test_an_update_that_first_leaves_in_a_later_attempt_is_charged_as_under_private_noise_alone(members):
+    made, corrected = attempts(*[Concluded(committed=False, members=members)] * 2)
+    with pytest.raises(AgainError):
+        await made.fail()
+    made.begin(2)
+    charge = Charge()
+    await made.pay(2, charge)
+    with pytest.raises(AgainError):
+        await made.fail()
+    assert (charge.log, corrected) == ([False], [])
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_release_whose_update_is_charged_at_the_local_floor_is_not_charged_again_after_a_restart(alone):
+    masks = Masks({("peer0", "peer1"): bytes(32)}, deviation=1.0, topology=ring(2))
+    ledger = MaskLedger("peer0", partners=["peer1"])
+    cover = AttemptCover(masks, ledger, places=lambda _: np.arange(3))
+    cover.attempt, cover.alone = 1, alone
+    cover.decide(2, present=frozenset({"peer1"}))
+    kept = Journal(1, b"", until=ledger.until, alone=tuple(map(tuple, cover.charged)))
+    assert last(kept, 2) == (set() if alone else {Slot(1, 2)})
+
+
+async def test_no_attempt_follows_one_that_has_overdrawn_the_budget_and_its_cost_is_durable():
+    made, corrected = await paid(Concluded(committed=False, members=FOUR), overdrawn=True)
+    with pytest.raises(BudgetError, match="nothing is left for round 2"):
+        await made.fail()
+    assert (corrected, made.connection.log[-1], made.attempt) == ([2], "durable", 7)
+
+
+async def test_a_round_that_counts_is_kept_by_a_peer_that_has_overdrawn_the_budget_before():
+    answers = [Concluded(committed=each, members=ring(5).peers) for each in (False, True)]
+    made, _ = await paid(*answers)
+    with pytest.raises(AgainError):
+        await made.fail()
+    made.meter.overdrawn = True
+    made.begin(2)
+    await made.report(complete=True)
+
+
+async def test_an_update_of_the_next_round_is_under_all_masks_again():
+    made, corrected = await paid(Concluded(committed=False, members=ring(5).peers))
+    with pytest.raises(AgainError):
+        await made.fail()
+    made.begin(3)
+    charge = Charge()
+    await made.pay(3, charge)
+    assert (charge.log, corrected) == ([True], [2])
 
 
 async def test_the_number_of_attempts_at_a_round_is_bounded():

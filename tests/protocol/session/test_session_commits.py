@@ -5,7 +5,7 @@ from collections import deque
 import pytest
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.interface.effects import Concluded, Missing, Publish, Store, Undecided
+from p2pfl.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
 from p2pfl.protocol.interface.events import Expect, Open, Report, Stored, Tick, Try
 from p2pfl.protocol.wire.verdicts import Halves, OfVerdicts, Prepare, Vote, Votes
 from sessions import announced, arrived, met
@@ -209,6 +209,27 @@ def test_a_vote_on_an_attempt_that_is_far_off_is_not_kept():
     for round in range(2, 40):
         four.ask("bob", arrived("ada", Votes((Vote("ada", 0, round, "ada", 0, "ada", True, bytes(64), 7),))))
     assert not four.sessions["bob"].commits._early
+
+
+@pytest.mark.parametrize(
+    ("vote", "restarts"),
+    [
+        (Vote("dan", 0, 1, "ada", 1, "nobody", True, bytes(64), 7, digest=b"\1"), False),  # no such ballot
+        (Vote("ada", 0, 1, "ada", 0, "ada", True, bytes(64), 7, digest=b"\0"), True),  # of its earlier incarnation
+    ],
+)
+def test_an_early_vote_that_means_nothing_once_its_attempt_begins_is_refused_and_ends_nobody(vote, restarts):
+    four = Swarm()
+    bob = four.sessions["bob"]
+    four.ask("bob", arrived("ada", Votes((vote,))))
+    four.ask("bob", arrived("dan", Votes((Vote("dan", 0, 1, "dan", 0, "dan", True, bytes(64), 7, digest=b"\1"),))))
+    four.report(*NAMES)
+    if restarts:
+        four.ask("bob", announced("ada", life=8))
+    effects = bob.handle(Try(1, 0, NAMES), now=four.now)
+    assert not [each for each in effects if isinstance(each, Fail)]
+    assert bob.shared.refused == {"ada: not a message": 1}
+    assert {each.peer for each in bob.commits.records() if each.round == 1} == {"dan"}  # handled after it
 
 
 def test_a_member_votes_the_same_after_a_restart():

@@ -71,7 +71,10 @@ class Commits:
             self.ballots.admit(report(member, *self._place), self._members, mixed=False)
         early, self._early = self._early, deque()
         for sender, message in early:
-            self._handle(sender, message)
+            try:
+                self._handle(sender, message)
+            except DecodeError:
+                self.shared.refuse(sender, "not a message")
 
     def ask(self, asked: Report) -> None:
         """Report whether this peer is complete, and begin to wait for the verdicts on all reports."""
