@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.agreement.attempts import COMPLETE, FAILED, outcome, report
-from p2pfl.protocol.agreement.messages import DROPPED, Ballot, Message, Prepare, Release, Value, Vote
+from p2pfl.protocol.agreement.attempts import FAILED, complete, outcome, report
+from p2pfl.protocol.agreement.messages import Ballot, Message, Prepare, Release, Value, Vote
 from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.protocol.interface.effects import Concluded, Undecided
@@ -78,7 +78,7 @@ class Commits:
         now = self.shared.now
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
         own = report(self.shared.me.peer, *self._place)
-        value = COMPLETE if asked.complete else FAILED
+        value = complete(asked.incarnations) if asked.complete else FAILED
         self.ballots.do(self._settlement.releases(own, value=value, now=now))
         self.ballots.write()
 
@@ -111,7 +111,7 @@ class Commits:
         if settlement.latest[release].decided is None:
             self.ballots.statements.check(message, committee=settlement.committee(release))
             if place == self._place and isinstance(message, Vote) and message.member == release.peer:
-                self.shared.abandoned |= message.value not in (COMPLETE, DROPPED)
+                self.shared.abandoned |= message.value == FAILED
         self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
         if place != self._place:
             self.ballots.flush()
