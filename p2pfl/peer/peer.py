@@ -158,7 +158,8 @@ class Peer:
         incarnation = keeper.journal.incarnation
         facts = plan.facts | {"roster": roster}
         rounds = [] if former is None else former.rounds
-        attempt = keeper.journal.until[0] + 1 if rounds and not keeper.journal.over else 0
+        used = max([keeper.journal.until[0], *(each.attempt for each in keeper.journal.verdicts)])
+        attempt = used + 1 if rounds and not keeper.journal.over else 0
         said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
         self.me = Announcement(
             name, incarnation, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce
@@ -237,7 +238,10 @@ class Peer:
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
             session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
-            (session.commits if self.plan.commits else session.verdicts).restore(self.keeper.journal.verdicts)
+            if not self.plan.commits:
+                session.verdicts.restore(self.keeper.journal.verdicts)
+            elif not self.keeper.former.bare:  # or else the attempts of this run may have the same numbers
+                session.commits.restore(self.keeper.journal.verdicts)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)

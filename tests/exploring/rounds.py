@@ -16,7 +16,7 @@ from typing import Any
 
 from exploring.explorer import Explorer
 from exploring.members import copied, frozen
-from p2pfl.protocol.agreement.attempts import COMPLETE, FAILED, outcome, report
+from p2pfl.protocol.agreement.attempts import FAILED, complete, outcome, report
 from p2pfl.protocol.agreement.effects import Send
 from p2pfl.protocol.agreement.messages import Committee
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
@@ -102,7 +102,7 @@ class Player:
             after = replace(after, ballots=self.ballots - 1)
             effects = after.machine.doubts(move[1], now=0.0)
             return [after.done([*effects, *after.machine.tick(now=LATER)])]
-        value = COMPLETE if move == "is complete" else FAILED
+        value = complete() if move == "is complete" else FAILED
         after = replace(after, said=value)
         return [after.done(after.machine.releases(report(self.name, 0, 0), value=value, now=0.0))]
 
@@ -148,7 +148,7 @@ def players(graph: dict[str, tuple[str, ...]], *, steps: int, ballots: dict[str,
 
 
 def wrong(actors: tuple[Player, ...]) -> str:
-    """Return what is wrong with the members: two verdicts, two outcomes, or a commit without all models."""
+    """Return what is wrong with the members: two verdicts, two outcomes, or a commit without all models or masks."""
     for name in actors[0].graph:
         if len({actor.verdicts[name] for actor in actors if name in actor.verdicts}) > 1:
             return f"two verdicts on the report of {name}"
@@ -159,7 +159,17 @@ def wrong(actors: tuple[Player, ...]) -> str:
         lacking = [each.name for each in actors if each.name in found.members and not each.has(each.steps - 1)]
         if found.committed and lacking:
             return f"a round counts that {', '.join(lacking)} cannot complete"
+        if found.committed and (half := halves(actors, found.members)):
+            return f"a round counts with half of the mask of {half}"
     return ""
+
+
+def halves(actors: tuple[Player, ...], members: tuple[str, ...]) -> str:
+    """Return two neighbours of which the members have models of one, and the other has sent nothing."""
+    sent = {actor.name for actor in actors if actor.sent}
+    there = {*members} | {sender for actor in actors if actor.name in members for sender, _ in actor.got}
+    edges = ((each, other) for each in sorted(there & sent) for other in actors[0].graph[each])
+    return next((f"{each} and {other}" for each, other in edges if other not in sent), "")
 
 
 def explorer(*, steps: int = 2, ballots: dict[str, int] | None = None, most: int = 200_000) -> Explorer:

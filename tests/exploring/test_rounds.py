@@ -4,7 +4,8 @@ import pytest
 
 from exploring import rounds
 from exploring.explorer import ViolationError
-from p2pfl.protocol.agreement.attempts import COMPLETE, Outcome
+from p2pfl.protocol.agreement.attempts import Outcome, complete, outcome
+from p2pfl.protocol.agreement.messages import DROPPED
 
 
 @pytest.mark.parametrize(
@@ -22,11 +23,22 @@ def test_no_two_members_come_to_two_outcomes_and_none_commits_a_round_that_anoth
 @pytest.mark.nightly
 def test_a_round_that_counts_although_a_member_failed_is_found(monkeypatch):
     def careless(verdicts):
-        return Outcome(COMPLETE in verdicts.values(), tuple(sorted(verdicts)))
+        return Outcome(complete() in verdicts.values(), tuple(sorted(verdicts)))
 
     monkeypatch.setattr(rounds, "outcome", careless)
     with pytest.raises(ViolationError, match=r"a round counts that .* cannot complete"):
         rounds.explorer(steps=1).run()
+
+
+def test_a_round_that_counts_with_half_of_a_mask_is_found():
+    """Eve dies before it sends; bob, which shares a mask with it, is dropped after ada has its model."""
+    found = rounds.players(rounds.LINE, steps=1, ballots={})
+    (bob, _), (ada, _) = found["bob"].after("sends")[0], found["ada"].after("sends")[0]
+    ada, _ = ada.receives("bob", ("model", 0))
+    actors = (ada, bob, found["eve"])
+    assert rounds.halves(actors, ("ada",)) == "bob and eve"
+    verdicts = {"ada": complete(), "bob": DROPPED, "eve": DROPPED}
+    assert outcome(verdicts) == Outcome(committed=False, members=("ada",))
 
 
 @pytest.mark.nightly

@@ -113,6 +113,7 @@ class Attempts:
     _round: int = -1
     _first: int = 0  # attempt with which the round began
     _charged: bool = False  # True once the update of the round is charged
+    _known: bytes = b""  # incarnations of the members when this peer chose its masks
 
     @property
     def _me(self) -> str:
@@ -148,6 +149,7 @@ class Attempts:
             self._round, self._first = round, self.attempt
             self._charged = self.cover.alone = False
         self.cover.attempt = self.attempt
+        self._known = b""
         self.connection.submit(Try(round, self.attempt, self.members))
 
     def row(self, planned: Mapping[str, float]) -> dict[str, float]:
@@ -191,6 +193,7 @@ class Attempts:
         """Choose fresh masks for the release of the attempt, unless it has failed already."""
         await self.check(round)
         self.cover.decide(round, present=frozenset(self.members))
+        self._known = self.connection.session.membership.incarnations(self.members)
 
     async def fail(self) -> NoReturn:
         """Report that this peer cannot complete the attempt.
@@ -217,7 +220,7 @@ class Attempts:
         UndecidedError
             The verdicts are not known in time, the others continue without this peer, or this peer is to end now.
         """
-        answer = await self.connection.ask(Report(complete))
+        answer = await self.connection.ask(Report(complete, self._known if complete else b""))
         if not isinstance(answer, Concluded):
             await self._expose()
             missing = ", ".join(sorted(getattr(answer, "peers", ())))
@@ -243,9 +246,10 @@ class Attempts:
 
     def _check(self, gone: str) -> None:
         """Raise an error if the round cannot be played again."""
+        why = f"{gone} is missing" if gone else "a model is missing or a peer has restarted"
         if not self.goes_on:
             raise UndecidedError(
-                f"round {self._round} did not complete, because {gone or 'a model'} is missing; start the run again, "
+                f"round {self._round} did not complete, because {why}; start the run again, "
                 'or set privacy.departures to "go_on" if the update of such a peer may become visible'
             )
         if not connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):

@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from p2pfl.protocol.agreement.messages import DROPPED, Release, Value, counted
+from p2pfl.protocol.agreement.messages import DROPPED, Release, Value, counted, digest_in
 
-COMPLETE = counted(b"\1")
-"""Report of a member that has received every model of the attempt."""
+COMPLETE = b"\1"
+"""First byte of the report of a member that has received every model of the attempt."""
 
 FAILED = counted(b"\0")
 """Report of a member that lacks a model of the attempt, and that takes part in the next one."""
@@ -45,10 +45,28 @@ def report(peer: str, round: int, attempt: int) -> Release:
     return Release(peer, 0, round, attempt)
 
 
+def complete(incarnations: bytes = b"") -> Value:
+    r"""Return the report of a member that has received every model of the attempt.
+
+    Parameters
+    ----------
+    incarnations
+        Digest of the incarnations of all members that this one knew when it chose its masks, at most 31 bytes.
+
+    Examples
+    --------
+    >>> complete(b"\2")
+    'counted 0102'
+    """
+    return counted(COMPLETE + incarnations)
+
+
 def outcome(verdicts: Mapping[str, Value]) -> Outcome:
     """Return the outcome of an attempt.
 
-    A member that was dropped is no longer missed where all others are complete: they have all that it has sent.
+    It counts if all members are complete and knew the same incarnations when they chose their masks. Of a member that
+    was dropped, nobody knows with which incarnations it shared masks, or whether it released its half of them, so an
+    attempt without its report does not count.
 
     Parameters
     ----------
@@ -57,13 +75,18 @@ def outcome(verdicts: Mapping[str, Value]) -> Outcome:
 
     Examples
     --------
-    >>> outcome({"ada": COMPLETE, "bob": COMPLETE, "eve": DROPPED})
+    >>> outcome({"ada": complete(), "bob": complete()})
     Outcome(committed=True, members=('ada', 'bob'))
-    >>> outcome({"ada": COMPLETE, "bob": FAILED, "eve": DROPPED})
+    >>> outcome({"ada": complete(b"1"), "bob": complete(b"2")})
+    Outcome(committed=False, members=('ada', 'bob'))
+    >>> outcome({"ada": complete(), "bob": FAILED})
+    Outcome(committed=False, members=('ada', 'bob'))
+    >>> outcome({"ada": complete(), "bob": complete(), "eve": DROPPED})
     Outcome(committed=False, members=('ada', 'bob'))
     """
     members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
-    return Outcome(bool(members) and all(verdicts[peer] == COMPLETE for peer in members), members)
+    reports = {*verdicts.values()}
+    return Outcome(len(reports) == 1 and all(digest_in(each).startswith(COMPLETE) for each in reports), members)
 
 
 def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

@@ -322,9 +322,12 @@ class Report:
     ----------
     complete
         True if this peer has received every model of the attempt.
+    incarnations
+        Digest of the members' incarnations that this peer knew when it chose its masks.
     """
 
     complete: bool
+    incarnations: bytes = b""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import msgspec
 
 from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Roster, Trust, epoch_of
@@ -231,6 +235,12 @@ class Membership:
     def epoch(self, peer: str) -> bytes:
         """Return the epoch of the edge to a neighbour: of its present incarnation and this one."""
         return epoch_of(self.me.announced, self.up[peer].announced)
+
+    def incarnations(self, peers: Iterable[str]) -> bytes:
+        """Return a digest of 31 bytes of the incarnations of peers that this peer knows."""
+        known = {self.me.peer: self.me, **self.up}
+        announced = [known[peer].announced if peer in known else None for peer in sorted(peers)]
+        return hashlib.blake2b(msgspec.msgpack.encode(announced), digest_size=31).digest()
 
     @property
     def greeted(self) -> frozenset[str]:

@@ -160,7 +160,9 @@ class Receiving:
         if pulse.first is not None:
             shared.ledgers.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)
-        if pulse.waiting and (pulse.round, pulse.step) < shared.mailbox.gossip_step:
+        reported = self.commits is not None and self.commits.active  # so nobody waits for this peer's models
+        here, mine = (pulse.round, pulse.step), shared.mailbox.gossip_step
+        if pulse.waiting and (here <= mine if reported else here < mine):
             shared.timeouts.waits(sender, now=shared.now)
         messages = self.streams.reach(sender, pulse)
         if messages:

@@ -56,7 +56,7 @@ class Timeouts:
         return found
 
     def waits(self, peer: str, *, now: float) -> None:
-        """Record that a neighbour that is behind waits itself."""
+        """Record that a neighbour that does not wait for this peer waits itself."""
         self._waits[peer] = now
 
     def look(self, *, before: float, now: float) -> bool:
@@ -105,8 +105,18 @@ class Timeouts:
         """
         if peer in self.suspected:
             return since
+        return max(self.slow(peer, since=since, peers=peers), progress + self.patience)
+
+    def slow(self, peer: str, *, since: float, peers: int) -> float:
+        """Return the time from which a neighbour is slow, whether or not its transfer goes on.
+
+        Parameters
+        ----------
+        since, peers
+            As of :meth:`deadline`.
+        """
         patient = min(since + self.patience * peers, self._waits.get(peer, since))
-        return max(since, patient, progress) + self.patience
+        return max(since, patient) + self.patience
 
     def left_behind(self, peer: str, *, place: int) -> bool:
         """Return whether a neighbour, whose heartbeats report the round ``place``, is too slow to wait for."""

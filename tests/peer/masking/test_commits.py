@@ -112,7 +112,8 @@ class Answering:
 
     def __init__(self, *answers, abandoned=False):
         self.answers, self.log = [*answers], []
-        self.session = SimpleNamespace(shared=SimpleNamespace(abandoned=abandoned))
+        membership = SimpleNamespace(incarnations=lambda members: f"{len(members)}".encode())
+        self.session = SimpleNamespace(shared=SimpleNamespace(abandoned=abandoned), membership=membership)
 
     async def ask(self, event):
         self.log.append(event)

@@ -5,10 +5,13 @@ from collections import deque
 import pytest
 
 from p2pfl.errors import DecodeError
+from p2pfl.protocol.agreement.attempts import report
+from p2pfl.protocol.agreement.messages import Decision
+from p2pfl.protocol.agreement.translation import sent
 from p2pfl.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
-from p2pfl.protocol.interface.events import Expect, Open, Report, Stored, Tick, Try
+from p2pfl.protocol.interface.events import Begin, Expect, Open, Report, Stored, Tick, Try
 from p2pfl.protocol.wire.verdicts import Halves, OfVerdicts, Prepare, Vote, Votes
-from sessions import announced, arrived, met
+from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 NAMES = ("ada", "bob", "dan", "eve")
 
@@ -16,14 +19,22 @@ NAMES = ("ada", "bob", "dan", "eve")
 class Swarm:
     """Sessions that have begun an attempt together, and the messages between them."""
 
-    def __init__(self, *dead, names=NAMES, attempt=0):
+    def __init__(self, *dead, names=NAMES, attempt=0, life=LIFE):
         self.names, self.dead, self.now = names, {*dead}, 0.0
-        given = {"keeps": True, "names": names, "commits": True}
-        self.sessions = {name: met(name, others=self.others(name), **given) for name in names}
+        self.sessions = {name: self.begun(name, life) for name in names}
         self.answers, self.sent, self.queue = {name: [] for name in names}, [], deque()
         self.mute = ""  # whose votes are lost
         for name in names:
             self.ask(name, Try(0, attempt, names))
+
+    def begun(self, name, life):
+        """Return a session that has met the others, all of one incarnation."""
+        made = session(name, life=life, keeps=True, names=self.names, commits=True)
+        for other in self.others(name):
+            made.handle(announced(other, life=life), now=0.0)
+            made.handle(heartbeat(other, life=life), now=0.0)
+        made.handle(Begin(0), now=0.0)
+        return made
 
     def others(self, name):
         return [each for each in self.names if each != name]
@@ -98,13 +109,14 @@ def test_a_round_that_failed_at_one_member_is_played_again_by_all():
     assert four.outcomes == alike(NAMES, Concluded(committed=False, members=NAMES))
 
 
-def test_a_round_counts_without_a_member_that_died_after_all_have_what_it_sent():
+def test_a_round_is_played_again_without_a_member_that_died_even_if_all_others_are_complete():
+    """Nobody knows with which incarnations it shared masks."""
     four = Swarm()
     four.leaves("dan")
     four.report("ada", "bob", "eve")
     four.wait(4)
     left = ("ada", "bob", "eve")
-    assert four.outcomes == alike(left, Concluded(committed=True, members=left))
+    assert four.outcomes == alike(left, Concluded(committed=False, members=left))
     assert all("dan" not in each.membership.present for name, each in four.sessions.items() if name != "dan")
 
 
@@ -116,6 +128,14 @@ def test_a_round_is_played_again_without_a_member_that_died_before_all_have_what
     four.wait(4)
     left = ("ada", "bob", "eve")
     assert four.outcomes == alike(left, Concluded(committed=False, members=left))
+
+
+def test_a_round_is_played_again_if_members_knew_different_incarnations_when_they_chose_their_masks():
+    four = Swarm()
+    for name in NAMES:
+        four.ask(name, Report(complete=True, incarnations=b"old" if name == "ada" else b"new"))
+    four.flush()
+    assert four.outcomes == alike(NAMES, Concluded(committed=False, members=NAMES))
 
 
 def test_whoever_waits_for_a_model_stops_when_another_member_has_failed():
@@ -164,10 +184,10 @@ def test_a_member_that_lives_and_reports_nothing_is_dropped_after_the_timeout_an
     for _ in range(8):
         four.wait(2)
     left = ("ada", "bob", "dan")
-    assert {name: four.answers[name] for name in left} == alike(left, Concluded(True, left))
+    assert {name: four.answers[name] for name in left} == alike(left, Concluded(False, left))
     four.report("eve")
     four.wait(1)
-    assert four.answers["eve"] == [Concluded(committed=True, members=left)]
+    assert four.answers["eve"] == [Concluded(committed=False, members=left)]
 
 
 def test_two_of_four_are_no_majority():
@@ -242,6 +262,20 @@ def test_a_member_votes_the_same_after_a_restart():
     assert again.commits.records() == kept
     again.handle(Try(0, 0, NAMES), now=0.0)
     assert again.commits.records() == kept
+
+
+def test_verdicts_of_an_earlier_run_from_the_same_checkpoint_are_not_believed():
+    """Both runs play attempt 0 at round 0, and an insider repeats a verdict of the first one to bob alone."""
+    first = Swarm()
+    first.report(*NAMES)
+    old = first.sessions["ada"].commits.ballots.open[0, 0].latest[report("eve", 0, 0)].decided
+    again = Swarm(life=LIFE + 1)
+    again.ask("bob", arrived("ada", sent(Decision(old.subject, old.value, old.votes))))
+    assert again.sessions["bob"].shared.refused
+    again.report("ada", "bob", "dan")
+    assert not again.answers["bob"]
+    again.report("eve", complete=False)
+    assert again.outcomes == alike(NAMES, Concluded(committed=False, members=NAMES))
 
 
 def test_keys_of_masks_mean_nothing_where_rounds_are_committed():

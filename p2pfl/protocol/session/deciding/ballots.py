@@ -34,7 +34,8 @@ class Ballots:
     part
         Part of the session whose agreements these are.
     apart
-        True if this peer's votes on its own subjects are published like the others; false if they leave with a release.
+        True if this peer's votes on its own subjects are published like the others, and statements of incarnations that
+        it never met are not believed; false if its own votes leave with a release.
 
     Attributes
     ----------
@@ -63,7 +64,7 @@ class Ballots:
     _votes: dict[Release, Vote] = field(default_factory=dict)  # that wait for ``flush``
 
     def __post_init__(self) -> None:
-        self.statements = Statements(self.shared)
+        self.statements = Statements(self.shared, apart=self.apart)
 
     # ------------------------------------------------------------------ agreements
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.agreement.attempts import COMPLETE, FAILED, outcome, report
-from p2pfl.protocol.agreement.messages import DROPPED, Ballot, Message, Prepare, Release, Value, Vote
+from p2pfl.protocol.agreement.attempts import FAILED, complete, outcome, report
+from p2pfl.protocol.agreement.messages import Ballot, Message, Prepare, Release, Value, Vote
 from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.protocol.interface.effects import Concluded, Undecided
@@ -81,7 +81,7 @@ class Commits:
         now = self.shared.now
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
         own = report(self.shared.me.peer, *self._place)
-        value = COMPLETE if asked.complete else FAILED
+        value = complete(asked.incarnations) if asked.complete else FAILED
         self.ballots.do(self._settlement.releases(own, value=value, now=now))
         self.ballots.write()
 
@@ -114,7 +114,7 @@ class Commits:
         if settlement.latest[release].decided is None:
             self.ballots.statements.check(message, committee=settlement.committee(release))
             if place == self._place and isinstance(message, Vote) and message.member == release.peer:
-                self.shared.abandoned |= message.value not in (COMPLETE, DROPPED)
+                self.shared.abandoned |= message.value == FAILED
         self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
         if place != self._place:
             self.ballots.flush()
@@ -143,8 +143,7 @@ class Commits:
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        late = self._since + self.shared.patience
-        late = late if self.shared.now < late else late + self.shared.patience
+        late = min((each for each in self._deadlines() if each > self.shared.now), default=math.inf)
         flush = self._flushed + PULSE if self.ballots.unsent else math.inf
         return min(self.ballots.wake, late, self._again, flush)
 
@@ -169,8 +168,33 @@ class Commits:
 
     def _doubtful(self, peer: str) -> bool:
         """Return whether a member probably does not report: it is gone, or all others have waited for long."""
-        gone = peer != self.shared.me.peer and peer not in self.shared.membership.present
-        return gone or self.shared.now >= self._since + self.shared.patience
+        return self._gone(peer) or self.shared.now >= self._slow(peer)
+
+    def _gone(self, peer: str) -> bool:
+        return peer != self.shared.me.peer and peer not in self.shared.membership.present
+
+    def _slow(self, peer: str) -> float:
+        """Return the time from which a member is too slow; one that has not reported may wait for another one."""
+        shared, since = self.shared, self._since
+        if peer in self._reported:
+            return since + shared.patience
+        return shared.timeouts.slow(peer, since=since, peers=shared.edges.peers)
+
+    def _deadlines(self) -> list[float]:
+        """Return the times from which members are too slow, and last that at which this peer waits no longer.
+
+        Members that lack a model doubt its owner only after they have waited for the model and for its report.
+        """
+        silent = {release.peer for release in self._undecided()} - self._reported
+        slow = [self._slow(release.peer) for release in self._undecided()]
+        last = max((self._slow(peer) for peer in silent if not self._gone(peer)), default=self._since)
+        return [*slow, last + 2 * self.shared.patience]
+
+    @property
+    def _reported(self) -> set[str]:
+        """Members on whose reports this peer has voted, or knows the verdict."""
+        latest = self._settlement.latest
+        return {release.peer for release, record in latest.items() if record.voted or record.decided}
 
     def _told(self) -> bool:
         """Return whether this peer has a vote to send that others wait for: its own, or the last ones."""
@@ -186,9 +210,8 @@ class Commits:
         A member that has not reported may still be training, and has sent no votes. So only the member itself is asked
         for its report, and all others once a majority has reported.
         """
-        now, latest = self.shared.now, self._settlement.latest
+        now, reported = self.shared.now, self._reported
         self._again = now + max(PULSE, now - self._since)
-        reported = {release.peer for release, record in latest.items() if record.voted or record.decided}
         many = 2 * len(reported) > len(self._members)
         for release in undecided:
             asked = sent(Prepare(release, Ballot(0, self.shared.me.peer)))
@@ -204,7 +227,7 @@ class Commits:
             for peer in sorted({*self._members} - {*found.members, self.shared.me.peer}):
                 self.neighbours.leave_out(peer)
             self.shared.do(Concluded(found.committed, found.members))
-        elif self.shared.now >= self._since + 2 * self.shared.patience:
+        elif self.shared.now >= self._deadlines()[-1]:
             self._asked = None
             self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
 

@@ -26,9 +26,14 @@ class Statements:
     ----------
     shared
         State that the parts of the session share.
+    apart
+        True if statements of incarnations from before those that this peer has met are not believed: they may be of an
+        earlier run from the same checkpoints, which numbered its attempts in the same way.
     """
 
     shared: Shared
+    apart: bool = False
+    _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
     _verified: set[tuple[bytes, bytes, bytes]] = field(default_factory=set)  # keys, statements and signatures
 
     def text(self, statement: bytes) -> bytes:
@@ -68,9 +73,11 @@ class Statements:
         announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
         if announcement is None:
             return False
-        return (
-            stated.incarnation == announcement.incarnation if direct else stated.incarnation <= announcement.incarnation
-        )
+        least = 0
+        if self.apart:
+            met = stated.member == me.peer or stated.member in self.shared.membership.proven
+            least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
+        return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
 
     def signed(self, stated: Vote | Promise) -> bool:
         """Return whether a member has signed a statement."""
