@@ -16,7 +16,7 @@ from p2pfl.identity import Identity, SecretSource, SeededSource, SenderKey
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.brokers import connect
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.agreement.attempts import COMPLETE, FAILED
+from p2pfl.protocol.agreement.attempts import FAILED, complete
 from p2pfl.protocol.agreement.messages import Ballot, Release, Vote
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
@@ -303,7 +303,7 @@ async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_p
     async with peer:
         peer.membership.up["peer1"] = Announcement("peer1", 1, "up", {}, bytes(32), PUBLIC["peer1"])
         ballots = getattr(peer.session, part).ballots
-        votes = [Vote(release, "peer1", Ballot(0, "peer1"), value, incarnation=1) for value in (COMPLETE, FAILED)]
+        votes = [Vote(release, "peer1", Ballot(0, "peer1"), value, incarnation=1) for value in (complete(), FAILED)]
         texts = [ballots.statements.text(each.statement) for each in votes]
         signatures = [IDENTITIES["peer1"].sign(text, domain="vote") for text in texts]
         ballots.contradicted(
