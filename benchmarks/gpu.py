@@ -52,7 +52,7 @@ LARGE = 8192
 
 @dataclass(frozen=True)
 class Task:
-    """What is simulated."""
+    """Return the simulated experiment."""
 
     model: str
     peers: int

@@ -1,4 +1,4 @@
-"""What several workers make of a simulation: time, memory, and bytes between them.
+"""Time and memory of a simulation by several workers, and bytes between them.
 
     python -m benchmarks.shards [--peers 2000] [--rounds 3] [--steps 20] [--degree 8] [--hidden 32] [--workers 1 2 4]
 
@@ -31,7 +31,7 @@ LINKS = {"1 Gbit/s": 1e9 / 8, "10 Gbit/s": 1e10 / 8}
 
 
 def wanted(options: argparse.Namespace) -> Experiment:
-    """What is simulated."""
+    """Return the simulated experiment."""
     return read(
         {
             "rounds": options.rounds,

@@ -67,7 +67,7 @@ class Cost:
 
 
 def wanted(options: argparse.Namespace) -> Experiment:
-    """What is simulated."""
+    """Return the simulated experiment."""
     if options.load == "digits":
         return read("digits", changes=["topology.peers=64", "rounds=15"])
     return read(

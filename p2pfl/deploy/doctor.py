@@ -160,7 +160,7 @@ class _Bound(_Here):
 
     @property
     def _needs(self) -> speed.Needs | None:
-        """What a round asks of this device; ``None`` if the experiment cannot be resolved."""
+        """Work and traffic of a round on this device; ``None`` if the experiment cannot be resolved."""
         return None if self.plan is None else speed.Needs.of(self.plan, peer=self.peer)
 
     @property

@@ -40,7 +40,7 @@ class Seal:
 
     @property
     def keys(self) -> dict[str, bytes]:
-        """By peer, the public key, incarnation and nonce that its masks follow from."""
+        """Public key, incarnation and nonce that the masks of each peer follow from, by name."""
         return {
             peer: hello.key + hello.incarnation.to_bytes(8) + hello.nonce
             for peer, hello in self._announcements().items()

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def prefix(tmp_path):
-    """What looks like an environment with p2pfl in it."""
+    """Return a folder that looks like an environment with p2pfl in it."""
     command = tmp_path / "prefix" / "bin" / "p2pfl"
     command.parent.mkdir(parents=True)
     command.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -P -m p2pfl "$@"\n')

@@ -1,4 +1,4 @@
-"""The operator of a fleet: what they are shown before they sign, whom they revoke, and who may watch."""
+"""Tests of the operator's commands for a fleet: fingerprints before signing, revocation, and observers."""
 
 import datetime as dt
 import io

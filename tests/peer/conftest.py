@@ -1,4 +1,4 @@
-"""What the tests of attacks on live peers start from; the attacks are in tests/support/attacks.py."""
+"""Fixtures of the tests of attacks on live peers; the attacks are in tests/support/attacks.py."""
 
 import pytest
 import pytest_asyncio

@@ -73,7 +73,7 @@ def _adding(kind):
 
 
 def adding(kind):
-    """The part of bob, to whom ada is to say a word of this kind next: a copy, but for the keys."""
+    """Return bob's part, which expects a message of this kind from ada next: a copy, except for the keys."""
     made = _adding(kind)
     return deepcopy(made, {id(each): each for each in (made.giving.seal, made.getting.seal, SUMS, SECRETS)})
 
@@ -123,5 +123,5 @@ TOTALLED = {"Here": "bob", "Subtotal": "bob", "Participants": "ada", "Total": "a
 
 
 def totals(kind):
-    """What takes totals at bob, to whom ada sends a message of this kind next."""
+    """Return the totals part of bob, which receives a message of this kind from ada next."""
     return totalled(TOTALLED.get(kind, "bob"), kind)[0].totals

@@ -12,7 +12,7 @@ MEASURES = (
     "symmetry",
     "fractal dimension",
 )
-"""What is measured of each cell nucleus of a tumour."""
+"""Measurements of each cell nucleus of a tumour."""
 
 COLUMNS = {
     "breast_cancer": (

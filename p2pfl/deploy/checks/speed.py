@@ -34,7 +34,7 @@ Publish = Callable[[str, bytes], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Needs:
-    """What one round of an experiment asks of a device.
+    """Work and traffic of one round of an experiment on a device.
 
     Attributes
     ----------

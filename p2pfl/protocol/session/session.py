@@ -163,7 +163,7 @@ class Session:
 
     @property
     def proofs(self) -> dict[str, Proof]:
-        """By neighbour that has signed models or votes that contradict each other, the proof."""
+        """Proofs against neighbours that have signed models or votes that contradict each other, by name."""
         return self.mailbox.proofs | self.verdicts.ballots.proofs | self.commits.ballots.proofs
 
     @property

@@ -26,7 +26,7 @@ FAILED = "failed"
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """Failure of a worker, as it is told to the others."""
+    """Failure of a worker, as the others receive it."""
 
     worker: int
     kind: str
@@ -34,7 +34,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, error: BaseException, *, worker: int) -> Failure:
-        """Return what is told of an error."""
+        """Return the failure that describes an error."""
         return cls(worker, type(error).__name__, str(error))
 
     @property

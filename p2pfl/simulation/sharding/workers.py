@@ -168,7 +168,7 @@ class Crew:
                 time.sleep(PAUSE)
 
     def missing(self, within: float = SOON) -> str:
-        """Return what became of a worker that has ended; empty if all go on."""
+        """Return how a worker ended; empty if all still run."""
         end = time.monotonic() + within
         while True:
             for rank, process in enumerate(self.processes, start=1):
@@ -195,7 +195,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class Task:
-    """What one of the workers does.
+    """Task of one worker.
 
     Attributes
     ----------
@@ -218,7 +218,7 @@ class Task:
 
 
 def _work(task: Task) -> None:
-    """Be one of the workers: Ctrl-C ends the first one, which ends all."""
+    """Run one worker; Ctrl-C ends the first worker, which ends all others."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _take_gpu(task.rank)
     store = FileStore(task.store, task.size)

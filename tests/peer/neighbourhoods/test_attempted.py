@@ -1,4 +1,4 @@
-"""What a round's record says after attempts that failed."""
+"""Tests of the record of a round after attempts that failed."""
 
 from types import SimpleNamespace
 

@@ -79,7 +79,7 @@ class Swarm:
 
     @property
     def outcomes(self):
-        """By name, the outcome at each peer that lives."""
+        """Return the outcome at each living peer, by name."""
         return {name: answers for name, answers in self.answers.items() if name not in self.dead}
 
 
@@ -110,7 +110,7 @@ def test_a_round_that_failed_at_one_member_is_played_again_by_all():
 
 
 def test_a_round_is_played_again_without_a_member_that_died_even_if_all_others_are_complete():
-    """Nobody knows with which incarnations it shared masks."""
+    """Nobody knows with which incarnations a member without a report shared masks, so the attempt does not count."""
     four = Swarm()
     four.leaves("dan")
     four.report("ada", "bob", "eve")

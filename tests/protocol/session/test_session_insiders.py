@@ -1,4 +1,4 @@
-"""What a member that lies may not state, and what is kept as a proof against it."""
+"""Tests of the statements that a malicious member may not make, and of the proof that is kept against it."""
 
 import pytest
 from msgspec.structs import replace

@@ -1,4 +1,4 @@
-"""What a peer recalls of its scores for an observer that comes late."""
+"""Tests of the scores that a peer keeps for an observer that comes late."""
 
 import math
 from itertools import pairwise
