@@ -52,7 +52,7 @@ LARGE = 8192
 
 @dataclass(frozen=True)
 class Task:
-    """Return the simulated experiment."""
+    """Experiment that a row of the table simulates."""
 
     model: str
     peers: int
