@@ -58,6 +58,7 @@ def test_algorithm_1_of_the_paper_with_a_server(variant):
         assert (state.rows - torch.stack(personal)).abs().max() < (1e-10 if variant == "fo" else 1e-8)
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("variant", ["fo", "hf"])
 @pytest.mark.parametrize("fraction", [1.0, 0.4])
 def test_without_a_step_of_ones_own_it_is_fedavg_bit_for_bit(variant, fraction):

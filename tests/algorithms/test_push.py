@@ -51,6 +51,7 @@ def test_with_falling_rates_a_directed_graph_comes_to_the_optimum(algorithm):
     assert ends.max() - ends.min() < 1e-3
 
 
+@pytest.mark.slow
 def test_without_loss_running_sums_are_gradient_push():
     robust, plain = (
         play(algorithm, quadratics(), ONE_WAY, rounds=30, weigh=push)[-1]

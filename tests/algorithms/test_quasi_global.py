@@ -15,6 +15,7 @@ RING = topology.ring(4)
 W = topology.metropolis(RING).matrix.toarray()
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(("beta", "mu"), [(0.9, None), (0.5, 0.8)])
 @pytest.mark.parametrize("steps", [1, 3])
 def test_a_round_is_that_of_the_paper(beta, mu, steps):

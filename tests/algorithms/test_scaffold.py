@@ -32,7 +32,7 @@ def server(clients, *, option, eta_g, count, rounds, weights):
     return x, c
 
 
-@pytest.mark.sampled(fast=5)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("option", ["I", "II"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("fraction", "count", "eta_g"), [(1.0, 5, 1.0), (0.4, 2, 1.0), (0.6, 3, 0.5)])

@@ -71,6 +71,7 @@ def test_a_convolution_first_leaves_only_the_optimisation():
     assert found[OPEN, "optimised"].recognised
 
 
+@pytest.mark.slow
 def test_samples_that_are_no_pictures_come_back_as_well():
     found = inverted(Settings(), model={"name": "linear"}, data="wine", iterations=20)
     assert quality(found)["broker", "analytic"].psnr > 90

@@ -96,6 +96,7 @@ def test_a_regression_that_has_not_converged_is_refused(clinic, tmp_path, capsys
     assert "has not converged; train more rounds" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_cox_regression_of_tables_is_that_of_statsmodels(tmp_path, capsys):
     table = load_rossi()
     names = ["fin", "age", "prio", "week", "arrest"]

@@ -16,6 +16,7 @@ TINY = {
 PEERS = ["ada", "bob", "cyd"]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("changes", [[], ["model.name=mlp", "model.hidden=[4]"], ["learning.optimizer=adam"]])
 def test_the_torch_learner_keeps_the_contract(changes):
     made = plan(read(TINY, changes=changes))

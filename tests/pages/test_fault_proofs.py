@@ -95,6 +95,7 @@ def test_what_is_on_the_other_side_of_a_cut_cable_is_not_reached():
             assert reached("bob", within=10)
 
 
+@pytest.mark.slow
 def test_peers_in_processes_of_their_own_end_as_the_simulation(tmp_path):
     changes = {"topology": {"kind": "ring", "peers": 3}, "data": {"name": "wine"}, "rounds": 3}
     experiment = read({**changes, "learning": {"dtype": "float64", "device": "cpu"}, "privacy": {"mode": "none"}})

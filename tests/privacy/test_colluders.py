@@ -34,6 +34,7 @@ def brute_force(graph, *, count, **settings):
     )
 
 
+@pytest.mark.slow
 @given(cover=covered(), data=st.data())
 def test_the_worst_set_is_the_one_that_trying_all_finds(cover, data):
     graph, noise, mask = cover

@@ -92,7 +92,7 @@ def test_nothing_given_away_is_epsilon_zero_and_everything_infinity():
     assert divergence.compose([]) == 0
 
 
-@pytest.mark.sampled(fast=2, all=3)
+@pytest.mark.sampled(fast=1, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "expected"),
     [
@@ -112,13 +112,14 @@ def test_secret_participation_amplifies_as_published(sigma, probability, rounds,
     assert found == pytest.approx(expected, abs=6e-7)
 
 
+@pytest.mark.slow
 def test_taking_part_nearly_always_is_nearly_composition():
     together = divergence.epsilon(divergence.compose([0.1] * 100), delta=1e-5)
     nearly = divergence.subsampled(0.1, probability=1 - 1e-9, rounds=100, delta=1e-5)
     assert nearly == pytest.approx(together, rel=1e-5)
 
 
-@pytest.mark.sampled(fast=2, all=3)
+@pytest.mark.sampled(fast=1, all=3)
 @pytest.mark.parametrize(
     ("sigma", "probability", "rounds", "delta", "published"),
     [

@@ -227,6 +227,7 @@ async def test_the_size_of_a_block_changes_no_released_integer(block, monkeypatc
     assert torch.equal((await released(wrap(ring(3), **chosen), rows, since)).rows, expected)
 
 
+@pytest.mark.slow
 async def test_a_large_row_needs_little_memory_beside_its_integers():
     size = 1 << 21
     rows, since, net = (

@@ -152,6 +152,7 @@ def test_a_regression_on_a_csv_file_answers_in_the_unit_of_the_target(tmp_path, 
     assert saved.about["task"] == "regression"
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("name", ["breast_cancer", "wine", "diabetes", "digits"])
 def test_a_model_of_a_bundled_set_scores_the_same_on_its_raw_features(tmp_path, name, scale):

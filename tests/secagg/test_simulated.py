@@ -65,6 +65,7 @@ def test_mixing_is_the_sum_of_rounded_rows_of_those_heard(seed, loss, bits):
     assert (found.grid, found.dtype, found.rows.dtype) == (bits, torch.float32, torch.int64)
 
 
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("weights", [SWARM, DIRECTED])
 @pytest.mark.parametrize("faults", [Faults(), Faults(loss=0.3), Faults(loss=0.1, absence=0.2)])
 @pytest.mark.parametrize("width", [32, 64])

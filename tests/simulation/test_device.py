@@ -96,7 +96,7 @@ def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator
 
 
 @pytest.mark.parametrize("name", [each for each in CASES if not any(word in each for word in (*WAITS, *ALSO))])
-@pytest.mark.sampled(fast=2, all=16)
+@pytest.mark.sampled(fast=1, all=16)
 def test_the_cpu_does_not_wait_for_the_device_within_a_round(name):
     counted, known = [], Attending.round
     with shadows.device() as device:

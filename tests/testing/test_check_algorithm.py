@@ -245,6 +245,7 @@ def test_a_broken_algorithm_is_told_which_promise_it_breaks(broken, message):
         check_algorithm(broken())
 
 
+@pytest.mark.slow
 def test_the_algorithm_from_which_the_broken_ones_differ_keeps_the_contract():
     check_algorithm(Plain())
 

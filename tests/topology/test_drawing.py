@@ -25,6 +25,7 @@ def test_a_cycle_whose_names_are_not_in_order_has_no_crossing():
     assert sides == pytest.approx([1.0] * 6, abs=1e-3)
 
 
+@pytest.mark.slow
 @given(st.sampled_from([graphs.star(9), graphs.tree(15), graphs.grid(4, 5), graphs.path(3), graphs.star(80)]))
 def test_every_peer_has_a_place_of_its_own_inside_of_the_square(graph):
     found = positions(graph)

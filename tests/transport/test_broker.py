@@ -74,6 +74,7 @@ def test_a_broker_listens_on_loopback_alone_and_out_of_reach_of_ctrl_c(kind):
         assert os.getpgid(broker.pid) != os.getpgid(0)
 
 
+@pytest.mark.sampled(fast=1)
 def test_a_broker_dies_with_its_parent_even_if_that_is_killed(kind):
     with subprocess.Popen(
         [sys.executable, "-c", PARENT, kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -91,6 +92,7 @@ def test_a_broker_leaves_no_file(kind):
     assert not [path for path in after - before if "p2pfl" in path.name or "mosquitto" in path.name]
 
 
+@pytest.mark.sampled(fast=1)
 def test_a_port_can_be_chosen_and_one_that_is_taken_is_an_error(kind):
     with embedded(kind=kind) as first:
         port = port_of(first)
@@ -114,6 +116,7 @@ def test_a_free_port_that_somebody_else_takes_first_is_given_up_for_another(kind
             assert not answers
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which process listens on a port")
 def test_a_broker_that_somebody_else_started_on_the_port_is_not_taken_for_ours(kind, monkeypatch):
     vacant = room_of_brokers._vacant
@@ -124,11 +127,13 @@ def test_a_broker_that_somebody_else_started_on_the_port_is_not_taken_for_ours(k
             assert port_of(broker) != port_of(other)
 
 
+@pytest.mark.slow
 def test_several_brokers_run_side_by_side(kind):
     with embedded(kind=kind) as one, embedded(kind=kind) as other:
         assert one.url != other.url
 
 
+@pytest.mark.slow
 def test_auto_prefers_mosquitto_and_falls_back_on_iotcore(monkeypatch):
     if None in INSTALLED.values():
         pytest.skip("both brokers are needed")
@@ -186,6 +191,7 @@ def test_a_port_is_a_port():
         embedded(port=65536).__enter__()
 
 
+@pytest.mark.slow
 def test_a_broker_may_listen_everywhere_and_on_ipv6(kind):
     with embedded(kind=kind, host="0.0.0.0") as broker:  # noqa: S104 - that is the test
         assert broker.url.startswith("mqtt://127.0.0.1:")

@@ -183,6 +183,7 @@ def test_an_observer_that_comes_later_sees_the_same(world):
     assert {size for _, topic, size in here.published if "/telemetry/" in topic and size > 600} == {1049}
 
 
+@pytest.mark.slow
 def test_a_peer_whose_owner_lists_nobody_else_tells_others_nothing(world):
     here = world()
     feed = here.feed()

@@ -92,6 +92,7 @@ async def test_the_token_of_the_address_becomes_a_cookie(scene):
         assert "<title>p2pfl watch</title>" in (await client.get(address.partition("/?")[0] + "/")).text
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("host", ["attacker.example", "127.0.0.1", "127.0.0.1:1", "localhost.attacker.example", ""])
 async def test_a_page_of_another_host_is_refused_even_with_the_token(scene, host):
     async with asking(scene) as client:

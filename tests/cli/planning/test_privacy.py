@@ -72,6 +72,7 @@ def test_guarantees_are_those_of_the_plan_over_all_rounds():
     assert found[2]["epsilon"] == pytest.approx(8.0)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("colluders", [0, 1, 9])
 def test_nobody_and_everybody_colluding_are_lines_too(colluders):
     found = facts(f"privacy.colluders={colluders}", "privacy.mode=independent")

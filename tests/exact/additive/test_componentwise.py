@@ -25,6 +25,7 @@ def played(model, federation, graph, **options):
     return {name: tensor.numpy() for name, tensor in run.models["peer0"].items()}, run
 
 
+@pytest.mark.slow
 def test_the_first_steps_are_those_of_the_stored_fit(data_dir):
     federation, options = hospitals(data_dir)
     assert [len(own) for own in federation.train.values()] == [303, 292, 116, 140]
@@ -54,6 +55,7 @@ def diabetes():
     return features, targets.astype(np.float32)
 
 
+@pytest.mark.slow
 def test_straight_lines_end_at_least_squares():
     features, targets = diabetes()
     names = tuple(f"x{number}" for number in range(4))

@@ -41,9 +41,8 @@ def part(features):
     return Part(np.asarray(features, np.float32), np.zeros(len(features), np.int64))
 
 
-@pytest.mark.parametrize(
-    "graph", [*GRAPHS.values(), pytest.param(FORTY, marks=pytest.mark.slow)], ids=[*GRAPHS, "forty peers"]
-)
+@pytest.mark.sampled(fast=3)
+@pytest.mark.parametrize("graph", [*GRAPHS.values(), FORTY], ids=[*GRAPHS, "forty peers"])
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_peers_under_masks_end_with_the_forest_of_their_pooled_data_bit_for_bit(graph, task):
     features, targets = LOADS[task](return_X_y=True)
@@ -166,6 +165,7 @@ def test_the_module_for_predictions_gives_the_outputs_of_the_learner_with_missin
     assert np.allclose(found, learner.model.predicted(tensors, part(features)), rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_forest_is_as_good_as_that_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(targets))

@@ -109,6 +109,7 @@ def test_masks_that_would_not_cancel_are_refused():
     assert resolved("topology.kind=epidemic_oracle", "privacy.mode=pairwise").masked
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("name", ["fedprox", "scaffold", "fedadam", "fednova", "per_fedavg", "partial"])
 def test_whatever_divides_by_masses_is_exact_on_one_way_edges(name, one_way, tmp_path):
     graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")

@@ -87,6 +87,7 @@ def test_any_number_of_threads_trains_the_same_models(workers, model, engine, op
         assert all(torch.equal(value, found[0][name]) for name, value in other.items())
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("shared", [True, False], ids=["common test data", "own test data"])
 @pytest.mark.parametrize("model", [KERNELS, STACKED], ids=["kernels", "vmap"])
 def test_any_number_of_threads_finds_the_same_scores_and_gradients(workers, model, shared):

@@ -87,7 +87,7 @@ def others(results, dies):
     return [result for name, result in results.items() if name != dies]
 
 
-@pytest.mark.sampled(fast=6, all=16)
+@pytest.mark.sampled(fast=3, all=16)
 @pytest.mark.parametrize("dies", ["peer0", "peer2"])  # the root of the tree, and a leaf
 @pytest.mark.parametrize("event", EVENTS)
 def test_whenever_a_peer_is_killed_the_others_go_on_with_the_same_totals(dies, event):

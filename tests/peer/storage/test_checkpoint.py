@@ -52,7 +52,7 @@ def played(resolved, state, rounds):
     return settled(running)
 
 
-@pytest.mark.sampled(fast=6)
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if not traits_of(name).additive])  # tests/exact has those
 def test_an_algorithm_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(name):
     changes = [f"learning.algorithm={name}", "topology.kind=path", "topology.peers=3", "rounds=4"]

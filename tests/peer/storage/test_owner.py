@@ -72,6 +72,7 @@ def test_a_run_directory_is_free_when_its_owner_was_killed(forks, tmp_path):
         assert (tmp_path / RUN).read_text() == f"{os.getpid()}\n"
 
 
+@pytest.mark.slow
 def test_a_peer_that_goes_on_without_its_parent_keeps_others_out(forks, tmp_path):
     process, pipe = began(forks, begin, tmp_path / RUN)
     with pipe:
@@ -103,6 +104,7 @@ def test_a_lock_that_another_process_releases_in_time_is_taken(forks, tmp_path):
     assert pauses == [PAUSE] * 3
 
 
+@pytest.mark.slow
 def test_a_lock_that_is_never_released_is_refused_after_five_seconds_with_the_process_that_holds_it(forks, tmp_path):
     process, pipe = began(forks, hold, tmp_path / RUN)
     pauses = []

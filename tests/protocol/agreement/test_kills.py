@@ -115,6 +115,7 @@ def test_a_round_in_which_nobody_dies_needs_no_message_of_its_own(graph):
     assert swarm.prompt == 0
 
 
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("graph", [complete(3), complete(4), ring(5)], ids=["3", "4", "ring"])
 @pytest.mark.parametrize("lost", [False, True])
 def test_wherever_a_peer_is_killed_the_others_settle_the_round_alike(graph, lost):
