@@ -37,7 +37,7 @@ LEFT = {
         "play the round again under fresh masks where the graph is not complete, and then its exact update of that "
         "round is visible to whoever holds its model, because there is no private noise"
     ),
-    "stop": "if the model of a peer is missing for good, the others end",
+    "stop": "if the model of a peer is missing for good, the others wait for it, and end if it does not return",
 }
 """Consequences of ``privacy.departures``; "bare" stands for "go_on" without private noise."""
 

@@ -124,9 +124,9 @@ class Connection:
         answer, self._answer = self._answer, None
         return answer
 
-    async def gather(self, *, quorum: float, within: float) -> PeerError | None:
+    async def gather(self, *, quorum: float, within: float, together: bool = False) -> PeerError | None:
         """Wait for the neighbours; return an error if the peer cannot begin."""
-        answer = await self.ask(events.Gather(quorum=quorum, within=within))
+        answer = await self.ask(events.Gather(quorum=quorum, within=within, together=together))
         assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to this request)
         return answer.error
 

@@ -109,6 +109,8 @@ class Peer:
     given, vanished
         At the end: by neighbour, the mass that it was given beyond what was had of it, of algorithms that keep account
         of it; and who was given up and did not come back.
+    undecided
+        True if it ended because it is unknown whether the last round counts, or because a peer is missing for good.
 
     Examples
     --------
@@ -172,6 +174,7 @@ class Peer:
         self.phase = "joining"
         self._played = False  # all rounds
         self._done = 0  # of them
+        self.undecided = False  # or else it can begin again
         self._saved = -1  # how many were done when the last checkpoint was written
         self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
@@ -220,6 +223,11 @@ class Peer:
             waiting = connection.session.missing
         present = tuple(sorted(self.membership.present))
         return Progress(self.name, self.phase, self.mailbox.gossip_step[0], tuple(waiting), present, connected)
+
+    @property
+    def done(self) -> int:
+        """Number of rounds whose parameters the peer has."""
+        return self._done
 
     @property
     def stopped(self) -> BudgetStop | None:
@@ -301,6 +309,7 @@ class Peer:
             self.plan, self.statistics = scaled(self.plan, last.statistics), last.statistics
         lost = self.keeper.journal.released >= last.round
         self._notify(ReleasesEnded(peer=self.name, rounds=last.round, lost=lost))
+        self._done = last.round
         self.phase = "done"
         return last.state
 
@@ -349,7 +358,8 @@ class Peer:
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
-            if not isinstance(error, UndecidedError):  # that one can be resumed, and release again
+            self.undecided = isinstance(error, UndecidedError)
+            if not self.undecided:  # else it can be resumed, and release again
                 await self.connection.ask(events.Stop())
         else:
             self._played = True

@@ -2,12 +2,16 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
 from p2pfl.identity import Identity, SeededSource, Source
 from p2pfl.peer import Notice, Peer
-from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.peer.launch.incarnations import Incarnations
+from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.report import Record
 from p2pfl.transport import Transport
 from swarms import Ended
@@ -16,7 +20,17 @@ from swarms import Ended
 class Lives:
     """The lives of an experiment's peers over one transport, with their files in one folder."""
 
-    def __init__(self, experiment: Experiment, transport: Transport, folder: Path, *, source: Source | None = None):
+    def __init__(
+        self,
+        experiment: Experiment,
+        transport: Transport,
+        folder: Path,
+        *,
+        source: Source | None = None,
+        again: bool = False,
+    ):
+        """``again``: peers that could not complete a round begin again, as those of ``p2pfl run`` do."""
+        self.again = again
         self.experiment = experiment
         self.transport = transport
         self.folder = folder
@@ -37,24 +51,41 @@ class Lives:
             self.count += 1
             store = Store(self.folder, name)
             anew = not resume and self.count > len(self.names)  # who comes back with nothing has lost its keys
-            peer = Peer(
+            begin = partial(
+                self._peer,
                 name,
-                plan(self.experiment, only=[name]),
-                transport=self.transport,
                 source=SeededSource(100 + self.count) if anew else self.source,
                 identity=Identity.generate(SeededSource(keys), peer=name),
-                incarnation=self.count if incarnation is None else incarnation,
-                observe=lambda record, _state: self.records[record.peer].append(record),
-                notice=self.notices.append,
                 store=store,
-                former=store.former().at(at) if resume else None,
             )
-            self.now[name] = peer
-            self.tasks[name] = asyncio.create_task(self._live(peer))
+            former = store.former().at(at) if resume else None
+            peer = begin(former, self.count if incarnation is None else incarnation)
+            lives = Incarnations(begin, self._play, store, self.notices.append, peer)
+            self.tasks[name] = asyncio.create_task(self._live(lives))
 
-    async def _live(self, peer: Peer) -> None:
+    def _peer(self, name: str, former: Former | None, incarnation: int, **given: Any) -> Peer:
+        self.now[name] = Peer(
+            name,
+            plan(self.experiment, only=[name]),
+            transport=self.transport,
+            incarnation=incarnation,
+            observe=lambda record, _state: self.records[record.peer].append(record),
+            notice=self.notices.append,
+            former=former,
+            **given,
+        )
+        return self.now[name]
+
+    async def _play(self, peer: Peer) -> State:
         async with peer:
-            self.ended[peer.name] = Ended(peer, await peer.run(), self.records[peer.name])
+            return await peer.run()
+
+    async def _live(self, lives: Incarnations) -> None:
+        if self.again:
+            state = await lives.run()
+        else:
+            state = await self._play(lives.peer)
+        self.ended[lives.peer.name] = Ended(lives.peer, state, self.records[lives.peer.name])
 
     async def until(self, when: Callable[[dict[str, Peer]], bool]) -> None:
         """Wait for a moment."""

@@ -137,7 +137,8 @@ class Transport(Section, frozen=True):
         Seconds without progress after which a round continues without a neighbour. Seconds in which the peer itself has
         no connection do not count.
     outage
-        Seconds that a peer waits for the broker when it starts or loses the connection; 0 stops at once.
+        Seconds that a peer waits for the broker when it starts or loses the connection, and for a missing peer with
+        ``privacy.departures = "stop"``; 0 stops at once.
     hurry
         A quantile of the time that neighbours take. In a gossip step a peer waits for at most twice that; 1 waits for
         all.

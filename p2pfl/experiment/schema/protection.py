@@ -57,7 +57,8 @@ class Privacy(Section, frozen=True):
         its model counts; if not, they remove its masks before they train again, which can show its update under its
         private noise alone, and exactly without noise; a malicious neighbour can bring this about. On a graph that is
         not complete, all peers decide whether the round counts, and play it again without those that are gone.
-        ``stop``: they decide the same, and end if it does not count (docs/settled-rounds.md).
+        ``stop``: they decide the same; if it does not count, they wait for the peer for ``transport.outage`` and play
+        the round again with it, or end (docs/settled-rounds.md).
     adjacency
         Change that the guarantee hides: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget

@@ -17,6 +17,14 @@ from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report.notices.kinds import NeighboursMissing, Notice
 
 
+def awaits(experiment: Experiment) -> bool:
+    """Return whether peers that could not complete a round wait for the missing ones, and begin again together.
+
+    A peer that comes back then does not join the others late, because they are about to end as well.
+    """
+    return experiment.privacy.departures == "stop" and experiment.transport.outage > 0
+
+
 async def gathered(
     connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
 ) -> None:
@@ -43,12 +51,14 @@ async def gathered(
     played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
     begun = kept or (former.journal is not None and former.journal.released >= 0)
     membership = connection.session.membership
-    error = await connection.gather(quorum=settings.quorum, within=settings.gather)
+    together = bool(begun) and not played and awaits(experiment)
+    within = max(settings.gather, settings.outage) if together else settings.gather
+    error = await connection.gather(quorum=settings.quorum, within=within, together=together)
     if error is not None and played:
         me = membership.me.peer
         notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
     elif begun and not played and (error is not None or membership.over):
-        why = stranded(membership, kept, rounds=experiment.rounds, within=settings.gather)
+        why = stranded(membership, kept, rounds=experiment.rounds, within=within)
         absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
         raise ResumeError(why, absent=absent, gone=gone)
     elif error is not None:

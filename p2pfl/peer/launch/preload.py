@@ -1,16 +1,12 @@
 """Modules that the fork server loads once, so that a peer's process starts at once and shares its memory.
 
-The first optimiser makes torch import its compiler, which takes seconds; here it takes them once.
 Nothing here may start a thread: what is forked has only one.
 """
 
 import gc
 
-import torch
-
 import p2pfl.peer.launch.worker
 
-torch.optim.SGD([torch.zeros(1)])
 gc.freeze()  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
 
 __all__ = ["p2pfl"]

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.learning import Learner
 from p2pfl.peer.joining.incarnation import started
 from p2pfl.peer.launch.brokers import connect
+from p2pfl.peer.launch.incarnations import Incarnations
 from p2pfl.peer.launch.room import EVERY, Room
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.peer.launch.stall import Stall
@@ -97,14 +99,10 @@ async def live(
         With the exit status of wrong input as long as learning had not begun.
     """
     one_heap()
-    last = former.kept[0].round - 1 if former is not None and former.kept else -1
-
     introduced = False
 
     def observe(done: Record, state: State) -> None:
-        nonlocal last
         del state
-        last = done.round
         describe()
         if log is not None:
             log.ended(done)
@@ -115,7 +113,7 @@ async def live(
         nonlocal introduced
         if not introduced:
             introduced = True
-            notify(Described(name, described(peer.plan)))
+            notify(Described(name, described(lives.peer.plan)))
 
     telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
     if telemetry is not None:
@@ -126,32 +124,37 @@ async def live(
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
     )
-    peer = Peer(
-        name,
-        resolved,
-        transport=transport,
-        source=source if log is None else LoggedSource(source, log),
-        identity=owned.identity,
-        trust=owned.trust,
-        incarnation=incarnation,
-        observe=observe,
-        notice=notify,
-        store=store,
-        former=former,
-        remember=owned.keep,
-    )
-    store.about = lambda: metadata(described(peer.plan))
+    store.about = lambda: metadata(described(lives.peer.plan))
+
+    def begun(former: Former | None, incarnation: int) -> Peer:
+        return Peer(
+            name,
+            resolved,
+            transport=transport,
+            source=source if log is None else LoggedSource(source, log),
+            identity=owned.identity,
+            trust=owned.trust,
+            incarnation=incarnation,
+            observe=observe,
+            notice=notify,
+            store=store,
+            former=former,
+            remember=owned.keep,
+        )
+
+    play = partial(_rounds, log=log, telemetry=telemetry)
+    lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
     if log is not None:
         notify(SecretsRecorded(peer=name, file=str(log.path)))
-    watching = asyncio.create_task(_watch(peer, notify, room=Room(name, folder)))
+    watching = asyncio.create_task(_watch(lives, notify, room=Room(name, folder)))
     try:
-        state = await _rounds(peer, log=log, telemetry=telemetry)
+        state = await lives.run(again=log is None)
         if log is not None:
             log.close(state.rows)
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
+        peer = lives.peer
         learner = peer.plan.learner
-        await asyncio.to_thread(store.save, peer.checkpoint(state, round=last + 1), peer.plan.saved(state.rows[0]))
         evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
         stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
     finally:
@@ -174,7 +177,7 @@ async def live(
         )
     )
     if compare:
-        notify(Alone(name, await _alone(learner, name, rounds=last + 1)))
+        notify(Alone(name, await _alone(learner, name, rounds=peer.done)))
 
 
 async def _alone(learner: Learner, name: str, *, rounds: int) -> dict[str, float]:
@@ -270,14 +273,15 @@ def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Calla
     return called
 
 
-async def _watch(peer: Peer, notify: Callable[[Event], None], *, room: Room) -> None:
+async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: Room) -> None:
     """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None
-    gossip_step = peer.mailbox.gossip_step
+    gossip_step = lives.peer.mailbox.gossip_step
     due = checked = loop.time()
     stall = Stall(after=STALL)
     while True:
+        peer = lives.peer
         progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
         if progress != reported or loop.time() >= due:
             stuck = gossip_step == peer.mailbox.gossip_step

@@ -264,6 +264,10 @@ class Store:
                 found.append(checkpoint)
         return found
 
+    def holds(self, round: int) -> bool:
+        """Return whether the newest complete checkpoint is that of a round."""
+        return [each.round for each in self.checkpoints()[:1]] == [round]
+
     def former(self) -> Former:
         """Return all intact checkpoints, and the journal."""
         return Former(tuple(self.checkpoints()), self.journal())

@@ -130,10 +130,13 @@ class Gather:
         Share of the neighbours that must be present before the peer begins.
     within
         Timeout in seconds.
+    together
+        True if the peer begins only with all neighbours, none of which has begun without it.
     """
 
     quorum: float
     within: float
+    together: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,12 @@ class Gathering:
     deadline: float = math.inf
     _quorum: float = 1.0
     _within: float = 0.0
+    _together: bool = False
 
-    def begin(self, *, quorum: float, within: float) -> None:
-        """Begin to wait, for at most ``within`` seconds."""
-        self._quorum, self._within, self.deadline = quorum, within, self.shared.now + within
+    def begin(self, *, quorum: float, within: float, together: bool = False) -> None:
+        """Begin to wait, for at most ``within`` seconds; ``together``: for all, and until none has begun."""
+        self._quorum, self._within, self._together = quorum, within, together
+        self.deadline = self.shared.now + within
 
     @property
     def active(self) -> bool:
@@ -65,6 +67,9 @@ class Gathering:
         membership, progress = self.shared.membership, self.shared.progress
         if any(self.shared.me.rounds) and membership.over:
             return True
+        if self._together:  # those that run are earlier incarnations, which are about to end
+            known = self.streams.senders <= progress.places.keys() | progress.gathering
+            return membership.present >= membership.neighbours and known and not progress.running
         if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
             return False
         if progress.running:  # peers still missing are late as well, and so are those that gather

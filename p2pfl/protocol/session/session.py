@@ -283,7 +283,7 @@ class Session:
             case events.Enter():
                 self._enter(event)
             case events.Gather():
-                self.gathering.begin(quorum=event.quorum, within=event.within)
+                self.gathering.begin(quorum=event.quorum, within=event.within, together=event.together)
             case events.Resume():
                 self._resume(event)
             case events.Begin():

@@ -196,6 +196,21 @@ class LearningStopped(Notice, frozen=True, kw_only=True):
     message: str
 
 
+class AwaitsReturn(Notice, frozen=True, kw_only=True):
+    """A peer that could not complete a round waits for all others, to play the round again.
+
+    Attributes
+    ----------
+    round
+        Round that did not complete, counted from 0.
+    seconds
+        Timeout, ``transport.outage``.
+    """
+
+    round: int
+    seconds: float
+
+
 class BudgetExceeded(Notice, frozen=True, kw_only=True):
     """More than the privacy budget has been spent, because a release lacked a mask.
 

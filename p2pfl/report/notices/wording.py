@@ -134,6 +134,14 @@ def _(notice: kinds.LearningStopped) -> str:
 
 
 @sentence.register
+def _(notice: kinds.AwaitsReturn) -> str:
+    return (
+        f"it waits up to {notice.seconds:g} s until all peers are there again (transport.outage), and then plays round "
+        f"{notice.round + 1} again; start the missing ones with --resume"
+    )
+
+
+@sentence.register
 def _(notice: kinds.BudgetExceeded) -> str:
     return (
         f"epsilon {notice.spent:.3g} has been spent, more than privacy.epsilon = {notice.epsilon:g}, because a release "

@@ -92,6 +92,13 @@ SENTENCES = [
         "the budget is spent; what was learned before is kept",
     ),
     (
+        notices.AwaitsReturn(**ME, round=2, seconds=600.0),
+        (
+            "it waits up to 600 s until all peers are there again (transport.outage), and then plays round 3 again; "
+            "start the missing ones with --resume"
+        ),
+    ),
+    (
         notices.BudgetExceeded(**ME, spent=5.8, epsilon=4.0),
         "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask",
     ),
