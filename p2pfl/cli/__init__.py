@@ -6,9 +6,11 @@ import atexit
 import gc
 import os
 import sys
+from argparse import Namespace
 from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib import import_module
+from pathlib import Path
 
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
@@ -26,8 +28,8 @@ GROUPS = {
 }
 """Folder of each command, whose module ``commands`` has a function of its name."""
 
-PRELOADED: dict[str, tuple[str, ...]] = {"run": (), "sweep": ("p2pfl.sweep.preload",)}
-"""Commands whose processes are forked, each with the modules that these need besides those of a peer."""
+FORKING = ("run", "sweep")
+"""Commands whose processes are forked."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     atexit.register(gc.freeze)  # torch's objects have many cycles; Python need not take them apart for 0.8 s at the end
     try:
         with interruptible(), ExitStack() as stack:
-            if options.command in PRELOADED:  # what its processes need is imported while the command reads its input
-                stack.enter_context(server.running(*PRELOADED[options.command]))
+            if options.command in FORKING:  # what its processes need is imported while the command reads its input
+                stack.enter_context(server.running(*_preloaded(options)))
             group = import_module(f"p2pfl.cli.{GROUPS[options.command]}.commands")  # --help must not wait for torch
             status: int = getattr(group, options.command)(options)
             sys.stdout.flush()
@@ -60,6 +62,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return status
+
+
+def _preloaded(options: Namespace) -> list[str]:
+    """Return the modules that forked processes need besides those of a peer, as far as a glance at the input shows."""
+    file = Path(options.experiment or "")
+    texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
+    trains = any("optimizer" in text for text in texts)
+    sweeps = ["p2pfl.sweep.preload"] if options.command == "sweep" else []
+    return [*sweeps, *(["p2pfl.peer.launch.preload_optimisers"] if trains else [])]
 
 
 def _say(sentence: str, error: BaseException) -> None:

@@ -123,7 +123,7 @@ def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
 NOTICED = [mutant for mutant in MUTANTS if mutant.part]
 
 
-@pytest.mark.sampled(fast=0, all=5)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
     mutant.build(monkeypatch)

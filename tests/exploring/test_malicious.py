@@ -32,7 +32,7 @@ def test_an_owner_that_signs_two_copies_cannot_bring_the_others_to_two_verdicts(
     assert explored(Setting(NONE, NONE, malicious="ada", copies=2), most=10_000).states >= 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_members_that_believe_what_they_are_told_come_to_two_verdicts():
     with pytest.raises(ViolationError, match="two verdicts"):
         explored(Setting(NONE, NONE, malicious="mia"), make=Gullible, most=400_000, progress=False)

@@ -219,7 +219,7 @@ def difference(ended, run):
     return largest
 
 
-@pytest.mark.sampled(fast=1, all=12)
+@pytest.mark.sampled(fast=1, all=8)
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES)
 async def test_live_peers_in_memory_end_where_the_simulation_ends(changes):
     experiment = read(SMALL, changes=changes)

@@ -72,9 +72,9 @@ def on(accelerator):
     return shadows.device() if accelerator == "shadow" else contextlib.nullcontext()
 
 
+@pytest.mark.sampled(fast=0, all=10)
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.sampled(fast=0, all=16)
 def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator):
     if "epsilon" in name:
         pytest.importorskip("dp_accounting")
@@ -95,8 +95,8 @@ def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator
         assert far.max() <= (SINGLE if "single precision" in name else GRID if grid else TOLERANCE)
 
 
+@pytest.mark.sampled(fast=1, all=10)
 @pytest.mark.parametrize("name", [each for each in CASES if not any(word in each for word in (*WAITS, *ALSO))])
-@pytest.mark.sampled(fast=1, all=16)
 def test_the_cpu_does_not_wait_for_the_device_within_a_round(name):
     counted, known = [], Attending.round
     with shadows.device() as device:

@@ -67,7 +67,7 @@ def check_same(whole, part, *, tolerance):
     assert close(*kept, tolerance=10 * tolerance)
 
 
-@pytest.mark.sampled(fast=3, all=40)
+@pytest.mark.sampled(fast=3, all=24)
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
     experiment = read(SMALL, changes=changes)

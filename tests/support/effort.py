@@ -6,4 +6,7 @@ FEW = settings(max_examples=max(2, settings().max_examples // 5))
 """For properties of which each example trains a model or solves a large system."""
 
 MANY = settings(max_examples=10 * settings().max_examples)
-"""For properties of bytes, whose examples take microseconds, and for state machines."""
+"""For properties of bytes, whose examples take microseconds."""
+
+SEVERAL = settings(max_examples=4 * settings().max_examples)
+"""For state machines, each of whose examples is a history."""

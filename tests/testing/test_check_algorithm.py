@@ -238,7 +238,7 @@ BROKEN = {
 }
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=10)
 @pytest.mark.parametrize(("broken", "message"), BROKEN.items(), ids=lambda each: getattr(each, "__name__", ""))
 def test_a_broken_algorithm_is_told_which_promise_it_breaks(broken, message):
     with pytest.raises(ContractError, match=f"broken promise: .*{message}"):

@@ -71,6 +71,7 @@ def forecasted(hurry):
     return forecast(read(SMALL, changes=changes), over, baselines=False)
 
 
+@pytest.mark.nightly
 def test_a_straggler_ten_times_slower_does_not_slow_the_others():
     a_round, settled = 1.0 + 2 * 0.1, 25.0  # training and two exchanges; three rounds are needed to see who is slow
     assert forecasted(1.0).summary["wall_s"] > 40 * 10.0

@@ -98,6 +98,7 @@ def test_a_peer_that_is_killed_ends_the_run_with_its_name(start, gone):
     assert gone(family)
 
 
+@pytest.mark.nightly
 def test_a_killed_run_leaves_no_peer_and_no_broker(start, gone):
     command, family = running(start)
     command.process.kill()

@@ -136,7 +136,7 @@ def test_what_is_no_run_of_live_peers_is_not_gone_on_with_as_one(p2pfl, place):
     assert "Traceback" not in said.err
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     command = start("run", "small.toml", "--set", "rounds=100000")
     command.until("round 2/")

@@ -74,6 +74,7 @@ async def test_mosquittos_defaults_lose_a_burst_although_every_publish_was_ackno
         assert int(process.stdout.readline()) < COUNT
 
 
+@pytest.mark.nightly
 async def test_the_same_burst_through_a_link_loses_nothing(default_broker):
     async def burst(process):
         async with MqttTransport(default_broker).join("burst-ada-1") as channel, asyncio.TaskGroup() as tasks:

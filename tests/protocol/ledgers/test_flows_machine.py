@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from effort import MANY
+from effort import SEVERAL
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger
 
@@ -252,5 +252,5 @@ class Weather(RuleBasedStateMachine):
 
 
 TestWeather = Weather.TestCase
-TestWeather.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestWeather.settings = settings(SEVERAL, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestWeather.pytestmark = [pytest.mark.slow]  # the fast tier has test_flows.py and test_mask_ledger.py

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from effort import MANY
+from effort import SEVERAL
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import END, START
@@ -198,4 +198,4 @@ class Churn(RuleBasedStateMachine):
 
 
 TestChurn = pytest.mark.slow(Churn.TestCase)
-TestChurn.settings = settings(MANY, stateful_step_count=40, suppress_health_check=list(HealthCheck))
+TestChurn.settings = settings(SEVERAL, stateful_step_count=40, suppress_health_check=list(HealthCheck))
