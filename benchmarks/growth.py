@@ -114,6 +114,20 @@ def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
     return points
 
 
+def brief(size: float) -> str:
+    """Return a size in few characters.
+
+    Examples
+    --------
+    >>> brief(8), brief(2410), brief(1e6)
+    ('8', '2k', '1M')
+    """
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if size >= unit:
+            return f"{size / unit:.0f}{name}"
+    return f"{size:.0f}"
+
+
 def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
     """Draw time and memory against each size."""
     import matplotlib as mpl  # noqa: PLC0415 (only a figure needs it)
@@ -125,13 +139,18 @@ def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
         figure, axes = plt.subplots(2, len(tables), figsize=(2.6 * len(tables), 4.6), squeeze=False)
         for place, (name, points) in enumerate(tables.items()):
             sizes, times, memory = zip(*points, strict=True)
-            for axis, values in zip(axes[:, place], (times, memory), strict=True):
-                axis.loglog(sizes, values, marker="o", markersize=3, linewidth=1)
-                axis.grid(which="major", linewidth=0.3)
+            above, below = axes[:, place]
+            above.loglog(sizes, times, marker="o", markersize=3, linewidth=1)
+            below.semilogx(sizes, [each / 2**20 for each in memory], marker="o", markersize=3, linewidth=1)
+            below.set_ylim(bottom=0)
+            for axis in (above, below):
+                axis.set_xticks(sizes, [brief(size) for size in sizes])
+                axis.minorticks_off()
+                axis.grid(linewidth=0.3)
             axes[0][place].set_title(name)
             axes[1][place].set_xlabel(name.partition(",")[0])
         axes[0][0].set_ylabel("seconds per round")
-        axes[1][0].set_ylabel("bytes")
+        axes[1][0].set_ylabel("MiB")
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
 
