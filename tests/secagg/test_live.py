@@ -90,7 +90,7 @@ def simulated(changes):
 
 def assert_same_bits(ended, models, *, repeated=()):
     """``repeated``: kinds of messages that a peer sends again when the machine is slow, and that are refused then."""
-    known = INTRODUCED, *(f"unexpected {kind}" for kind in repeated)
+    known = (*INTRODUCED, *(f"unexpected {kind}" for kind in repeated))
     for name, end in ended.items():
         assert torch.equal(end.state.rows[0], models[name]["row"])
         assert not any(record.missed for record in end.records)
