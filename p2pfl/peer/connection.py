@@ -11,9 +11,10 @@ from typing import Any
 
 from p2pfl.errors import DecodeError, PeerError, RunError
 from p2pfl.peer.neighbourhoods.adding import Adding
-from p2pfl.protocol.interface import effects, events
+from p2pfl.protocol.interface import effects, events, requests
 from p2pfl.protocol.interface.effects import Answer, Effect, Publish
-from p2pfl.protocol.interface.events import Event, Request
+from p2pfl.protocol.interface.events import Event
+from p2pfl.protocol.interface.requests import Request
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Claim, Message
 from p2pfl.transport import Channel
@@ -96,11 +97,11 @@ class Connection:
             tasks.create_task(self._read(), name="reader"),
             tasks.create_task(self._guard(self._broken), name="guard"),
         ]
-        await self.ask(events.Enter(limit=self.channel.limit, grace=self.channel.grace))
+        await self.ask(requests.Enter(limit=self.channel.limit, grace=self.channel.grace))
 
     async def ask(self, request: Request) -> Answer:
         """Pass a request to the session; return its answer as soon as there is one."""
-        leaving = isinstance(request, events.Leave)
+        leaving = isinstance(request, requests.Leave)
         if leaving in self._asked:
             raise RunError(f"the connection answers one request at a time; await the previous one before {request}")
         self._stores = 0
@@ -126,7 +127,7 @@ class Connection:
 
     async def gather(self, *, quorum: float, within: float, together: bool = False) -> PeerError | None:
         """Wait for the neighbours; return an error if the peer cannot begin."""
-        answer = await self.ask(events.Gather(quorum=quorum, within=within, together=together))
+        answer = await self.ask(requests.Gather(quorum=quorum, within=within, together=together))
         assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to this request)
         return answer.error
 
@@ -136,7 +137,7 @@ class Connection:
         if self.adding is not None:
             giving, membership = self.adding.giving, self.session.membership
             await self.until(lambda: not giving.awaited & membership.present, by=until)
-        await self.ask(events.Leave(done=done, until=until))
+        await self.ask(requests.Leave(done=done, until=until))
 
     def close(self) -> None:
         """Stop the reader, the publishers and the clock, and handle no more events."""

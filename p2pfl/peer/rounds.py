@@ -10,7 +10,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.threads import Threaded
 from p2pfl.protocol.interface.effects import Play
-from p2pfl.protocol.interface.events import Continue, Turn
+from p2pfl.protocol.interface.requests import Continue, Turn
 from p2pfl.report import Record
 from p2pfl.report.summary import assess
 

@@ -17,7 +17,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.privacy.ring import Ring, signed, unsigned
 from p2pfl.privacy.totals import Slot, TotalMasks
 from p2pfl.protocol.interface.effects import Convened, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.rows import Rows
 
 

@@ -20,10 +20,8 @@ from p2pfl.report.notices.masses import Given, account
 from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
-    BudgetStop,
     Evaluated,
     FeatureStatistics,
-    Guarantee,
     PeerResult,
     Summary,
     Unsettled,
@@ -31,6 +29,7 @@ from p2pfl.report.results import (
     WorkerResult,
 )
 from p2pfl.report.spending.promises import promise
+from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 from p2pfl.rows import Rows
 
 
@@ -182,7 +181,7 @@ def summarise(
         best=dict(best or {}),
         advice=tuple(_advised(plan, records)),
         statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
-        privacy=msgspec.convert(guarantee, Guarantee),
+        privacy=msgspec.convert(guarantee, StatedGuarantee),
         gradients=gradients,
         evaluation=evaluation,
         workers=tuple(workers),

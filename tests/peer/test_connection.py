@@ -10,7 +10,7 @@ from p2pfl.errors import PeerError, RunError, foremost
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Gathered, Missing, Publish
-from p2pfl.protocol.interface.events import Begin, Expect, Gather, Leave, Open
+from p2pfl.protocol.interface.requests import Begin, Expect, Gather, Leave, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session

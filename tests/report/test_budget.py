@@ -10,9 +10,9 @@ from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.schema import Privacy
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.results import BudgetStop
 from p2pfl.report.spending.budget import Budget
 from p2pfl.report.spending.meter import Meter, stopped
+from p2pfl.report.spending.stated import BudgetStop
 from p2pfl.simulation import simulate
 
 TABLE = {

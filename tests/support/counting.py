@@ -9,7 +9,8 @@ from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Contribute, Convene, Subscribed
+from p2pfl.protocol.interface.events import Subscribed
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE, RECEIPT

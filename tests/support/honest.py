@@ -17,7 +17,7 @@ from p2pfl.protocol.agreement.messages import Release, counted
 from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.events import Decide, Offer
+from p2pfl.protocol.interface.requests import Decide, Offer
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED

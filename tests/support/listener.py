@@ -11,7 +11,7 @@ import torch
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Close, Expect, Gather, Offer, Open
+from p2pfl.protocol.interface.requests import Close, Expect, Gather, Offer, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session

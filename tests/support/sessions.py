@@ -4,7 +4,8 @@ import torch
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Begin, Offer, Open, Received, Stored
+from p2pfl.protocol.interface.events import Received, Stored
+from p2pfl.protocol.interface.requests import Begin, Offer, Open
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership

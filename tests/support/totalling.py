@@ -6,7 +6,8 @@ import numpy as np
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
-from p2pfl.protocol.interface.events import Begin, Convene, Subscribed, Tick
+from p2pfl.protocol.interface.events import Subscribed, Tick
+from p2pfl.protocol.interface.requests import Begin, Convene
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session

@@ -7,7 +7,8 @@ from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Fail, Publish
-from p2pfl.protocol.interface.events import Enter, Published, Subscribed, Tick
+from p2pfl.protocol.interface.events import Published, Subscribed, Tick
+from p2pfl.protocol.interface.requests import Enter
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session

@@ -19,7 +19,7 @@ from p2pfl.errors import StorageError
 from p2pfl.experiment import write
 from p2pfl.identity import Roster, Source
 from p2pfl.peer.peer import Peer
-from p2pfl.protocol.interface import events
+from p2pfl.protocol.interface import events, requests
 from p2pfl.report import Record
 from p2pfl.rows import Rows, raw
 from p2pfl.transport import Channel
@@ -136,7 +136,7 @@ class SessionLog:
     def _event(self, event: events.Event, channel: Channel) -> None:
         """Write down an event, unless it follows from the others."""
         match event:
-            case events.Enter():
+            case requests.Enter():
                 self._write(Entered(self._now, event.limit))
             case events.Received():
                 self._write(Received(self._now, channel.away, channel.grace, event.topic, bytes(event.data)))

@@ -19,7 +19,7 @@ from p2pfl.privacy import Masks
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.agreement.attempts import connected
 from p2pfl.protocol.interface.effects import Concluded
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import Report, Try
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.spending.meter import Meter
 from p2pfl.rows import Rows

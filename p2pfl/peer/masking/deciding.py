@@ -14,7 +14,7 @@ from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.stream import Floats, grid_normals
 from p2pfl.protocol.interface.effects import Decided, Disclosed
-from p2pfl.protocol.interface.events import Decide, Disclose
+from p2pfl.protocol.interface.requests import Decide, Disclose
 from p2pfl.protocol.ledgers.slots import Slot
 
 

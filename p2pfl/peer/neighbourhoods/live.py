@@ -16,7 +16,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.deciding import Deciding, Half
 from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
 from p2pfl.protocol.wire.rows import Delivery, Encoded, encode_row
 from p2pfl.rows import Rows, scaled

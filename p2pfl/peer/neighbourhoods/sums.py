@@ -16,7 +16,7 @@ from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Open
+from p2pfl.protocol.interface.requests import Open
 from p2pfl.secagg.collecting import Collecting, Deadlines
 from p2pfl.secagg.in_process import grid_points, refuse_rows
 from p2pfl.secagg.protocol import Slot

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.protocol.interface.effects import Clear, Flush, Left, Settled, Vanished
-from p2pfl.protocol.interface.events import Compare, Finish, Leave, Stop
+from p2pfl.protocol.interface.requests import Compare, Finish, Leave, Stop
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.sending import Sending
 from p2pfl.protocol.session.shared import PULSE, Shared

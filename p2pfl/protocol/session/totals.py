@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 from p2pfl.errors import DecodeError, PeerError, TopologyError
 from p2pfl.privacy.totals import Slot
 from p2pfl.protocol.interface.effects import Convened, Fail, Publish, Subscribe, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
 from p2pfl.protocol.totals.early import Early

@@ -10,7 +10,8 @@ from effort import MANY
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.incoming.rate_limit import Allowance
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Expect, Open, Received
+from p2pfl.protocol.interface.events import Received
+from p2pfl.protocol.interface.requests import Expect, Open
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership

@@ -16,7 +16,7 @@ from p2pfl.peer.masking.hiding import last
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy import Masks
 from p2pfl.protocol.interface.effects import Concluded, Undecided
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import Report, Try
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END, Slot
 from p2pfl.report.notices.kinds import LearningStopped

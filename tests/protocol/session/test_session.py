@@ -25,24 +25,18 @@ from p2pfl.protocol.interface.effects import (
     Vanished,
     WakeAt,
 )
-from p2pfl.protocol.interface.events import (
+from p2pfl.protocol.interface.events import Connected, Flushed, Published, Received, Stored, Subscribed, Tick
+from p2pfl.protocol.interface.requests import (
     Close,
-    Connected,
     Continue,
     Enter,
     Expect,
     Finish,
-    Flushed,
     Gather,
     Leave,
     Missed,
     Offer,
     Open,
-    Published,
-    Received,
-    Stored,
-    Subscribed,
-    Tick,
     Tolerate,
     Turn,
 )

@@ -9,7 +9,8 @@ from p2pfl.protocol.agreement.attempts import report
 from p2pfl.protocol.agreement.messages import Decision
 from p2pfl.protocol.agreement.translation import sent
 from p2pfl.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
-from p2pfl.protocol.interface.events import Begin, Expect, Open, Report, Stored, Tick, Try
+from p2pfl.protocol.interface.events import Stored, Tick
+from p2pfl.protocol.interface.requests import Begin, Expect, Open, Report, Try
 from p2pfl.protocol.wire.verdicts import Halves, OfVerdicts, Prepare, Vote, Votes
 from sessions import LIFE, announced, arrived, heartbeat, met, session
 

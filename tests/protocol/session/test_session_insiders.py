@@ -9,7 +9,7 @@ from honest import promise, repromised, revoted, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.interface.effects import Decided
-from p2pfl.protocol.interface.events import Open
+from p2pfl.protocol.interface.requests import Open
 from p2pfl.protocol.session.deciding import statements
 from p2pfl.protocol.wire.verdicts import (
     Decision,

@@ -7,7 +7,8 @@ from acquaintance import LARGEST, SIGNED, SWARM
 from counting import totalling
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.interface.effects import Decided, Sent, Store, Undecided
-from p2pfl.protocol.interface.events import Begin, Decide, Offer, Open, Stored, Tick
+from p2pfl.protocol.interface.events import Stored, Tick
+from p2pfl.protocol.interface.requests import Begin, Decide, Offer, Open
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.verdicts import (
     Decision,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from graphs import connected
 from p2pfl.privacy.totals import Slot
 from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.totals.convergecast import digest_of
 from p2pfl.protocol.wire.totals import Abort, Total
 from p2pfl.topology import complete, spanning

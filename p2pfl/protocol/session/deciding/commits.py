@@ -13,7 +13,7 @@ from p2pfl.protocol.agreement.messages import Ballot, Message, Prepare, Release,
 from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.protocol.interface.effects import Concluded, Undecided
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import Report, Try
 from p2pfl.protocol.session.deciding.ballots import Ballots, Place
 from p2pfl.protocol.session.deciding.statements import PLACE
 from p2pfl.protocol.session.neighbours import Neighbours
