@@ -52,7 +52,7 @@ class Protection:
         is in units of what one sample can change, and the guarantee is for single samples.
     """
 
-    wanted: schema.Privacy
+    wanted: schema.PrivacySettings
     settings: Settings
     graph: graphs.Topology
     size: int
@@ -202,12 +202,12 @@ class Protection:
         }
 
 
-def fewest_partners(wanted: schema.Privacy, *, claimed: bool) -> int:
+def fewest_partners(wanted: schema.PrivacySettings, *, claimed: bool) -> int:
     """Return how many mask partners a release needs: one more than may collude, unless a guarantee counts them.
 
     Examples
     --------
-    >>> fewest_partners(schema.Privacy(mode="pairwise", colluders=2), claimed=False)
+    >>> fewest_partners(schema.PrivacySettings(mode="pairwise", colluders=2), claimed=False)
     3
     """
     if wanted.partners is not None:

@@ -14,7 +14,7 @@ import msgspec
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Compressed, Gossip, Stop, average_of, shared_of
+from p2pfl.algorithms import Algorithm, Compressed, Gossip, StopCondition, average_of, shared_of
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
@@ -106,7 +106,7 @@ class Plan:
     protection: Protection
     gossip: Gossip
     diameter: int
-    stop: Stop | None
+    stop: StopCondition | None
     codec: Codec | None = None
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None

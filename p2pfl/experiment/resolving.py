@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
@@ -166,7 +166,7 @@ def assembled(
         protection,
         rounds,
         diameter,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
+        None if experiment.learning.stop is None else StopCondition(experiment.learning.stop, diameter),
         codec,
         masses=weighed,
         rule=rule,

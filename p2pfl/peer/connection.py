@@ -74,7 +74,7 @@ class Connection:
         self._retaining = asyncio.Lock()  # serial, so that the broker retains the last one
         self._storing = asyncio.Lock()
         self._stores: int | None = None  # number of writes before a request is answered
-        self._slow: deque[effects.Parse | effects.Sum] = deque()
+        self._slow: deque[effects.Parse | effects.ProcessSum] = deque()
         self._answer: Answer | None = None
         self._asked: dict[bool, asyncio.Future[Answer]] = {}  # pending requests; key True: the request to leave
         self._broken: asyncio.Future[None] | None = None
@@ -186,7 +186,7 @@ class Connection:
                 self._post(effect)
             case effects.WakeAt():
                 self._wake_at(effect.when)
-            case effects.Parse() | effects.Sum():
+            case effects.Parse() | effects.ProcessSum():
                 self._slow.append(effect)
             case effects.Forget():
                 if self.adding is not None:
@@ -298,7 +298,7 @@ class Connection:
             while self._slow:
                 self.handle(await self._worked(self._slow.popleft()))
 
-    async def _worked(self, effect: effects.Parse | effects.Sum) -> Event:
+    async def _worked(self, effect: effects.Parse | effects.ProcessSum) -> Event:
         if isinstance(effect, effects.Parse):
             return await asyncio.to_thread(effect.result)
         assert self.adding is not None, "a session hands on messages of sums only if there are any"  # noqa: S101

@@ -47,7 +47,7 @@ from p2pfl.protocol.interface import requests
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
 from p2pfl.report.results import Unsettled
@@ -211,7 +211,7 @@ class Peer:
         await self.keeper.begin()
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
-        codec = Codec(self.swarm, self.me, self.identity, envelope)
+        codec = MessageCodec(self.swarm, self.me, self.identity, envelope)
         will = Will(codec.topic("state"), encode(codec.announcement("dead")))
         try:
             channel = await self._stack.enter_async_context(

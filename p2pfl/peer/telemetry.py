@@ -92,7 +92,7 @@ class Telemetry:
         self._unreadable = False
 
     @classmethod
-    def of(cls, settings: schema.Telemetry, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
+    def of(cls, settings: schema.TelemetrySettings, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
         """Return the telemetry of a peer; ``None`` if its owner shares nothing.
 
         Raises

@@ -111,7 +111,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: str = "RunError"
 
 
-class Described(msgspec.Struct, frozen=True):
+class ModelDescription(msgspec.Struct, frozen=True):
     """Content of ``model.json``, sent once a peer knows it, and identical at all peers of a run."""
 
     peer: str
@@ -124,7 +124,7 @@ class Alive(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Record | Progress | Notice | Alive | Described | Done | Alone | Failed
+Event = Record | Progress | Notice | Alive | ModelDescription | Done | Alone | Failed
 
 
 def progress(name: str, phase: str, round: int, *, connection: Connection | None, membership: Membership) -> Progress:

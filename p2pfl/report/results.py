@@ -93,7 +93,7 @@ class LostWeight(msgspec.Struct, frozen=True):
     mass: float
 
 
-class Weights(msgspec.Struct, frozen=True):
+class PushSumWeights(msgspec.Struct, frozen=True):
     """Places of the push-sum weights at the end of a run.
 
     Attributes
@@ -277,7 +277,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     peer_memory: int | None
     bytes_sent: int
     missed: int
-    masses: Weights | None
+    masses: PushSumWeights | None
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]

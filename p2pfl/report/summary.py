@@ -23,9 +23,9 @@ from p2pfl.report.results import (
     Evaluated,
     FeatureStatistics,
     PeerResult,
+    PushSumWeights,
     Summary,
     Unsettled,
-    Weights,
     WorkerResult,
 )
 from p2pfl.report.spending.promises import promise
@@ -175,7 +175,7 @@ def summarise(
         peer_memory=memory,
         bytes_sent=sum(record.bytes_out for record in last.values()),
         missed=sum(len(record.missed) for record in records),
-        masses=msgspec.convert(account(plan, given), Weights) if given else None,
+        masses=msgspec.convert(account(plan, given), PushSumWeights) if given else None,
         alarms=tuple(alarms),
         unsettled=dict(unsettled or {}),
         best=dict(best or {}),

@@ -115,7 +115,7 @@ class LiveFeed:
         return self._timeline
 
 
-class Observer:
+class SwarmObserver:
     """Connection of an observer to a swarm.
 
     Parameters

@@ -19,7 +19,7 @@ from scipy.stats import laplace
 
 from p2pfl.algorithms import averaging
 from p2pfl.audit import claims, noise
-from p2pfl.audit.claims import Claim
+from p2pfl.audit.claims import ExactClaim
 from p2pfl.audit.live import restarts, sums
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
@@ -303,7 +303,7 @@ def _released(settings):
     return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
 
 
-PARTS: dict[str, Callable[[], list[Claim]]] = {
+PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
     "stacked": lambda: noise.stacked(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),

@@ -17,7 +17,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import path
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -28,7 +28,7 @@ GRAPH = path(2).named(("ada", "bob"))
 def connection(channel, name="ada"):
     me, other = Announcement(name, 1, "up"), {"ada": "bob", "bob": "ada"}[name]
     session = Session(
-        Codec("s", me),
+        MessageCodec("s", me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),

@@ -17,7 +17,7 @@ from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import Encoded, encode_row, row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import Topology
 from p2pfl.transport.mqtt import MqttTransport
 
@@ -30,7 +30,7 @@ def connected(channel, name, life):
     other = {"ada": "bob", "bob": "ada"}[name]
     me = Announcement(name, life, "up")
     session = Session(
-        Codec("burst", me),
+        MessageCodec("burst", me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),

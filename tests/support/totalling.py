@@ -14,7 +14,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.totals import PLACE
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.messages import Announcement, Pulse
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.protocol.wire.totals import OfTotals
 from sessions import arrived
 
@@ -41,7 +41,7 @@ class Swarm:
     def _session(self, peer, patience):
         me = Announcement(peer, 1, "up")
         return Session(
-            Codec("s", me),
+            MessageCodec("s", me),
             membership=Membership(me, frozenset(self.graph.neighbours(peer))),
             mailbox=Mailbox(),
             edges=Edges(peer, self.graph),

@@ -2,6 +2,6 @@
 
 from p2pfl.data.tables.declaration import Table
 from p2pfl.data.tables.proposal import propose
-from p2pfl.data.tables.reading import Cells, read
+from p2pfl.data.tables.reading import TextCells, read
 
-__all__ = ["Cells", "Table", "propose", "read"]
+__all__ = ["Table", "TextCells", "propose", "read"]

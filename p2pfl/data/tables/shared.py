@@ -15,7 +15,7 @@ from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.data.tables.own import located
 from p2pfl.data.tables.proposal import MOST_CLASSES
-from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
+from p2pfl.data.tables.reading import MISSING, TextCells, is_missing, read
 from p2pfl.errors import DataError
 
 MOST_LEVELS = 1000
@@ -112,7 +112,7 @@ def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
             raise DataError(f'the option "{name}" must be {expected}, but it is {value!r}; change it')
 
 
-def _columns(cells: Cells) -> dict[str, Column]:
+def _columns(cells: TextCells) -> dict[str, Column]:
     return {name: _column(name, cells.column(name)) for name in cells.names}
 
 

@@ -1,4 +1,4 @@
-""":class:`Description`, statistics of each column from exact totals."""
+""":class:`DescriptiveStatistics`, statistics of each column from exact totals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_PAIRED = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description(Statistic):
+class DescriptiveStatistics(Statistic):
     """Counts, means, deviations, quantiles, histograms and correlations of all columns, over the data of all peers.
 
     One round takes four totals: samples, sums and magnitudes; finer cells with squares; histograms; products of pairs.
@@ -52,7 +52,7 @@ class Description(Statistic):
 
     Examples
     --------
-    >>> Description(features=3, classes=2).layout.names[:3]
+    >>> DescriptiveStatistics(features=3, classes=2).layout.names[:3]
     ('samples', 'present', 'mean')
     """
 

@@ -38,8 +38,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
 
     Examples
     --------
-    >>> wanted = schema.Robustness(rule="trimmed_mean")
-    >>> rule(Experiment(robustness=wanted, learning=schema.Learning(weighted=False)), graphs.ring(4))
+    >>> wanted = schema.RobustnessSettings(rule="trimmed_mean")
+    >>> rule(Experiment(robustness=wanted, learning=schema.LearningSettings(weighted=False)), graphs.ring(4))
     TrimmedMean(attackers=1)
     """
     wanted = experiment.robustness
@@ -58,7 +58,7 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     return made
 
 
-def _made(wanted: schema.Robustness) -> Rule:
+def _made(wanted: schema.RobustnessSettings) -> Rule:
     made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers, "radius": wanted.radius})
     return NearestMixed(made, wanted.attackers) if wanted.nearest else made
 

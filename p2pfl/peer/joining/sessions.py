@@ -23,7 +23,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.streams import arrive_singly
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.secagg.in_process import partners
 
 
@@ -84,7 +84,7 @@ def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
     return Membership(me, frozenset(around), plan.experiment.name, trust, frozenset(names))
 
 
-def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
+def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
     """Return the session of one peer.
 
     Parameters

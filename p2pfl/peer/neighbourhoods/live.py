@@ -13,7 +13,7 @@ from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.masking.deciding import Deciding, Half
+from p2pfl.peer.masking.deciding import Deciding, DroppedHalf
 from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.interface.effects import Deliver
 from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
@@ -353,7 +353,7 @@ class Conserved:
         if back is not None:
             self.total += back
 
-    def remove(self, half: Half) -> None:
+    def remove(self, half: DroppedHalf) -> None:
         """Remove a mask from the model that contains it, in all terms of the sum."""
         weights = self.applied
         size, share = len(half.values), weights.get(half.holder, 0.0)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.privacy.ring import Ring
-from p2pfl.protocol.ledgers.masks import Journal
+from p2pfl.protocol.ledgers.masks import MaskJournal
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.protocol.wire.rows import Encoded
 
@@ -60,7 +60,7 @@ class Resume:
     page: Page
     rows: Rows
     round: int
-    journal: Journal | None
+    journal: MaskJournal | None
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class Convene:
     Parameters
     ----------
     round
-        See :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.TotalSlot`.
     """
 
     round: int
@@ -229,7 +229,7 @@ class Try:
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportAttempt:
     """Request to report the end of the attempt to its members; answered by ``Concluded`` or ``Undecided``.
 
     Parameters
@@ -264,7 +264,7 @@ class Disclose:
 
 
 @dataclass(frozen=True)
-class Continue:
+class NextRound:
     """Request to choose the round to play after this one; answered by ``Play`` at once.
 
     Parameters
@@ -347,9 +347,9 @@ Request = (
     | Contribute
     | Decide
     | Try
-    | Report
+    | ReportAttempt
     | Disclose
-    | Continue
+    | NextRound
     | Finish
     | Compare
     | Stop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p2pfl.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.protocol.incoming import plausible
-from p2pfl.protocol.interface.effects import Parse, Sum
+from p2pfl.protocol.interface.effects import Parse, ProcessSum
 from p2pfl.protocol.interface.events import Read, Received, Summed
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.deciding.commits import Commits
@@ -128,7 +128,7 @@ class Receiving:
             self.totals.receive(sender, message)
         elif self.sums:
             self.streams.progress[sender] = self.shared.now
-            self.shared.do(Sum(sender, message))
+            self.shared.do(ProcessSum(sender, message))
         else:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
 

@@ -23,7 +23,7 @@ from p2pfl.protocol.session.neighbours import Neighbours
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.receiving import Receiving
 from p2pfl.protocol.session.sending import Sending
-from p2pfl.protocol.session.settling import Leaving, Search, Settling
+from p2pfl.protocol.session.settling import DepartureSearch, Leaving, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.totals import Totals
@@ -31,7 +31,7 @@ from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.rows import Encoded, digest_of
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 
 
 class Session:
@@ -71,7 +71,7 @@ class Session:
 
     def __init__(
         self,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         membership: Membership,
         mailbox: Mailbox,
@@ -101,7 +101,7 @@ class Session:
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
-        self.search = Search(shared)
+        self.search = DepartureSearch(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
         waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling, self.search
         self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
@@ -245,7 +245,7 @@ class Session:
                 self.shared.do(Collected(self.mailbox.collect()))
             case requests.Turn():
                 self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
-            case requests.Continue():
+            case requests.NextRound():
                 self._continue(event)
             case _:
                 self._agree(event)
@@ -272,7 +272,7 @@ class Session:
                 self.verdicts.disclose(event)
             case requests.Try():
                 self.commits.begin(event)
-            case requests.Report():
+            case requests.ReportAttempt():
                 self.commits.ask(event)
             case _:
                 self._ask_once(event)
@@ -327,7 +327,7 @@ class Session:
         else:
             timeouts.allowed, timeouts.pace = True, Pace(quantile=quantile)
 
-    def _continue(self, event: requests.Continue) -> None:
+    def _continue(self, event: requests.NextRound) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
         places = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
         here, _ = self.shared.mailbox.gossip_step

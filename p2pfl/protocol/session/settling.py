@@ -80,7 +80,7 @@ class Settling:
 
 
 @dataclass
-class Search:
+class DepartureSearch:
     """Search for neighbours that left without a goodbye, or whose last models were missing and that are silent.
 
     Attributes

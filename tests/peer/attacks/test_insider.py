@@ -19,7 +19,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Masked, Moved, Pulse
 from p2pfl.protocol.wire.rows import encode_row, pieces, row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import complete
 from sessions import arrived
 
@@ -69,7 +69,7 @@ def listener():
     """The session of bob, who has met ada and eve and is in round 1."""
     me = Announcement("bob", LIFE, "up")
     session = Session(
-        Codec("s", me),
+        MessageCodec("s", me),
         membership=Membership(me, frozenset({"ada", "eve"})),
         mailbox=Mailbox(),
         edges=Edges("bob", GRAPH),
