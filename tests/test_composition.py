@@ -395,6 +395,11 @@ def test_a_learner_of_ones_own_runs_from_the_file_alone(tmp_path, monkeypatch, c
         ((p2pfl.FedAvg(), "sklearn", {"privacy": p2pfl.Pairwise()}), r"privacy.mask is not set"),
         ((p2pfl.RelaySGD(), None), r"relay_sgd needs a tree"),
         ((p2pfl.FedAvg(), None, {"settings": {"gosip": {}}}), r'unknown key "gosip"'),
+        (
+            (p2pfl.FedAvg(), None, {"settings": {"data": {"test": 0.3}}}),
+            r"data.test has no effect, because",
+        ),
+        ((p2pfl.FedAvg(), None, {"settings": {"model": {"name": "mlp"}}}), r"model.name has no effect"),
     ],
     ids=str,
 )

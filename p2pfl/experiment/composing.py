@@ -187,10 +187,23 @@ def _settings(
     if isinstance(learner, TorchLearner):
         kind = type(learner.model)
         table["model"] = {"name": f"{kind.__module__}:{kind.__qualname__}"}
+    _check_settings(settings)
     for key, value in settings.items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, Mapping) else value
     table["learning"] = {key: value for key, value in table["learning"].items() if value is not None}
     return read_table(table, origin="settings")
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse settings that describe the data or the model, because the learner has both."""
+    data, model = settings.get("data"), settings.get("model")
+    given = [f"data.{key}" for key in (data if isinstance(data, Mapping) else ()) if key != "scale"]
+    given += [f"model.{key}" for key in (model if isinstance(model, Mapping) else ())]
+    if given:
+        raise ExperimentError(
+            f"settings: {given[0]} has no effect, because the learner has its own data and model; leave it out and "
+            "give them to the learner"
+        )
 
 
 def _options(algorithm: Algorithm) -> dict[str, Any]:

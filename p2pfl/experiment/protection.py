@@ -104,18 +104,38 @@ class Protection:
         """Privacy cost of one round if all others collude, or if no mask partner is present."""
         return Cost(self.guarantee.local, self.settings.participation)
 
+    @property
+    def at_most(self) -> Cost:
+        """Privacy cost that a round may turn out to have after the release, because a peer disappears.
+
+        The budget has to allow it before the release, so that one death in a run cannot exceed the budget.
+        """
+        return self.local if self.wanted.departures == "go_on" else self.cost
+
     @cached_property
     def affordable(self) -> int:
-        """Number of rounds that the budget allows; all of them without a budget."""
+        """Number of rounds that the budget allows, the last of them :attr:`at_most`; all of them without a budget."""
         if self.wanted.epsilon is None:
             return self.rounds
-        return affordable(
+        last, before = self.at_most, Counter(self.before or {})
+        if last != self.cost and not self.allows({last: 1}):
+            return 0
+        more = int(last != self.cost)
+        found = affordable(
             self.cost,
             budget=self.wanted.epsilon * (1 + SLACK),
             delta=self.wanted.delta,
-            rounds=self.rounds,
-            before=self.before,
+            rounds=self.rounds - more,
+            before=before + Counter({last: more}),
         )
+        return found + more
+
+    @property
+    def planned(self) -> Counter[Cost]:
+        """Costs of all rounds that the budget allows, if one of them turns out to cost :attr:`at_most`."""
+        if not self.affordable:
+            return Counter()
+        return Counter({self.cost: self.affordable - 1}) + Counter({self.at_most: 1})
 
     def spent(self, costs: Mapping[Cost, int]) -> float | None:
         """Return epsilon after rounds of these costs; ``None`` if the run claims none."""

@@ -1,4 +1,4 @@
-"""Contract suites and test doubles for transports, learners and algorithms that you write.
+"""Contract suites and test doubles for transports, learners, algorithms and privacy modes that you write.
 
 Examples
 --------
@@ -10,6 +10,7 @@ Examples
 from p2pfl.testing.algorithms import ALGORITHM_CHECKS, check_algorithm
 from p2pfl.testing.contract import ContractError
 from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
+from p2pfl.testing.modes import MODE_CHECKS, check_mode
 from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
 from p2pfl.transport.memory import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -17,11 +18,13 @@ from p2pfl.virtual.clock import VirtualLoop
 __all__ = [
     "ALGORITHM_CHECKS",
     "LEARNER_CHECKS",
+    "MODE_CHECKS",
     "TRANSPORT_CHECKS",
     "ContractError",
     "MemoryTransport",
     "VirtualLoop",
     "check_algorithm",
     "check_learner",
+    "check_mode",
     "check_transport",
 ]

@@ -93,3 +93,41 @@ def test_a_sum_that_was_not_given_makes_the_next_release_dearer_and_is_not_recor
     assert meter.spent == pytest.approx(protection.spent({protection.cost: 1}))
     meter.charge(1, whole=True)
     assert meter.spent == pytest.approx(protection.spent({protection.local: 2}))
+
+
+GO_ON = {"departures": "go_on", "colluders": 1}
+
+
+@pytest.mark.parametrize("changes", [{}, {"noise": 3.0, "clip": 1.0, "mask": 4.0}], ids=["calibrated", "own noise"])
+def test_where_survivors_go_on_no_death_at_any_round_exceeds_the_budget(changes):
+    """One whose update a death exposes is charged its local floor, which the budget allowed before it was sent."""
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
+    for dead in range(6):
+        found = plan(read(table, changes=[f"privacy.{key}={value}" for key, value in (GO_ON | changes).items()]))
+        meter, released = Meter(found, ["peer0"], run="test"), 0
+        for round in range(6):
+            try:
+                meter.charge(round, whole=True)
+            except BudgetError:
+                break
+            released += 1
+            if round == dead:
+                meter.correct(round)
+                meter.check(round)
+        assert meter.overdrawn is None
+        assert meter.spent <= 4.0 * (1 + 1e-6)
+        if not changes:
+            assert released == 6
+
+
+def test_where_survivors_go_on_and_nobody_dies_calibrated_noise_suffices_for_all_rounds():
+    table = TABLE | {"topology": {"kind": "complete", "peers": 6}}
+    found = plan(read(table, changes=["privacy.departures=go_on"]))
+    meter = Meter(found, ["peer0"], run="test")
+    for round in range(6):
+        meter.charge(round, whole=True)
+    protection = found.protection
+    assert protection.affordable == 6
+    assert meter.spent < 4
+    assert protection.spent({protection.cost: 5, protection.local: 1}) == pytest.approx(4.0)
+    assert found.protection.guarantee.mu == pytest.approx(protection.after({}).cost.mu)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import p2pfl
-from p2pfl.testing import check_algorithm, check_transport
+from p2pfl.testing import check_algorithm, check_mode, check_transport
 from p2pfl.transport import opened
 from p2pfl.transport.schemes import SCHEMES
 
@@ -54,6 +54,10 @@ def test_the_documented_algorithm_with_state_for_each_edge_counts_the_gossip_ste
     algorithm = example("add-an-algorithm.md", "class Smoothed")["Smoothed"]()
     run = p2pfl.simulate(algorithm, learner, RING, rounds=1, baselines=False)
     assert run.summary["steps"] == 1
+
+
+def test_the_documented_privacy_mode_keeps_the_contract():
+    check_mode(example("compose.md", "class Rounded(")["Rounded"](noise=0.01))
 
 
 def test_the_documented_privacy_mode_takes_totals_as_they_are(learner):

@@ -18,6 +18,7 @@ from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.modes import NoPrivacy
 from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
@@ -318,6 +319,11 @@ def _missing(protection: Protection) -> str | None:
     """Return what a guarantee lacks, as a sentence."""
     if protection.claimed:
         return None
+    if not protection.mode.traits.hides and protection.mode.name != NoPrivacy.name:
+        return (
+            f'what privacy.mode = "{protection.mode.name}" hides is not computed: the table shows models without it; '
+            'set privacy.mode to "pairwise", and privacy.epsilon for differential privacy'
+        )
     if not protection.mode.traits.hides:
         return 'nothing is hidden: set privacy.mode to "pairwise", and privacy.epsilon for differential privacy'
     settings = protection.settings

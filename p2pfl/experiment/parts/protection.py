@@ -228,5 +228,8 @@ def _calibrated(
         size=size,
     )
     each, all_rounds = math.sqrt(rounds), found.guarantee
-    one = replace(all_rounds, mu=all_rounds.mu / each, local=all_rounds.local / each, rounds=1)
-    return replace(settings, clip=clip, noise=found.noise, mask=found.mask), one
+    room = 1.0
+    if wanted.departures == "go_on" and settings.participation == 1:  # one round may cost its local floor: squares add
+        room = math.sqrt((rounds - 1 + (all_rounds.local / all_rounds.mu) ** 2) / rounds)
+    one = replace(all_rounds, mu=all_rounds.mu / each / room, local=all_rounds.local / each / room, rounds=1)
+    return replace(settings, clip=clip, noise=found.noise * room, mask=found.mask * room), one

@@ -143,6 +143,10 @@ DECIDED = tuple(
             lambda it: _sparse(it) and it.experiment.learning.stop,
             "with learning.stop on {kind}, where peers flood the condition to stop after a round counts",
         ),
+        (
+            lambda it: _sparse(it) and it.experiment.transport.quorum < 1,
+            "with transport.quorum below 1 on {kind}, where all peers agree on the number of the first attempt",
+        ),
     )
 )
 """Agreement on which releases of a round count."""

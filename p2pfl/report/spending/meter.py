@@ -75,8 +75,8 @@ class Meter:
         self._run = run
         self._budget = Budget.of(plan.experiment, plan.protection)
         self._refused = False  # True once a release has been refused
-        self._corrected = False  # True once a sent release has been corrected
         self._protection = plan.protection.after({})
+        self._corrected = bool({*(earlier or {})} - {self._protection.cost})  # once a sent release has been corrected
         self._costs = self._spent_before() + (Counter() if self._budget is not None else Counter(earlier or {}))
         again = dict(earlier or {}) if plan.protection.sums is not None else {}
         # rounds charged less than private noise alone; the cost of a round takes as long as a round of a small model
@@ -131,7 +131,7 @@ class Meter:
             whole = False
         why = "" if whole else ", in which a mask partner is missing,"
         cost = self._protection.cost if whole else self._protection.local
-        self._spend(round, cost, what=f"round {round + 1}{why}")
+        self._spend(round, cost, what=f"round {round + 1}{why}", most=self._most if whole else cost)
         if whole:
             self._whole.append(round)
 
@@ -213,6 +213,11 @@ class Meter:
         self._exposed = True
 
     @property
+    def _most(self) -> Cost:
+        """Cost that the next release may turn out to have; the budget has room for one such release, not for more."""
+        return self._protection.cost if self._corrected else self._protection.at_most
+
+    @property
     def _rest(self) -> Cost | None:
         """Cost of private noise alone beyond the charged cost, for the releases that counted as whole."""
         if not self._protection.claimed or not self._whole:
@@ -221,13 +226,13 @@ class Meter:
         rest = math.sqrt(len(self._whole) * max(0.0, floor.mu**2 - nominal.mu**2))  # squares of mu add
         return Cost(rest, floor.probability)
 
-    def _spend(self, round: int, cost: Cost, *, what: str) -> None:
-        """Record a cost, if enough is left for it."""
+    def _spend(self, round: int, cost: Cost, *, what: str, most: Cost | None = None) -> None:
+        """Record a cost, if enough is left for it, or for what it may become."""
 
         def check() -> None:
             if self._budget is not None:
                 self._costs = self._spent_before()  # other runs may have spent as well
-            costs = self._costs + Counter({cost: 1})
+            costs = self._costs + Counter({most or cost: 1})
             if not self._protection.allows(costs):
                 self._refused = True
                 raise BudgetError(
@@ -266,7 +271,7 @@ class Meter:
         protection, wanted = self._protection, self._protection.wanted.epsilon
         if wanted is None or not protection.claimed or done >= protection.rounds:
             return None
-        if not self._refused and protection.allows(self._costs + Counter({protection.cost: 1})):
+        if not self._refused and protection.allows(self._costs + Counter({self._most: 1})):
             return None
         account = None if self._budget is None or not self._left.before else str(self._budget.path)
         count = len(self._peers)

@@ -51,7 +51,7 @@ def promise(
     if not protection.claimed:
         return said | {"statement": said["statement"] + _bare(protection, mode)}
     if spent is None:
-        spent = protection.spent({protection.cost: protection.affordable})
+        spent = protection.spent(protection.planned)
     among = {0: "", 1: " and any colluding peer"}
     who = "a broker that only listens" + among.get(wanted.colluders, f" and any {wanted.colluders} colluding peers")
     promised = {"epsilon": spent, "delta": wanted.delta, "adjacency": wanted.adjacency}

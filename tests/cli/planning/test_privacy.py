@@ -211,6 +211,16 @@ def test_what_a_claim_lacks_is_said_and_the_table_is_printed_all_the_same(p2pfl,
     assert result["comparison"] is None
 
 
+def test_a_mode_of_ones_own_is_not_taken_for_none(p2pfl, tmp_path, monkeypatch):
+    (tmp_path / "own_mode.py").write_text(
+        "import p2pfl\n\nclass Own(p2pfl.NoPrivacy):\n    name = 'own'\n    unused = {}\n", encoding="utf-8"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    said = p2pfl("privacy", "small.toml", "--set", "privacy.mode=own_mode:Own")
+    assert said.status == 0, said.err
+    assert 'what privacy.mode = "own" hides is not computed' in " ".join(said.out.split())
+
+
 def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(p2pfl):
     said = p2pfl("privacy", "small.toml", *CLAIM)
     assert said.status == 0

@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 
 import pytest
 from safetensors.torch import load_file
@@ -147,6 +148,25 @@ def test_a_run_that_goes_on_is_not_gone_on_with(start, p2pfl, place):
     command.until("round ")  # it goes on
     command.ctrl_c()
     assert command.end().status == 130
+
+
+@pytest.mark.slow
+def test_peers_wait_for_one_that_was_killed_and_play_the_round_again_with_it(start, place):
+    masks = ("privacy.mode=pairwise", "privacy.partners=1", "privacy.departures=stop", "rounds=120")
+    options = [part for change in masks for part in ("--set", change)]
+    with embedded() as broker:
+        begin = partial(start, "peer", "small.toml", "--broker", broker.url, *options, "--name")
+        commands = {name: begin(name) for name in ("peer0", "peer1", "peer2")}
+        commands["peer2"].until("round 3/")
+        commands["peer2"].process.kill()
+        for name in ("peer0", "peer1"):
+            commands[name].until("until all peers are there again (transport.outage)")
+        commands["peer2"] = begin("peer2", "--resume")
+        for name, command in commands.items():
+            said = command.end()
+            assert said.status == 0, said.err
+            [folder] = (place / "runs").glob(f"*-{name}")
+            assert json.loads((folder / "metrics.jsonl").read_text().splitlines()[-1])["round"] == 119
 
 
 @pytest.mark.nightly

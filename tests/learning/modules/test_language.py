@@ -5,8 +5,13 @@ import torch
 
 from p2pfl.errors import ModelError
 from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
 from p2pfl.learning import build
+from p2pfl.peer.launch.brokers import connect
 from p2pfl.simulation import simulate
+from p2pfl.transport import MemoryTransport
+from p2pfl.transport.broker import embedded
+from swarms import live
 
 pytest.importorskip("transformers")
 pytest.importorskip("peft")
@@ -72,6 +77,27 @@ def test_the_scores_of_many_rows_are_those_of_one(resolved):
     rows = learner.fit(learner.start(peers), peers=peers, round=0).rows
     alone = learner.fit(learner.start(["peer1"]), peers=["peer1"], round=0).rows
     torch.testing.assert_close(rows[1:], alone, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broker", ["memory", "mosquitto"])
+@pytest.mark.parametrize("privacy", ["none", "pairwise"])
+async def test_live_peers_exchange_the_adapters_alone_and_end_where_the_simulation_ends(broker, privacy):
+    changes = ["rounds=2", f"privacy.mode={privacy}", *(["privacy.mask=1.0"] if privacy == "pairwise" else [])]
+    experiment = read(TABLE, changes=changes)
+    source = SeededSource(11)
+    if broker == "memory":
+        ended = await live(experiment, MemoryTransport(), source=source)
+    else:
+        with embedded() as running:
+            ended = await live(experiment, connect(experiment, urls=[running.url], peer="all"), source=source)
+    run = simulate(experiment, source=source, baselines=False)
+    for name, end in ended.items():
+        found = end.peer.plan.saved(end.state.rows[0])
+        assert end.state.rows.shape == (1, end.peer.plan.shared)
+        assert found.keys() == run.models[name].keys()
+        for key, value in run.models[name].items():
+            torch.testing.assert_close(found[key], value, atol=1e-4, rtol=1e-4)
 
 
 def test_a_causal_model_predicts_the_next_token():

@@ -412,6 +412,7 @@ def test_a_restart_charges_a_release_whose_round_may_have_been_played_again(unti
     [
         (["topology.kind=one_peer_exponential", "topology.peers=8"], "where both ends of an edge weigh it alike"),
         (["learning.stop=0.1"], "with learning.stop"),
+        (["transport.quorum=0.5"], "agree on the number of the first attempt"),
     ],
 )
 def test_what_does_not_work_with_departures_on_such_graphs_is_refused(changes, why):
