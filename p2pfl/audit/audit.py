@@ -16,10 +16,10 @@ from p2pfl.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
 from p2pfl.audit.claims import KEYS, ExactClaim, claims
 from p2pfl.audit.live.restarts import ROUNDS as LIVE
 from p2pfl.audit.live.restarts import live
-from p2pfl.audit.noise import stacked
+from p2pfl.audit.noise_claims import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
-from p2pfl.audit.totals import totals
+from p2pfl.audit.total_attacks import totals
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan

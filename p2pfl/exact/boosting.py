@@ -12,8 +12,8 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
-from p2pfl.exact.columns import TreeFeatures
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two

@@ -14,8 +14,8 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
-from p2pfl.exact.columns import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.forest import leaves as leaves_of
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS

@@ -12,7 +12,7 @@ from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
-from p2pfl.experiment.parts.protection import protection, sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import protection, sizes_masks
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
@@ -22,7 +22,7 @@ from p2pfl.traits import Traits
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan
-    from p2pfl.privacy.accounting.sums import Sums
+    from p2pfl.privacy.accounting.sum_leakage import Sums
 
 SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 10),

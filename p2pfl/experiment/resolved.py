@@ -20,10 +20,10 @@ from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
+from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
-from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.data.tables.reading import TextCells, is_missing, read
+from p2pfl.data.tables.cells import TextCells, is_missing, read
 from p2pfl.errors import DataError
 from p2pfl.inference.predictor import Predictor
 from p2pfl.learning import metrics

@@ -15,7 +15,7 @@ import torch
 from msgspec import Meta
 
 from p2pfl.data.description import Field
-from p2pfl.data.tables.reading import MISSING
+from p2pfl.data.tables.cells import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build

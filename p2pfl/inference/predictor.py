@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.data.description import Field
+from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import coded, labels, numbers
-from p2pfl.data.tables.reading import TextCells, read
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from p2pfl.errors import ModelError
-from p2pfl.exact.columns import TreeFeatures
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Mean
 from p2pfl.inference.predictor import Predictor
 

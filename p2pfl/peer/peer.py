@@ -21,6 +21,7 @@ from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.composed import composed
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.contributing import Repeating
 from p2pfl.peer.ending import reason_of, remaining, settled, vanished
 from p2pfl.peer.joining.arriving import Arriving, Resting
 from p2pfl.peer.joining.introductions import Introductions, exclusion
@@ -40,7 +41,6 @@ from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointe
 from p2pfl.peer.storage.reserving import block
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
-from p2pfl.peer.totals import Repeating
 from p2pfl.peer.updates import Progress, progress
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
 from p2pfl.protocol.interface import requests

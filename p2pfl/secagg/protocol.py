@@ -22,7 +22,7 @@ send different sets to different senders: of sets with more than half of the sen
 If an answer does not arrive, the sum stays masked.
 
 Every gossip step is a sum of its own, under keys of its own. The accountant counts what several sums reveal together
-(:mod:`p2pfl.privacy.accounting.sums`).
+(:mod:`p2pfl.privacy.accounting.sum_leakage`).
 
 References
 ----------

@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.sums import least
+from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.privacy.masks import Edge

@@ -36,8 +36,8 @@ from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
 from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
+from p2pfl.virtual.timed_learner import Timed
 
 SHIPPED = Path(__file__).parent.parent / "networks"
 """Folder of the networks that the package ships."""

@@ -39,7 +39,7 @@ from p2pfl.rows import Rows
 from p2pfl.transport import Will
 from p2pfl.transport.channel import Message, Payload
 from p2pfl.virtual.clock import VirtualLoop
-from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.timed_learner import Timed
 
 MOMENT = 0.001
 """Virtual seconds for the consequences of the last line of a recording without an end."""

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import p2pfl
 from certificates import certificate, write
 from p2pfl.cli import main
-from p2pfl.deploy.checks import identities, machine, messages
+from p2pfl.deploy.checks import identities, machine, round_trip
 from p2pfl.deploy.checks.finding import Finding
 from p2pfl.experiment import plan, read, schema
 from p2pfl.identity import Identity, Roster, SecretSource
@@ -413,7 +413,7 @@ def test_a_clock_before_the_installation_is_named():
 
 
 def test_a_slow_way_is_worth_a_warning(site, monkeypatch):
-    monkeypatch.setattr(messages, "SLOW", -1.0)
+    monkeypatch.setattr(round_trip, "SLOW", -1.0)
     with site.listening():
         trip = site.found("round trip")
     assert isinstance(trip, Finding)

@@ -13,7 +13,7 @@ from scipy import stats
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import RunOutcome, compare, lower_is_better
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
-from p2pfl.report.comparing.statistics import estimate, holm, paired
+from p2pfl.report.comparing.intervals import estimate, holm, paired
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
 

@@ -11,7 +11,7 @@ from p2pfl.errors import InputError, PrivacyError, RunError, TopologyError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings, private
-from p2pfl.privacy.accounting.sums import FactorNeighbourhood
+from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.robust import ClippedGossip, Median, robust
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight

@@ -12,8 +12,8 @@ from p2pfl.protocol.interface.effects import Publish
 from p2pfl.protocol.interface.events import Subscribed
 from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.session.participating import PLACE, RECEIPT
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import PLACE, RECEIPT
 from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.protocol.wire.totals import OfTotals
 from p2pfl.secagg.protocol import SumSlot

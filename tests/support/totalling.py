@@ -10,8 +10,8 @@ from p2pfl.protocol.interface.events import Subscribed, Tick
 from p2pfl.protocol.interface.requests import Begin, Convene
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.session.participating import PLACE
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import PLACE
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.messages import Announcement, Pulse
 from p2pfl.protocol.wire.sealing import MessageCodec

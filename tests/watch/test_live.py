@@ -19,7 +19,7 @@ from p2pfl.report.notices.observing import PeerAnnounced, TelemetryStopped
 from p2pfl.report.swarm.timeline import setting_of
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
-from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.timed_learner import Timed
 from p2pfl.watch import frames
 from p2pfl.watch.live import LiveFeed, SwarmObserver
 

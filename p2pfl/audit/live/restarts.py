@@ -15,10 +15,10 @@ import numpy as np
 
 from p2pfl.audit import statistics
 from p2pfl.audit.claims import ExactClaim
-from p2pfl.audit.live.sums import sums
+from p2pfl.audit.live.secure_sums import sums
 from p2pfl.audit.live.swarms import SettlementResult, interrupted, launched, overlooked
 from p2pfl.audit.live.tap import Tap, Tapped, TappedRelease
-from p2pfl.audit.noise import Noise
+from p2pfl.audit.noise_claims import Noise
 from p2pfl.audit.statistics import Ints
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve

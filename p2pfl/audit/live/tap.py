@@ -20,7 +20,7 @@ from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
-from p2pfl.virtual.learner import Goals
+from p2pfl.virtual.timed_learner import Goals
 
 
 @dataclass(frozen=True)

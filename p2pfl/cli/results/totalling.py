@@ -16,7 +16,7 @@ from p2pfl.exact import ExactLearner
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.inference.model_file import load
-from p2pfl.inference.statistics import meaning_of, model_of, tensors_of
+from p2pfl.inference.saved_statistics import meaning_of, model_of, tensors_of
 from p2pfl.simulation import simulate
 
 Found = tuple[str, Any, Mapping[str, np.ndarray], Description]

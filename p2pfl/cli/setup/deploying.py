@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.errors import InputError
 
 if TYPE_CHECKING:
+    from p2pfl.deploy.bundles.certifying import CollectedRequests
     from p2pfl.deploy.bundles.fleet import Fleet
     from p2pfl.deploy.bundles.requests import DeviceRequest
-    from p2pfl.deploy.bundles.signing import CollectedRequests
 
 
 def arguments(commands: Any) -> None:

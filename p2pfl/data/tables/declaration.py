@@ -9,8 +9,8 @@ from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Private, nearest
+from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.encoding import coded, encoded, labels, numbers
-from p2pfl.data.tables.reading import MISSING, TextCells, is_missing, read
 from p2pfl.errors import DataError
 
 NUMBER, INTEGER = "number", "integer"
@@ -49,7 +49,7 @@ class Table:
     >>> table = Table({"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]}, target="ill")
     >>> table.classes, [field.name for field in table.fields]
     (2, ['age', 'sex'])
-    >>> from p2pfl.data.tables.reading import TextCells
+    >>> from p2pfl.data.tables.cells import TextCells
     >>> rows = {"age": lambda: ["31", "44"], "sex": lambda: ["m", "f"], "ill": lambda: ["no", "yes"]}
     >>> features, targets = table.read(TextCells("patients", rows, rows=2))
     >>> features.tolist(), targets.tolist()

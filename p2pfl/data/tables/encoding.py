@@ -7,7 +7,7 @@ import numpy as np
 
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Field
-from p2pfl.data.tables.reading import MISSING, TextCells, is_missing, whole
+from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, whole
 from p2pfl.errors import DataError
 
 EXACT = 2**24

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from p2pfl.data.tables.cells import TextCells, is_missing, whole
 from p2pfl.data.tables.encoding import number
-from p2pfl.data.tables.reading import TextCells, is_missing, whole
 from p2pfl.errors import DataError
 
 FEW_ROWS = 8

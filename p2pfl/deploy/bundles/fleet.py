@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import p2pfl
 from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
+from p2pfl.deploy.bundles.certifying import CollectedRequests, Signing
 from p2pfl.deploy.bundles.requests import DeviceRequest
 from p2pfl.deploy.bundles.requirements import Machine, requirements
-from p2pfl.deploy.bundles.signing import CollectedRequests, Signing
 from p2pfl.errors import InputError, StorageError
 from p2pfl.experiment import Experiment, find, read
 from p2pfl.experiment.outline import built, loaded
@@ -220,11 +220,11 @@ class Fleet:
         now: dt.datetime,
         confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None,
     ) -> CollectedRequests:
-        """Sign the requests of devices and observers, see :meth:`p2pfl.deploy.bundles.signing.Signing.collect`."""
+        """Sign the requests of devices and observers, see :meth:`p2pfl.deploy.bundles.certifying.Signing.collect`."""
         return self.signing(now=now).collect(files, confirm=confirm)
 
     def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> CollectedRequests:
-        """Revoke keys and certificates, see :meth:`p2pfl.deploy.bundles.signing.Signing.revoke`."""
+        """Revoke keys and certificates, see :meth:`p2pfl.deploy.bundles.certifying.Signing.revoke`."""
         return self.signing(now=now).revoke(names, reason=reason)
 
     def signing(self, *, now: dt.datetime) -> Signing:

@@ -13,8 +13,8 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints, from_wide, wide
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
+from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.freedom import penalty_for
-from p2pfl.exact.additive.learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.predictor import AdditiveModel
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import added_along, inverse, log

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from p2pfl.exact.additive.learners import DEGREE, BaseLearner
+from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.rows import Layout
 
 

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from p2pfl.encodings import Floats
-from p2pfl.exact.columns import TreeFeatures
 from p2pfl.exact.model import Part, Tensors
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
 
 

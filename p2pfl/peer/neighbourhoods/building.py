@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from p2pfl.experiment import Plan
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.contributing import Totalling
 from p2pfl.peer.masking.attempts import Attempts
 from p2pfl.peer.masking.hiding import Hiding
 from p2pfl.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
 from p2pfl.peer.neighbourhoods.attempted import AttemptedNeighbourhood
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
-from p2pfl.peer.totals import Totalling
+from p2pfl.peer.neighbourhoods.summed import SummedLiveNeighbourhood
 
 
 def live(

@@ -13,8 +13,8 @@ from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.contributing import Totalling
 from p2pfl.peer.masking.deciding import Deciding, DroppedHalf
-from p2pfl.peer.totals import Totalling
 from p2pfl.protocol.interface.effects import Deliver
 from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector

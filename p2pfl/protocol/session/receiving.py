@@ -10,10 +10,10 @@ from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.deciding.commits import Commits
 from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.participating import Totals
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
-from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, ForOne, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals

@@ -20,13 +20,13 @@ from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.participating import Totals
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.receiving import Receiving
 from p2pfl.protocol.session.sending import Sending
 from p2pfl.protocol.session.settling import DepartureSearch, Leaving, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
-from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from p2pfl.report.comparing.statistics import Estimate, estimate, holm, paired
+from p2pfl.report.comparing.intervals import Estimate, estimate, holm, paired
 from p2pfl.report.notices.kinds import SCHEMA
 
 SIGNIFICANT: Final = 0.05

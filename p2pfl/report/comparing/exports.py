@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, Difference, RunOutcome
-from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.comparing.intervals import Estimate
 from p2pfl.report.records import Record, columns_of
 from p2pfl.texts import printable
 

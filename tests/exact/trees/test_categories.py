@@ -10,7 +10,7 @@ from exact.tables import shared_out, trained
 from p2pfl.data.description import Field
 from p2pfl.errors import DataError, ModelError
 from p2pfl.exact import Boosting, Part
-from p2pfl.exact.columns import TreeFeatures
+from p2pfl.exact.tree_features import TreeFeatures
 
 FLOAT32 = 1e-6
 """Difference of margins that gradients in single precision leave, as scikit-learn has them."""

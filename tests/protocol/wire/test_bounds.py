@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.telemetry.messages import Body, Grant, Request
+from p2pfl.protocol.telemetry.observer_messages import Body, Grant, Request
 from p2pfl.protocol.wire.codec import (
     HEAD,
     PREFIX,

@@ -16,12 +16,12 @@ from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
 from p2pfl.privacy.accounting.colluders import parted
+from p2pfl.privacy.accounting.noisy_totals import calibrated as calibrated_total
 from p2pfl.privacy.accounting.spending import Cost, per_round, spent
-from p2pfl.privacy.accounting.totals import calibrated as calibrated_total
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
 if TYPE_CHECKING:
-    from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
+    from p2pfl.privacy.accounting.sum_leakage import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
 """Default bound of an update's norm if an epsilon is set."""
