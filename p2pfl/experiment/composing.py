@@ -233,7 +233,7 @@ def _with_parts(
         robustness = schema.RobustnessSettings(rule=RULES.name_of(rule), **own)
         experiment = msgspec.structs.replace(experiment, robustness=robustness)
     if attack is not None:
-        given = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.liars)))  # type: ignore[arg-type]
+        given = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))  # type: ignore[arg-type]
         experiment = msgspec.structs.replace(experiment, attack=given)
     return experiment
 

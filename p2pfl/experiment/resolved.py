@@ -160,8 +160,8 @@ class Plan:
     @cached_property
     def honest(self) -> tuple[str, ...]:
         """Names of all peers that do not attack."""
-        liars = frozenset[str]() if self.attack is None else self.attack.liars
-        return tuple(peer for peer in self.topology.peers if peer not in liars)
+        attackers = frozenset[str]() if self.attack is None else self.attack.attackers
+        return tuple(peer for peer in self.topology.peers if peer not in attackers)
 
     @property
     def played(self) -> Algorithm:

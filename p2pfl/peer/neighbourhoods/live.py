@@ -77,7 +77,8 @@ class LiveNeighbourhood:
         """Add up the rows one by one as they come in turn, so that few are held at a time.
 
         Where the peers decide which releases count, all of them hold the same average after the first gossip step of
-        the round. Further steps would change nothing, and a lying peer could part the others in them, so none is made.
+        the round. Further steps would change nothing, and a Byzantine peer could part the others in them, so none is
+        made.
         """
         if self.deciding is not None and self.step:
             self.step += 1

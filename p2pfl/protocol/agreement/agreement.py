@@ -2,7 +2,7 @@ r"""Part of one member in the agreement on one subject.
 
 The protocol is single-decree Paxos among a committee of n members, of which a strict majority
 :math:`q = \lfloor n / 2 \rfloor + 1` decides, with two additions. The first ballot belongs to the owner and needs no
-preparation, because no ballot is below it. Above it, members check what they accept, so that a member that lies cannot
+preparation, because no ballot is below it. Above it, members check what they accept, so that a Byzantine member cannot
 make others vote for a value that its proposer was not free to choose.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
@@ -20,7 +20,7 @@ A record is durable before a member sends any vote, acceptance or promise in it.
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
 That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
-are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a member that lies, see
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a Byzantine member, see
 :mod:`p2pfl.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a

@@ -3,7 +3,7 @@
 Each member reports whether it is complete: it has received every model of every gossip step of the attempt. Its report
 is the subject of an agreement among all members, with the member as its owner. A member that does not report is dropped
 in a ballot above the first. So all members come to the same verdict on each report, and to the same outcome, which is a
-function of the verdicts. This is Paxos Commit, with proofs against one member that lies.
+function of the verdicts. This is Paxos Commit, with proofs against one Byzantine member.
 
 References
 ----------

@@ -120,7 +120,7 @@ class ValueDecided:
 
 @dataclass(frozen=True)
 class Contradicted:
-    """Two statements that contradict each other; they prove to any peer that knows the member's key that it lied.
+    """Two statements that contradict each other; they prove to any peer that knows the member's key that it is faulty.
 
     Or it forgot: then the statements are of two incarnations.
     """

@@ -168,7 +168,7 @@ class Ballots:
     # ------------------------------------------------------------------ contradictions
 
     def contradicted(self, one: Vote, other: Vote | Promise) -> None:
-        """Exclude a member that lied, and keep the proof; one that forgot is only not believed.
+        """Exclude a Byzantine member, and keep the proof; one that forgot is only not believed.
 
         Statements that arrive after a verdict have not been checked yet.
         """
@@ -186,7 +186,7 @@ class Ballots:
         self.neighbours.exclude(one.member)
 
     def accused(self, one: Vote, other: Vote) -> None:
-        """Exclude a member if the two votes that another one shows prove that it lied.
+        """Exclude a member if the two votes that another one shows prove that it is Byzantine.
 
         Raises
         ------
