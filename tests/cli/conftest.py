@@ -14,7 +14,7 @@ import pytest
 
 from p2pfl.cli import main
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 """Seconds in which anything that a test waits for must have happened."""
 
 SMALL = """

@@ -12,7 +12,7 @@ from p2pfl.report import Record
 from p2pfl.transport import Transport
 from p2pfl.virtual.clock import VirtualLoop
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 """Seconds in which any swarm of a test must have ended."""
 
 SMALL = {

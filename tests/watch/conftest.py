@@ -11,7 +11,7 @@ from growing import Growing
 from p2pfl.watch.feed import Feed
 from p2pfl.watch.serving import serve
 
-DEADLINE = 30.0
+DEADLINE = 300.0
 
 
 @pytest.fixture

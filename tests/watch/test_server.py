@@ -19,7 +19,7 @@ from p2pfl.watch.app import MOST_STREAMS, Server
 from p2pfl.watch.feed import Feed
 from p2pfl.watch.serving import serve, token_of
 
-DEADLINE = 30.0
+DEADLINE = 300.0
 TOKEN = "0123456789abcdef"  # noqa: S105 (it protects nothing)
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # else each client reads the certificates of all authorities
 PATHS = ["/", "/api/about", "/api/frame", "/api/curves", "/api/stream", "/metrics", "/static/main.js", "/nowhere"]

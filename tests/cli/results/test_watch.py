@@ -15,7 +15,7 @@ from growing import PEERS, Growing, began
 from p2pfl.report.swarm.headline import headline
 from p2pfl.watch.feed import Feed
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 LONG = 300.0
 """Seconds in which a run must have got as far as a test waits for, on however busy a machine."""
 

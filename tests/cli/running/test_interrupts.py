@@ -16,7 +16,7 @@ from raw import Saved
 
 pytestmark = pytest.mark.slow
 
-DEADLINE = 60.0
+DEADLINE = 300.0
 """Seconds in which a process must have ended."""
 
 SOON = 2.0

@@ -1,0 +1,186 @@
+"""Growth of time and memory with peers, parameters and degree, of simulations and of live rounds.
+
+    python -m benchmarks.growth [--peers 10 100 1000 10000] [--parameters 1e3 1e4 1e5 1e6] [--degrees 2 4 8 16 32]
+                                [--live 4 8 16] [--live-parameters 1e3 1e4 1e5 1e6] [--draw docs/growth.svg]
+
+D-PSGD on digits with an MLP of one hidden layer, batches of 16, ten rounds of one step and one gossip step, on random
+regular graphs. What does not vary is 1,000 peers (simulated) or 8 (live), 2,410 parameters and degree 8 (4 live). Each
+run is a process of its own. Seconds are those of the rounds, without the start; memory is the largest resident memory
+of the process, or the private memory of a live peer, above that of the smallest run of its column. The exponents are
+slopes of least squares in logarithms over the larger half of the points: 1 is proportional.
+"""
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from p2pfl.experiment import Experiment, plan, read
+from p2pfl.simulation import simulate
+
+PEERS, LIVE_PEERS, HIDDEN, DEGREE, LIVE_DEGREE, ROUNDS = 1000, 8, 32, 8, 4, 10
+FEATURES, CLASSES = 64, 10
+
+Point = tuple[float, float, float]
+"""A size, with the seconds and the bytes of a run."""
+
+
+def hidden(parameters: float) -> int:
+    """Return the width of the hidden layer that has about so many parameters.
+
+    Examples
+    --------
+    >>> hidden(2410)
+    32
+    """
+    return max(1, round((parameters - CLASSES) / (FEATURES + 1 + CLASSES)))
+
+
+def wanted(*, peers: int, degree: int, width: int) -> Experiment:
+    """Return the experiment of one run."""
+    degree = min(degree, peers - 1)
+    kind = {"kind": "complete"} if degree == peers - 1 else {"kind": "random_regular", "degree": degree}
+    return read(
+        {
+            "name": "growth",
+            "rounds": ROUNDS,
+            "topology": {"peers": peers, **kind},
+            "data": {"name": "digits"},
+            "model": {"name": "mlp", "hidden": [width]},
+            "learning": {"algorithm": "dpsgd", "batch": 16, "steps": 1, "device": "cpu"},
+            "gossip": {"steps": 1},
+        }
+    )
+
+
+def measured(*, live: bool, **sizes: int) -> dict[str, float]:
+    """Run one experiment in this process; return its seconds and bytes."""
+    from p2pfl.peer.launch.swarm import run  # noqa: PLC0415 (simulations need no processes)
+    from p2pfl.process import peak_memory  # noqa: PLC0415 (of the process that runs)
+
+    experiment = wanted(**sizes)
+    if not live:
+        summary = simulate(plan(experiment), baselines=False).summary
+        return {"seconds": summary["wall_s"], "bytes": float(peak_memory() or 0)}
+    with tempfile.TemporaryDirectory() as folder:
+        summary = run(experiment, folder=Path(folder) / "run").summary
+    return {"seconds": summary["wall_s"], "bytes": float(summary["peer_memory"] or 0)}
+
+
+def spawned(**given: Any) -> dict[str, float]:
+    """Run one experiment in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.growth", "--child", json.dumps(given)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def exponent(points: Sequence[tuple[float, float]]) -> float:
+    """Return the slope of the larger half of the points in logarithms; not a number for fewer than two.
+
+    Examples
+    --------
+    >>> exponent([(1, 5), (10, 2), (100, 20), (1000, 200)])
+    1.0
+    """
+    half = [(math.log(size), math.log(value)) for size, value in points[len(points) // 2 :] if value > 0]
+    if len(half) < 2:
+        return math.nan
+    x, y = (sum(values) / len(half) for values in zip(*half, strict=True))
+    return sum((a - x) * (b - y) for a, b in half) / sum((a - x) ** 2 for a, _ in half)
+
+
+def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
+    """Print and return the points of one table."""
+    print(f"\n| {of}, {'live' if live else 'simulated'} | s per round | MiB |\n| ---: | ---: | ---: |")
+    points = list[Point]()
+    for size in sizes:
+        given = {"peers": LIVE_PEERS if live else PEERS, "degree": LIVE_DEGREE if live else DEGREE, "width": HIDDEN}
+        given |= {"width": hidden(size)} if of == "parameters" else {of: int(size)}
+        found = spawned(live=live, **given)
+        exact = FEATURES * given["width"] + given["width"] + CLASSES * (given["width"] + 1)
+        points.append((exact if of == "parameters" else size, found["seconds"] / ROUNDS, found["bytes"]))
+        print(f"| {points[-1][0]:,.0f} | {points[-1][1]:.4f} | {points[-1][2] / 2**20:.0f} |", flush=True)
+    least = min(memory for _, _, memory in points)
+    grown = [(size, memory - least) for size, _, memory in points]
+    slopes = exponent([(size, seconds) for size, seconds, _ in points]), exponent(grown)
+    print(f"exponent of time {slopes[0]:.2f}, of memory above the smallest run {slopes[1]:.2f}")
+    return points
+
+
+def brief(size: float) -> str:
+    """Return a size in few characters.
+
+    Examples
+    --------
+    >>> brief(8), brief(2410), brief(1e6)
+    ('8', '2k', '1M')
+    """
+    for unit, name in ((1e6, "M"), (1e3, "k")):
+        if size >= unit:
+            return f"{size / unit:.0f}{name}"
+    return f"{size:.0f}"
+
+
+def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
+    """Draw time and memory against each size."""
+    import matplotlib as mpl  # noqa: PLC0415 (only a figure needs it)
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 (after the choice of what draws)
+
+    with mpl.rc_context({"svg.hashsalt": "growth", "font.size": 9}):
+        figure, axes = plt.subplots(2, len(tables), figsize=(2.6 * len(tables), 4.6), squeeze=False)
+        for place, (name, points) in enumerate(tables.items()):
+            sizes, times, memory = zip(*points, strict=True)
+            above, below = axes[:, place]
+            above.loglog(sizes, times, marker="o", markersize=3, linewidth=1)
+            below.semilogx(sizes, [each / 2**20 for each in memory], marker="o", markersize=3, linewidth=1)
+            below.set_ylim(bottom=0)
+            for axis in (above, below):
+                axis.set_xticks(sizes, [brief(size) for size in sizes])
+                axis.minorticks_off()
+                axis.grid(linewidth=0.3)
+            axes[0][place].set_title(name)
+            axes[1][place].set_xlabel(name.partition(",")[0])
+        axes[0][0].set_ylabel("seconds per round")
+        axes[1][0].set_ylabel("MiB")
+        figure.tight_layout()
+        figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Print the tables, and draw them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=float, nargs="*", default=[10, 100, 1000, 10000])
+    parser.add_argument("--parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6])
+    parser.add_argument("--degrees", type=float, nargs="*", default=[2, 4, 8, 16, 32])
+    parser.add_argument("--live", type=float, nargs="*", default=[4, 8, 16])
+    parser.add_argument("--live-parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6])
+    parser.add_argument("--draw", type=Path, help="an SVG file")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child is not None:
+        print(json.dumps(measured(**json.loads(options.child))))
+        return
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    wished = {
+        "peers, simulated": (options.peers, "peers", False),
+        "parameters, simulated": (options.parameters, "parameters", False),
+        "degree, simulated": (options.degrees, "degree", False),
+        "peers, live": (options.live, "peers", True),
+        "parameters, live": (options.live_parameters, "parameters", True),
+    }
+    tables = {name: column(sizes, of=of, live=live) for name, (sizes, of, live) in wished.items() if sizes}
+    if options.draw is not None:
+        drawn(tables, options.draw)
+
+
+if __name__ == "__main__":
+    main()
