@@ -10,7 +10,7 @@ from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.random_boosting import RandomBoosting
 from p2pfl.exact.regression.glm import GLM
 from p2pfl.exact.regression.lasso import Lasso
-from p2pfl.exact.statistics.description import DescriptiveStatistics
+from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
 from p2pfl.exact.statistics.private_description import PrivateDescription
@@ -24,7 +24,7 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "lasso": Lasso,
     "cox": Cox,
     "componentwise": Componentwise,
-    "description": DescriptiveStatistics,
+    "description": Description,
     "private_description": PrivateDescription,
     "kaplan_meier": KaplanMeier,
     "pca": PCA,
@@ -38,7 +38,7 @@ __all__ = [
     "Boosting",
     "Componentwise",
     "Cox",
-    "DescriptiveStatistics",
+    "Description",
     "ExactLearner",
     "ExactModel",
     "KaplanMeier",

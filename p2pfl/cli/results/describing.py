@@ -14,7 +14,7 @@ from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.exact.statistics.described import described
-from p2pfl.exact.statistics.description import DescriptiveStatistics
+from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.private_description import PrivateDescription
 from p2pfl.report.pages.description_page import cell, description_page, strongest
 
@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
     given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
     name, model, tensors, meaning = totalling.found(
-        options, model=DescriptiveStatistics.name, given=given, private=PrivateDescription.name
+        options, model=Description.name, given=given, private=PrivateDescription.name
     )
     results = described(tensors, model, meaning).results()
 

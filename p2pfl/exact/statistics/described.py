@@ -12,7 +12,7 @@ import numpy as np
 from p2pfl.data.description import Description as Meaning
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats
-from p2pfl.exact.statistics.description import QUANTILES, DescriptiveStatistics
+from p2pfl.exact.statistics.description import QUANTILES, Description
 from p2pfl.exact.statistics.private_description import PrivateDescription
 
 
@@ -98,9 +98,7 @@ class Described:
         return found
 
 
-def described(
-    tensors: Mapping[str, Floats], model: DescriptiveStatistics | PrivateDescription, meaning: Meaning
-) -> Described:
+def described(tensors: Mapping[str, Floats], model: Description | PrivateDescription, meaning: Meaning) -> Described:
     """Return what the tensors of a description say.
 
     Parameters
@@ -136,7 +134,7 @@ def described(
     return Described(int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private)
 
 
-def _targets(model: DescriptiveStatistics, meaning: Meaning) -> tuple[Field, ...]:
+def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:
     name = meaning.target or "target"
     if model.classes is not None:
         return (Field(name, tuple(map(str, meaning.classes or range(model.classes)))),)

@@ -1,4 +1,4 @@
-""":class:`DescriptiveStatistics`, statistics of each column from exact totals."""
+""":class:`Description`, statistics of each column from exact totals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOST_PAIRED = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescriptiveStatistics(Statistic):
+class Description(Statistic):
     """Counts, means, deviations, quantiles, histograms and correlations of all columns, over the data of all peers.
 
     One round takes four totals: samples, sums and magnitudes; finer cells with squares; histograms; products of pairs.
@@ -52,7 +52,7 @@ class DescriptiveStatistics(Statistic):
 
     Examples
     --------
-    >>> DescriptiveStatistics(features=3, classes=2).layout.names[:3]
+    >>> Description(features=3, classes=2).layout.names[:3]
     ('samples', 'present', 'mean')
     """
 

@@ -16,7 +16,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added
 from p2pfl.exact.model import Outcome, Owns, Round, Tensors
-from p2pfl.exact.statistics.description import QUANTILES, DescriptiveStatistics
+from p2pfl.exact.statistics.description import QUANTILES, Description
 from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -109,9 +109,9 @@ class PrivateDescription(Statistic):
         _ = self.plain, self.blocks  # check the options
 
     @cached_property
-    def plain(self) -> DescriptiveStatistics:
+    def plain(self) -> Description:
         """The description with the same tensors, without noise."""
-        return DescriptiveStatistics(
+        return Description(
             features=self.features, classes=self.classes, owned=self.owned, bins=self.bins, least=1, correlations=False
         )
 

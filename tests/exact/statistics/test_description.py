@@ -11,7 +11,7 @@ from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import ExactLearner
 from p2pfl.exact.sketch import coarse, fine, live, sketches
 from p2pfl.exact.statistics.correlations import fraction
-from p2pfl.exact.statistics.description import QUANTILES, DescriptiveStatistics
+from p2pfl.exact.statistics.description import QUANTILES, Description
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 
@@ -33,7 +33,7 @@ def described():
     """Return what peers under masks find, and the pooled table."""
     features, targets = table()
     graph = topology.ring(6)
-    model = DescriptiveStatistics(features=4, classes=2, bins=12, least=1)
+    model = Description(features=4, classes=2, bins=12, least=1)
     federation = shared_out(features, targets, classes=2, peers=6, validation=0.2)
     privacy = Pairwise(mask_graph="complete")
     run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=3, privacy=privacy, baselines=False)
@@ -82,7 +82,7 @@ def test_correlations_are_those_of_pandas_with_missing_values(described):
 def test_nothing_is_stated_of_fewer_samples_than_least():
     features = np.concatenate([np.zeros(90), np.full(6, 5.0), [7, 7, 9, 1000]])[:, None]
     rare = np.where(np.arange(100) < 97, np.nan, 1.0)[:, None]
-    model = DescriptiveStatistics(features=2, classes=None, least=6, bins=5)
+    model = Description(features=2, classes=None, least=6, bins=5)
     _, found = trained(model, shared_out(np.hstack([features, rare]), features[:, 0], classes=None, peers=3), rounds=1)
     assert found["high"][0] == 5  # no six samples lie beyond
     assert np.isnan(found["mean"][1])
@@ -94,7 +94,7 @@ def test_nothing_is_stated_of_fewer_samples_than_least():
 
 def test_a_level_of_few_samples_is_not_stated():
     target = (np.arange(80) < 3).astype(int)
-    model = DescriptiveStatistics(features=1, classes=2)
+    model = Description(features=1, classes=2)
     _, found = trained(model, shared_out(np.ones((80, 1)), target, classes=2, peers=2), rounds=1)
     assert np.isnan(found["mean"][1:]).all()
     assert np.isnan(found["counts"][1:]).all()
@@ -102,7 +102,7 @@ def test_a_level_of_few_samples_is_not_stated():
 
 
 def test_the_sum_of_a_histogram_does_not_show_a_count_that_is_left_out():
-    found = DescriptiveStatistics(features=1, classes=2)._enough(np.array([0.0, 3, 40, 9, 60]))
+    found = Description(features=1, classes=2)._enough(np.array([0.0, 3, 40, 9, 60]))
     assert np.array_equal(found, [0, np.nan, 40, np.nan, 60], equal_nan=True)
 
 
@@ -113,7 +113,7 @@ def test_a_peer_with_few_samples_takes_no_part():
     with pytest.raises(DataError, match=r"peer1 has 4 samples, fewer than model\.options\.least = 5"):
         simulate(
             Exact(),
-            ExactLearner(DescriptiveStatistics(features=1, classes=None), federation),
+            ExactLearner(Description(features=1, classes=None), federation),
             topology.ring(3),
             rounds=1,
             baselines=False,
@@ -160,4 +160,4 @@ def test_sums_of_products_fit_into_an_integer():
 )
 def test_options_that_describe_nothing_are_refused(options, said):
     with pytest.raises(ModelError, match=said):
-        DescriptiveStatistics(**{"features": 3, "classes": 2} | options)
+        Description(**{"features": 3, "classes": 2} | options)
