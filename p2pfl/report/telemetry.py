@@ -45,6 +45,7 @@ HEALTH: Mapping[str, tuple[str, ...]] = {
     "peer_finished": (),
     "peer_failed": ("error", "status"),
     "joins_late": ("round", "rounds", "again"),
+    "awaits_return": ("round", "seconds"),
     "releases_ended": ("rounds", "lost"),
     "learning_stopped": ("reason",),
     "version_differs": ("neighbour", "theirs", "ours"),

@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
@@ -135,6 +135,7 @@ def test_gopas_noise_is_half_as_much_again_as_the_guarantee_needs():
     mask=st.floats(0.0, 100),
     rounds=st.integers(1, 1000),
 )
+@example(count=1, noise=1.0, mask=2.5e-154, rounds=1)  # its square is the smallest number there is
 def test_a_guarantee_lies_between_the_trusted_curators_and_local_noise(count, noise, mask, rounds):
     graph = graphs.small_world(9, degree=4, rewire=0.3, seed=1)
     found = account(graph, clip=2.0, noise=noise, mask=mask, rounds=rounds, colluders=count)

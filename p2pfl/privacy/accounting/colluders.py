@@ -307,7 +307,8 @@ def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
     strongest = cover.masks.data.max(initial=0.0)
     degree = max(np.diff(cover.masks.indptr).max(), 1)
     own = np.maximum(cover.own, cover.own.max() / _STEEP)
-    factor = min(1.0, _STEEP * own.min() / (strongest * degree)) if strongest else 1.0
+    most = _STEEP * own.min() / degree
+    factor = 1.0 if strongest <= most else most / strongest
     changed = factor < 1 or bool((own != cover.own).any())
     return NoiseCover(cover.peers, own, cover.masks * factor), changed
 

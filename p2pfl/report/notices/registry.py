@@ -15,7 +15,7 @@ def kinds() -> dict[str, type[Notice]]:
     Examples
     --------
     >>> sorted(kinds())[:3]
-    ['announcement_ahead', 'best_model_damaged', 'broker_unavailable']
+    ['announcement_ahead', 'awaits_return', 'best_model_damaged']
     """
     pending, found = [Notice], list[type[Notice]]()
     while pending:
