@@ -21,8 +21,8 @@ from p2pfl.identity import FirstUse, Identity, SeededSource
 from p2pfl.peer import Peer
 from p2pfl.transport import Channel, Message, Transport
 from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
+from p2pfl.virtual.timed_learner import Timed
 
 ROUNDS = 2, 6
 LINE = Conditions(latency=0.005)

@@ -46,7 +46,7 @@ from p2pfl.identity import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
-from p2pfl.secagg.protocol import Sender, Slot, Sum
+from p2pfl.secagg.protocol import Sender, Sum, SumSlot
 from p2pfl.secagg.ring import portion
 from p2pfl.topology import complete, random_regular
 
@@ -108,7 +108,7 @@ def secagg(width: int, *, senders: int = 9) -> float:
     """
     names = complete(senders).peers
     secrets = swarm_secrets(complete(senders), source=SeededSource(7), run="benchmark")
-    which = Sum(Slot("receiver", 0, 0), names, size=SIZE, width=width)
+    which = Sum(SumSlot("receiver", 0, 0), names, size=SIZE, width=width)
     points = np.random.default_rng(0).normal(scale=2.0**20, size=SIZE)
 
     def share() -> None:

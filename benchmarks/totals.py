@@ -28,8 +28,8 @@ from p2pfl.rows import Layout
 from p2pfl.topology import chebyshev_steps, contraction
 from p2pfl.traits import Traits
 from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.learner import Goals
 from p2pfl.virtual.network import Conditions, WorldTransport
+from p2pfl.virtual.timed_learner import Goals
 
 TOLERANCE = 1e-13
 STEPS, TOTALS = 10, 5

@@ -21,9 +21,9 @@ MAKERS = {
     "audit/claims.py",  # what the audit releases is made up
     "audit/attacks/inversion.py",
     "audit/attacks/membership.py",
-    "audit/noise.py",
+    "audit/noise_claims.py",
     "audit/pipeline.py",
-    "experiment/sums.py",  # factors in place of parameters
+    "experiment/neighbourhood_sums.py",  # factors in place of parameters
     "neighbourhood.py",
 }
 """Files that may call ``Public(...)``."""

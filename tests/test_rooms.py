@@ -121,7 +121,7 @@ ONLY_IN = {
     ),
     "starlette": "watch/",
     "uvicorn": "watch/",
-    "pyarrow": "data/tables/reading.py",
+    "pyarrow": "data/tables/cells.py",
     "onnx": "inference/exporting.py",
     "tensorboardX": "report/tensorboard.py",
     "zstandard": "compression/zstd.py",

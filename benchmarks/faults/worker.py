@@ -19,7 +19,7 @@ from p2pfl.identity import Identity, Roster
 from p2pfl.peer.launch.worker import earlier, live
 from p2pfl.peer.storage.credentials import Credentials
 from p2pfl.peer.updates import Failed
-from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.timed_learner import Timed
 
 _CLONE_NEWNET = 0x40000000
 

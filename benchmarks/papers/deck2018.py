@@ -19,7 +19,7 @@ from torch import nn
 
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Averaging, FedAvg, Gossip, Stop, learn, start
+from p2pfl.algorithms import Averaging, FedAvg, Gossip, StopCondition, learn, start
 from p2pfl.data import Dataset, Federation
 from p2pfl.errors import DataError
 from p2pfl.experiment.resolving import data_folder
@@ -120,7 +120,7 @@ def trained(setting: int, *, steps: int, rate: float, beta: Sequence[float] | No
             neighbourhood=lambda round: StackedNeighbourhood(weights, round=round, seed=0),
             private=lambda net, _: net,
             observe=count,
-            stop=Stop(CHANGE / math.sqrt(2), 1),
+            stop=StopCondition(CHANGE / math.sqrt(2), 1),
         )
     )
     opposite, half = state.rows[0].view(2, 2)  # [2] each

@@ -30,7 +30,7 @@ from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
 from p2pfl.algorithms.relay import RelaySGD
-from p2pfl.algorithms.rounds import Stop, learn
+from p2pfl.algorithms.rounds import StopCondition, learn
 from p2pfl.algorithms.running_sums import RobustSGP
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.settlement import places, settle, settling_places
@@ -83,7 +83,7 @@ __all__ = [
     "RobustSGP",
     "State",
     "Statistics",
-    "Stop",
+    "StopCondition",
     "average_of",
     "beside_of",
     "change",

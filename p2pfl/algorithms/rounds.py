@@ -14,7 +14,7 @@ Net = TypeVar("Net", bound=Neighbourhood)
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopCondition:
     r"""Condition that stops a run: no peer's released model moved by more than ``change`` in a round.
 
     Peers flood the largest move over the graph, so all of them stop in the same round.
@@ -28,7 +28,7 @@ class Stop:
 
     Examples
     --------
-    >>> Stop(0.01, steps=4).change
+    >>> StopCondition(0.01, steps=4).change
     0.01
     """
 
@@ -45,7 +45,7 @@ async def learn(
     neighbourhood: Callable[[int], Net],
     private: Callable[[Net, int], Neighbourhood],
     observe: Callable[[int, State, Net], Awaitable[None]],
-    stop: Stop | None = None,
+    stop: StopCondition | None = None,
 ) -> State:
     """Run rounds of an algorithm.
 

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from p2pfl.audit.attacks.canaries import COUNT, Canaries, plant
-from p2pfl.audit.attacks.game import TRIALS, Game, play
+from p2pfl.audit.attacks.game import TRIALS, GameResult, play
 from p2pfl.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
 from p2pfl.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
-from p2pfl.audit.claims import KEYS, Claim, claims
+from p2pfl.audit.claims import KEYS, ExactClaim, claims
 from p2pfl.audit.live.restarts import ROUNDS as LIVE
 from p2pfl.audit.live.restarts import live
-from p2pfl.audit.noise import stacked
+from p2pfl.audit.noise_claims import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
-from p2pfl.audit.totals import totals
+from p2pfl.audit.total_attacks import totals
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
@@ -62,7 +62,7 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Promise:
+class AccountedBound:
     """Upper bound of the accountant on what an observer can learn.
 
     Parameters
@@ -105,9 +105,9 @@ class Audit:
     clip: float
     noise: float
     mask: float
-    promises: tuple[Promise, ...]
-    claims: tuple[Claim, ...]
-    games: tuple[Game, ...] = ()
+    promises: tuple[AccountedBound, ...]
+    claims: tuple[ExactClaim, ...]
+    games: tuple[GameResult, ...] = ()
     canaries: tuple[Canaries, ...] = ()
     inferences: tuple[Inference, ...] = ()
     inversions: Inversions = Inversions(np.empty((0,)), ())  # noqa: RUF009 (it is frozen)
@@ -156,7 +156,7 @@ class Audit:
         """Return everything but the pictures for machines; infinite numbers become ``None``."""
         found = asdict(replace(self, inversions=Inversions(self.inversions.truth[:0], ())))
         del found["inversions"]
-        held: dict[str, Sequence[Claim | Game | Canaries | Inference]] = {
+        held: dict[str, Sequence[ExactClaim | GameResult | Canaries | Inference]] = {
             "claims": self.claims,
             "games": self.games,
             "canaries": self.canaries,
@@ -265,12 +265,12 @@ def _attacks(
     }
 
 
-def _promise(observer: Observer, plan: Plan, *, delta: float) -> Promise:
+def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
     rounds, epsilon = plan.protection.affordable, math.inf
     if math.isfinite(observer.promised):
         cost = Cost(observer.promised, plan.protection.settings.participation)
         epsilon = spent({cost: rounds}, delta=delta)
-    return Promise(observer.name, observer.colluders, observer.victim, observer.promised, epsilon, delta, rounds)
+    return AccountedBound(observer.name, observer.colluders, observer.victim, observer.promised, epsilon, delta, rounds)
 
 
 def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:

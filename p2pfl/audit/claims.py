@@ -33,7 +33,7 @@ TURNS = 200
 
 
 @dataclass(frozen=True)
-class Claim:
+class ExactClaim:
     """Exact claim, and the measurement that tests it.
 
     Parameters
@@ -60,7 +60,7 @@ class Claim:
 
 def claims(
     settings: Settings, *, graph: Topology, weights: Sequence[Weights], fresh: Fresh, seed: int = 0, keys: int = KEYS
-) -> list[Claim]:
+) -> list[ExactClaim]:
     """Check all claims that apply to these settings.
 
     Parameters
@@ -76,7 +76,7 @@ def claims(
 
     Returns
     -------
-    list of Claim
+    list of ExactClaim
         Every claim with its measurement.
 
     Examples
@@ -99,17 +99,17 @@ def claims(
     return found
 
 
-def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
+def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
     """Check that masks which every peer draws by itself, as devices do, sum to zero exactly."""
     bare = replace(settings, noise=0.0, participation=1.0)
     pipeline = Pipeline.keyed(bare, graph=graph, weights=weights, source=SeededSource(seed))
     nothing = np.zeros((1, SIZE))
     total = sum(_released(pipeline, peer, nothing, since=nothing)[0] for peer in graph.peers)
     left = float(np.abs(total).max())  # sums of grid points are exact
-    return Claim("masks cancel", "The masks of all peers sum to zero exactly.", left, 0.0)
+    return ExactClaim("masks cancel", "The masks of all peers sum to zero exactly.", left, 0.0)
 
 
-def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> Claim:
+def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
     """Check that an update of any norm, under the same keys, moves the release by no more than the clip."""
     whole = replace(settings, participation=1.0)
     pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
@@ -122,7 +122,7 @@ def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], 
     )
     reach = float(np.linalg.norm(moved - still))
     grid = 2.0**-settings.bits * math.sqrt(size) if settings.hidden else 1e-9 * float(np.abs(since).max())
-    return Claim(
+    return ExactClaim(
         "updates are clipped",
         "An update of any norm moves the release by no more than the clip.",
         reach,
@@ -130,7 +130,7 @@ def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], 
     )
 
 
-def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> list[Claim]:
+def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> list[ExactClaim]:
     """Check that abstention equals an update of zero, and that the share of abstentions is as accounted."""
     sure = replace(settings, participation=1.0)
     drawn, fixed = (
@@ -149,13 +149,13 @@ def secret(settings: Settings, *, graph: Topology, weights: Sequence[Weights], s
         odd, joined = max(odd, min(away, there)), joined + (there < away)
     share = settings.participation
     return [
-        Claim(
+        ExactClaim(
             "sitting out does not show",
             "A peer that abstains in secret releases the same as with an update of zero.",
             odd,
             2.0 * 2.0**-settings.bits,
         ),
-        Claim(
+        ExactClaim(
             "as many sit out as are accounted",
             f"In {TURNS} rounds a peer participates in a share of {share:g}, up to chance (standard deviations off).",
             abs(joined - TURNS * share) / math.sqrt(TURNS * share * (1 - share)),
@@ -179,7 +179,7 @@ def _released(
     return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
 
 
-def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[Claim]:
+def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[ExactClaim]:
     """Check that no key appears twice: neither the first keys of many runs nor the keys of one run.
 
     By the birthday bound :math:`n` keys of a source with :math:`K` states contain about
@@ -194,9 +194,11 @@ def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[C
     }
     sentence = "Among {} keys {} no two are equal, as they would be with only 2^32 seeds."
     return [
-        Claim("keys of runs differ", sentence.format(f"{count:,}", "of as many runs"), float(count - len(many)), 0.0),
-        Claim("keys of a run differ", sentence.format(f"{count:,}", "of one run"), float(count - len(few)), 0.0),
+        ExactClaim(
+            "keys of runs differ", sentence.format(f"{count:,}", "of as many runs"), float(count - len(many)), 0.0
+        ),
+        ExactClaim("keys of a run differ", sentence.format(f"{count:,}", "of one run"), float(count - len(few)), 0.0),
     ]
 
 
-__all__ = ["Claim", "cancelled", "claims", "clipped", "distinct", "secret"]
+__all__ = ["ExactClaim", "cancelled", "claims", "clipped", "distinct", "secret"]

@@ -14,7 +14,7 @@ from p2pfl.audit.pipeline import Floats, Pipeline, numbers
 from p2pfl.neighbourhood import Released
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account
-from p2pfl.privacy.accounting.leakage import Cover
+from p2pfl.privacy.accounting.leakage import NoiseCover
 from p2pfl.topology import Topology
 
 Ints = npt.NDArray[np.int64]
@@ -171,13 +171,13 @@ class Observer:
         return seen
 
     @cached_property
-    def _cover(self) -> Cover:
+    def _cover(self) -> NoiseCover:
         """Noise that protects the watched."""
-        cover = Cover.of(self.graph, noise=self.settings.noise, mask=self.settings.mask)
+        cover = NoiseCover.of(self.graph, noise=self.settings.noise, mask=self.settings.mask)
         if self.alone:
             cover = cover.without(self.graph.peers)
         masks = scipy.sparse.csr_array(cover.masks[self.watched][:, self.watched])
-        return Cover(tuple(self.graph.peers[row] for row in self.watched), cover.own[self.watched], masks)
+        return NoiseCover(tuple(self.graph.peers[row] for row in self.watched), cover.own[self.watched], masks)
 
     @cached_property
     def _inverse(self) -> Floats:

@@ -29,7 +29,7 @@ FEWEST = 5.0
 
 
 @dataclass(frozen=True)
-class Found:
+class StatisticalResult:
     """Return value of a test.
 
     Attributes
@@ -42,7 +42,7 @@ class Found:
     allowed: float
 
 
-def deviation(points: Ints, *, expected: float) -> Found:
+def deviation(points: Ints, *, expected: float) -> StatisticalResult:
     r"""Compare the standard deviation of all numbers with the expected one.
 
     Parameters
@@ -54,7 +54,7 @@ def deviation(points: Ints, *, expected: float) -> Found:
 
     Returns
     -------
-    Found
+    StatisticalResult
         The relative error of the measured deviation.
 
     Examples
@@ -64,10 +64,10 @@ def deviation(points: Ints, *, expected: float) -> Found:
     True
     """
     ratio = math.sqrt(float(np.square(points / expected).mean()))
-    return Found(abs(ratio - 1), normal(tests=1) / math.sqrt(2 * points.size))
+    return StatisticalResult(abs(ratio - 1), normal(tests=1) / math.sqrt(2 * points.size))
 
 
-def distribution(points: Ints, *, expected: float) -> Found:
+def distribution(points: Ints, *, expected: float) -> StatisticalResult:
     r"""Compare a histogram, tails included, with the normal distribution by Pearson's :math:`\chi^2`.
 
     Parameters
@@ -79,10 +79,10 @@ def distribution(points: Ints, *, expected: float) -> Found:
     counts = np.diff(np.searchsorted(np.sort(points, axis=None), edges * expected), prepend=0, append=points.size)
     wanted = np.diff(ndtr(edges), prepend=0.0, append=1.0) * points.size  # [bins]
     statistic = float((np.square(counts - wanted) / wanted).sum())
-    return Found(statistic, float(chi2.isf(ALARM, max(1, len(wanted) - 1))))
+    return StatisticalResult(statistic, float(chi2.isf(ALARM, max(1, len(wanted) - 1))))
 
 
-def low_bits(points: Ints, *, expected: float) -> Found:
+def low_bits(points: Ints, *, expected: float) -> StatisticalResult:
     r"""Count the ones in every bit of the numbers that is far below their deviation: half of them are.
 
     Parameters
@@ -92,7 +92,7 @@ def low_bits(points: Ints, *, expected: float) -> Found:
 
     Returns
     -------
-    Found
+    StatisticalResult
         The largest distance of a count from one half, in standard deviations; 0 where no bit is far enough below.
 
     Examples
@@ -104,13 +104,13 @@ def low_bits(points: Ints, *, expected: float) -> Found:
     """
     bits = max(0, math.floor(math.log2(expected)) - 1)  # modulo these numbers are uniform, to one part in 10^9
     if not bits:
-        return Found(0.0, 0.0)
+        return StatisticalResult(0.0, 0.0)
     ones = np.array([np.count_nonzero(points >> bit & 1) for bit in range(bits)])
     farthest = float(np.abs(ones - points.size / 2).max()) / math.sqrt(points.size / 4)
-    return Found(farthest, normal(tests=bits))
+    return StatisticalResult(farthest, normal(tests=bits))
 
 
-def places(points: Ints, *, expected: float) -> Found:
+def places(points: Ints, *, expected: float) -> StatisticalResult:
     r"""Find the column, or the release, whose numbers differ most from the expected deviation.
 
     Parameters
@@ -120,7 +120,7 @@ def places(points: Ints, *, expected: float) -> Found:
 
     Returns
     -------
-    Found
+    StatisticalResult
         How surprising the worst one is: :math:`-\log_{10} p`, corrected for how many there are.
     """
     squares = np.square(points / expected)  # [M, P]
@@ -130,10 +130,10 @@ def places(points: Ints, *, expected: float) -> Found:
         smallest = float(np.minimum(chi2.cdf(sums, count), chi2.sf(sums, count)).min())
         likely = min(1.0, 2 * smallest * (points.shape[0] + points.shape[1]))
         surprise = max(surprise, -math.log10(max(likely, 1e-300)))
-    return Found(surprise, -math.log10(ALARM))
+    return StatisticalResult(surprise, -math.log10(ALARM))
 
 
-def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Found:
+def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> StatisticalResult:
     """Find the two releases whose noise is most alike.
 
     Parameters
@@ -145,7 +145,7 @@ def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Found
 
     Returns
     -------
-    Found
+    StatisticalResult
         The largest correlation of two rows.
 
     Examples
@@ -160,11 +160,11 @@ def shared(points: Ints, *, apart: npt.NDArray[np.bool_] | None = None) -> Found
     alike = np.abs(rows @ rows.T)  # [M, M]
     pairs = np.triu(np.ones(alike.shape, bool), 1) & (True if apart is None else apart)
     if not pairs.any():
-        return Found(0.0, 1.0)
-    return Found(float(alike[pairs].max()), _correlation(points.shape[1], tests=int(pairs.sum())))
+        return StatisticalResult(0.0, 1.0)
+    return StatisticalResult(float(alike[pairs].max()), _correlation(points.shape[1], tests=int(pairs.sum())))
 
 
-def repeated(points: Ints) -> Found:
+def repeated(points: Ints) -> StatisticalResult:
     """Find the distance at which the numbers of one release are most like each other.
 
     Parameters
@@ -174,7 +174,7 @@ def repeated(points: Ints) -> Found:
 
     Returns
     -------
-    Found
+    StatisticalResult
         The largest autocorrelation over all releases together, in standard deviations.
 
     Examples
@@ -190,9 +190,11 @@ def repeated(points: Ints) -> Found:
     lags = np.arange(1, size - 1)  # at the last ones there are too few pairs
     lags = lags[(size - lags) * len(points) >= 100]  # for a sum to be normal
     if not len(lags):
-        return Found(0.0, 0.0)
+        return StatisticalResult(0.0, 0.0)
     sums = np.fft.irfft(power, 2 * size)[lags]
-    return Found(float(np.abs(sums / np.sqrt((size - lags) * len(points))).max()), normal(tests=len(lags)) + 1)
+    return StatisticalResult(
+        float(np.abs(sums / np.sqrt((size - lags) * len(points))).max()), normal(tests=len(lags)) + 1
+    )
 
 
 def normal(*, tests: int) -> float:

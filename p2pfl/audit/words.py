@@ -10,10 +10,10 @@ from statistics import NormalDist
 from scipy.special import ndtr
 
 from p2pfl.audit.attacks.canaries import Canaries
-from p2pfl.audit.attacks.game import Game
+from p2pfl.audit.attacks.game import GameResult
 from p2pfl.audit.attacks.inversion import Inversion
 from p2pfl.audit.attacks.membership import MIXED, Inference
-from p2pfl.audit.audit import Audit, Promise
+from p2pfl.audit.audit import AccountedBound, Audit
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment.catalogue import mode_traits
 
@@ -98,14 +98,14 @@ def number(value: float, *, infinite: str = "none") -> str:
     return "over 1000" if value > 1000 else format(value, ".3g")
 
 
-def _lesson(audit: Audit, promise: Promise) -> Lesson:
+def _lesson(audit: Audit, promise: AccountedBound) -> Lesson:
     helpers = f" ({', '.join(promise.colluders)})" if 0 < len(promise.colluders) <= 3 else ""
     sentences = [_answer(game) for game in audit.games if game.observer == promise.observer]
     sentences += [_sorted(each) for each in audit.canaries if each.observer == promise.observer]
     return Lesson(promise.observer + helpers, _promised(promise), (*sentences, *_models(audit, promise.observer)))
 
 
-def _promised(promise: Promise) -> str:
+def _promised(promise: AccountedBound) -> str:
     if math.isinf(promise.mu):
         return "nothing"
     return (
@@ -115,7 +115,7 @@ def _promised(promise: Promise) -> str:
     )
 
 
-def _answer(game: Game) -> str:
+def _answer(game: GameResult) -> str:
     times = "one release" if game.releases == 1 else f"{game.releases} releases and their mixes"
     limit = "" if math.isinf(game.accounted) else f", the accountant's limit {share(game.accounted)}"
     if game.accounted < game.measured and not game.broken:

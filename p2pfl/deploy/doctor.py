@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import p2pfl
 from p2pfl import topology as graphs
-from p2pfl.deploy.checks import identities, machine, messages, network, speed
+from p2pfl.deploy.checks import broker_address, identities, machine, round_trip, speed
 from p2pfl.deploy.checks.finding import Finding, ok, problem
 from p2pfl.deploy.checks.others import Others, others
 from p2pfl.errors import InputError, P2PFLError
@@ -96,17 +96,17 @@ class _Here:
         """All peers of the experiment."""
         return self.graph.peers
 
-    def ways(self) -> Iterator[network.Way]:
+    def ways(self) -> Iterator[broker_address.Way]:
         """Check the way to each broker."""
         settings = self.experiment.transport
         for url in (settings.broker,) if isinstance(settings.broker, str) else settings.broker:
             if url == "embedded":
                 text = 'transport.broker is "embedded", which only p2pfl run can use; name a broker'
-                yield network.Way(url, [problem("broker", f"{text}, as docs/brokers.md says")])
+                yield broker_address.Way(url, [problem("broker", f"{text}, as docs/brokers.md says")])
             elif "://" not in url or url.partition("://")[0] in PORTS:
-                yield network.way(url, settings, now=dt.datetime.now(dt.UTC))
+                yield broker_address.way(url, settings, now=dt.datetime.now(dt.UTC))
             else:
-                yield network.Way(url, [], open=True)  # of a registered transport, which has its own errors
+                yield broker_address.Way(url, [], open=True)  # of a registered transport, which has its own errors
 
 
 @dataclass(frozen=True)
@@ -173,18 +173,18 @@ class _Bound(_Here):
         seen, settings = Others(), self.experiment.transport
         joins = partial(_transport, url, self.experiment, peer=self.peer, environment=self.environment)
         try:
-            found, probe = await messages.login(
-                messages.Probe(joins, settings.version, self.experiment.name, self.peer)
+            found, probe = await round_trip.login(
+                round_trip.Probe(joins, settings.version, self.experiment.name, self.peer)
             )
         except P2PFLError as error:  # a file that cannot be used
             found = problem("login", str(error))
         seen.findings.append(found)
         if found.status != "problem":
-            seen.findings += await messages.permissions(probe)
+            seen.findings += await round_trip.permissions(probe)
         if any(each.status == "problem" for each in seen.findings):
             return seen
-        seen.findings.append(await messages.trip(probe))
-        seen.findings.append(await messages.largest(probe, chunk=settings.chunk, model=self.parameters))
+        seen.findings.append(await round_trip.trip(probe))
+        seen.findings.append(await round_trip.largest(probe, chunk=settings.chunk, model=self.parameters))
         roster = self._roster()
         if all(each.status != "problem" for each in seen.findings):
             seen.findings.append(await speed.publishing(probe, qos=settings.qos, needs=self._needs))

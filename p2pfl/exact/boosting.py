@@ -12,12 +12,12 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
-from p2pfl.exact.columns import Columns
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
-from p2pfl.exact.trees.work import Work
+from p2pfl.exact.trees.work import BoostingRound
 from p2pfl.rows import Layout
 
 LARGEST = 2**15
@@ -142,9 +142,9 @@ class Boosting:
         return Two() if self.classes == 2 else Several(self.classes)
 
     @cached_property
-    def seen(self) -> Columns:
+    def seen(self) -> TreeFeatures:
         """Features that the trees split."""
-        return Columns.of(self.features, self.fields, categorical=self.categorical_features)
+        return TreeFeatures.of(self.features, self.fields, categorical=self.categorical_features)
 
     @property
     def signs(self) -> Ints | None:
@@ -209,7 +209,7 @@ class Boosting:
         done, samples = int(tensors["trees"][0]), int(tensors["samples"][0])
         if done >= self.rounds or not samples:
             return Outcome(tensors, over=True)
-        work = Work(self, tensors, own)
+        work = BoostingRound(self, tensors, own)
         work.root((yield work.question()))
         found = dict(tensors)
         found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)

@@ -19,7 +19,7 @@ from p2pfl.exact.trees.bagging import weights
 from p2pfl.exact.trees.forest import RAREST, Margins, Mean
 from p2pfl.exact.trees.growing import FIELDS
 from p2pfl.exact.trees.losses import Numbers, Several, fraction
-from p2pfl.exact.trees.purity import Cells, Purity
+from p2pfl.exact.trees.purity import HistogramCells, Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -220,7 +220,7 @@ class RandomForest:
             level = self._level(thicket, useful, wanted=wanted, first=first, depth=depth)
             splits = dict[int, int]()
             for block in level.blocks(bins, width):
-                size = Cells(bins, block.features).size * width
+                size = HistogramCells(bins, block.features).size * width
                 total = yield Question(_answer(bagged, thicket, block), size=size)
                 splits |= thicket.split(block, total.reshape(-1, width))
             for samples in peers.values():

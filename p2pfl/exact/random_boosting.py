@@ -14,8 +14,8 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
-from p2pfl.exact.columns import FROM_DTYPE, Columns
 from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.forest import leaves as leaves_of
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
@@ -118,9 +118,9 @@ class RandomBoosting:
         _ = self._cuts  # checks the bounds
 
     @cached_property
-    def seen(self) -> Columns:
+    def seen(self) -> TreeFeatures:
         """Features that the trees split."""
-        return Columns.of(self.features, self.fields, categorical=self.categorical_features)
+        return TreeFeatures.of(self.features, self.fields, categorical=self.categorical_features)
 
     @property
     def loss(self) -> Loss:

@@ -89,7 +89,7 @@ def live(total: Ints, *, most: int = MOST) -> Ints:
 
 
 def possible(total: Ints) -> Ints:
-    """Return a total of counts; no count is negative unless a peer lies.
+    """Return a total of counts; no count is negative unless a peer is Byzantine.
 
     Raises
     ------

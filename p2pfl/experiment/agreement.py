@@ -38,7 +38,7 @@ NOTHING = torch.zeros(1, 0, dtype=torch.int64)
 
 
 @dataclass(frozen=True)
-class Agreement:
+class PeersAgreement:
     """Agreement of the peers of an experiment, by totals.
 
     Parameters
@@ -176,7 +176,7 @@ def scaled(plan: Plan, found: Statistics) -> Plan:
 
 
 def directly(plan: Plan) -> tuple[Plan, Statistics]:
-    """Return the result of :meth:`Agreement.open`, computed from the data of all peers."""
+    """Return the result of :meth:`PeersAgreement.open`, computed from the data of all peers."""
 
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)

@@ -226,14 +226,14 @@ def _with_parts(
     if codec is not None:
         name = codec.kind if isinstance(codec, Half) else CODECS.name_of(codec)
         own = {key: getattr(codec, key) for key in ("share", "levels", "bits") if hasattr(codec, key)}
-        wanted = schema.Compression(**(table["compression"] | own | {"name": name}))
+        wanted = schema.CompressionSettings(**(table["compression"] | own | {"name": name}))
         experiment = msgspec.structs.replace(experiment, compression=wanted)
     if rule is not None:
         own = {key: getattr(rule, key) for key in ("attackers", "radius") if hasattr(rule, key)}
-        robustness = schema.Robustness(rule=RULES.name_of(rule), **own)
+        robustness = schema.RobustnessSettings(rule=RULES.name_of(rule), **own)
         experiment = msgspec.structs.replace(experiment, robustness=robustness)
     if attack is not None:
-        given = schema.Attack(name=attack.name, peers=tuple(sorted(attack.liars)))  # type: ignore[arg-type]
+        given = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))  # type: ignore[arg-type]
         experiment = msgspec.structs.replace(experiment, attack=given)
     return experiment
 

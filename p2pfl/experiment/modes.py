@@ -21,7 +21,7 @@ from p2pfl.traits import ModeTraits
 if TYPE_CHECKING:
     from p2pfl.identity import Source
     from p2pfl.neighbourhood import Neighbourhood
-    from p2pfl.privacy.release import Cover
+    from p2pfl.privacy.release import MaskSource
 
 NOISE_STAYS = "private noise stays in the models"
 MASK_KEYS = ("mask", "mask_graph", "mask_degree", "departures")
@@ -62,7 +62,7 @@ class Mode(Protocol):
         net: Neighbourhood,
         *,
         settings: Settings,
-        masks: Cover | None,
+        masks: MaskSource | None,
         source: Source,
         round: int,
         charge: Callable[[], None] | None = None,
@@ -108,7 +108,7 @@ class NoPrivacy:
     traits: ClassVar[ModeTraits] = ModeTraits()
     name: ClassVar[str] = "none"
     unused: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        (key for key in schema.Privacy.__struct_fields__ if key != "mode"), 'privacy.mode is "none"'
+        (key for key in schema.PrivacySettings.__struct_fields__ if key != "mode"), 'privacy.mode is "none"'
     )
 
     def wrap(self, net: Neighbourhood, **_: Any) -> Neighbourhood:
@@ -133,7 +133,7 @@ class Independent:
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        Keys of :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.PrivacySettings`.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class Pairwise(Independent):
     Parameters
     ----------
     mask, mask_graph, mask_degree, partners, departures
-        Keys of :class:`p2pfl.experiment.schema.Privacy`, like all others.
+        Keys of :class:`p2pfl.experiment.schema.PrivacySettings`, like all others.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class SecAgg(Independent):
     Parameters
     ----------
     clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
-        Keys of :class:`p2pfl.experiment.schema.Privacy`.
+        Keys of :class:`p2pfl.experiment.schema.PrivacySettings`.
 
     Examples
     --------
@@ -249,19 +249,21 @@ def unclaimed(whose: str = "") -> str:
     return f"no differential privacy is claimed{whose}, which needs a clip and noise"
 
 
-def mode_of(wanted: schema.Privacy) -> Mode:
+def mode_of(wanted: schema.PrivacySettings) -> Mode:
     """Return the mode of a section ``[privacy]``.
 
     Examples
     --------
-    >>> mode_of(schema.Privacy(mode="pairwise", colluders=2)).name
+    >>> mode_of(schema.PrivacySettings(mode="pairwise", colluders=2)).name
     'pairwise'
     """
-    made: Mode = MODES.make(wanted.mode, {key: getattr(wanted, key) for key in schema.Privacy.__struct_fields__})
+    made: Mode = MODES.make(
+        wanted.mode, {key: getattr(wanted, key) for key in schema.PrivacySettings.__struct_fields__}
+    )
     return made
 
 
-def section(mode: Mode) -> schema.Privacy:
+def section(mode: Mode) -> schema.PrivacySettings:
     """Return the section ``[privacy]`` of a mode.
 
     Raises
@@ -278,11 +280,11 @@ def section(mode: Mode) -> schema.Privacy:
     known = {}
     for each in fields(made):
         value = getattr(made, each.name)
-        if each.name in schema.Privacy.__struct_fields__:
+        if each.name in schema.PrivacySettings.__struct_fields__:
             known[each.name] = value
         elif value != each.default:
             raise ExperimentError(
                 f"{type(mode).__name__} has a parameter {each.name}, which is not a key of [privacy]; "
                 "name it like one of the keys, such as noise, or set its default in a subclass"
             )
-    return schema.Privacy(mode=MODES.name_of(mode), **known)
+    return schema.PrivacySettings(mode=MODES.name_of(mode), **known)

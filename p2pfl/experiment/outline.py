@@ -12,17 +12,17 @@ from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
-from p2pfl.experiment.parts.protection import protection, sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import protection, sizes_masks
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
-from p2pfl.experiment.schema import Compression, Experiment, Learning, Model, Simulation
+from p2pfl.experiment.schema import CompressionSettings, Experiment, LearningSettings, ModelSettings, SimulationSettings
 from p2pfl.traits import Traits
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan
-    from p2pfl.privacy.accounting.sums import Sums
+    from p2pfl.privacy.accounting.sum_leakage import Sums
 
 SHAPES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 10),
@@ -196,15 +196,15 @@ def _shown(experiment: Experiment) -> str:
 def _plain(experiment: Experiment) -> bool:
     """Return whether graphs and noise alone matter, so that a plan would refuse nothing more."""
     learning = experiment.learning
-    usual = Learning(algorithm=learning.algorithm, **{key: getattr(learning, key) for key in FREE})
+    usual = LearningSettings(algorithm=learning.algorithm, **{key: getattr(learning, key) for key in FREE})
     return (
         _unlimited(traits_of(learning.algorithm))
         and learning == usual
         and not mode_traits(experiment.privacy.mode).sums
         and not experiment.data.scale
         and experiment.robustness.rule == experiment.attack.name == "none"
-        and experiment.compression == Compression()
-        and experiment.simulation == Simulation()
+        and experiment.compression == CompressionSettings()
+        and experiment.simulation == SimulationSettings()
         and experiment.transport.hurry == 1
         and not experiment.topology.heal
     )
@@ -222,7 +222,7 @@ def _unlimited(traits: Traits) -> bool:
 def _sizes(experiment: Experiment) -> tuple[int, ...] | None:
     """Return the size of each tensor of the model; ``None`` if only the model itself can tell."""
     model, data = experiment.model, experiment.data
-    if data.name not in SHAPES or data.options or model != Model(name=model.name, hidden=model.hidden):
+    if data.name not in SHAPES or data.options or model != ModelSettings(name=model.name, hidden=model.hidden):
         return None
     shape, outputs = SHAPES[data.name]
     if model.name == "linear":

@@ -15,11 +15,11 @@ from p2pfl.experiment.modes import Mode, mode_of
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, account, table
 from p2pfl.privacy.accounting.isolation import isolated
+from p2pfl.privacy.accounting.noisy_totals import guarantee as guarantee_of_total
 from p2pfl.privacy.accounting.spending import Cost, affordable, spent
-from p2pfl.privacy.accounting.totals import guarantee as guarantee_of_total
 
 if TYPE_CHECKING:
-    from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
+    from p2pfl.privacy.accounting.sum_leakage import Sums  # it needs torch, and most experiments have none
 
 SLACK = 1e-6
 """Share by which an epsilon may be exceeded, because calibrated noise meets it up to rounding."""
@@ -52,7 +52,7 @@ class Protection:
         is in units of what one sample can change, and the guarantee is for single samples.
     """
 
-    wanted: schema.Privacy
+    wanted: schema.PrivacySettings
     settings: Settings
     graph: graphs.Topology
     size: int
@@ -222,12 +222,12 @@ class Protection:
         }
 
 
-def fewest_partners(wanted: schema.Privacy, *, claimed: bool) -> int:
+def fewest_partners(wanted: schema.PrivacySettings, *, claimed: bool) -> int:
     """Return how many mask partners a release needs: one more than may collude, unless a guarantee counts them.
 
     Examples
     --------
-    >>> fewest_partners(schema.Privacy(mode="pairwise", colluders=2), claimed=False)
+    >>> fewest_partners(schema.PrivacySettings(mode="pairwise", colluders=2), claimed=False)
     3
     """
     if wanted.partners is not None:

@@ -14,16 +14,16 @@ import msgspec
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Compressed, Gossip, Stop, average_of, shared_of
+from p2pfl.algorithms import Algorithm, Compressed, Gossip, StopCondition, average_of, shared_of
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
+from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
-from p2pfl.experiment.sums import ring_width
 from p2pfl.identity import Source
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
@@ -106,7 +106,7 @@ class Plan:
     protection: Protection
     gossip: Gossip
     diameter: int
-    stop: Stop | None
+    stop: StopCondition | None
     codec: Codec | None = None
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
@@ -160,8 +160,8 @@ class Plan:
     @cached_property
     def honest(self) -> tuple[str, ...]:
         """Names of all peers that do not attack."""
-        liars = frozenset[str]() if self.attack is None else self.attack.liars
-        return tuple(peer for peer in self.topology.peers if peer not in liars)
+        attackers = frozenset[str]() if self.attack is None else self.attack.attackers
+        return tuple(peer for peer in self.topology.peers if peer not in attackers)
 
     @property
     def played(self) -> Algorithm:

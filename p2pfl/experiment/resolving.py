@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Averaging, Gossip, Stop
+from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
+from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import flood, steps_of_round
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
-from p2pfl.experiment.parts.protection import sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
-from p2pfl.experiment.sums import check_live, masses, sized, summed
 from p2pfl.learning import Learner, learner_traits
 from p2pfl.robust import Attack, Rule
 
@@ -166,7 +166,7 @@ def assembled(
         protection,
         rounds,
         diameter,
-        None if experiment.learning.stop is None else Stop(experiment.learning.stop, diameter),
+        None if experiment.learning.stop is None else StopCondition(experiment.learning.stop, diameter),
         codec,
         masses=weighed,
         rule=rule,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.data.tables.reading import Cells, is_missing, read
+from p2pfl.data.tables.cells import TextCells, is_missing, read
 from p2pfl.errors import DataError
 from p2pfl.inference.predictor import Predictor
 from p2pfl.learning import metrics
@@ -30,7 +30,7 @@ class Score:
 
 
 @dataclass(frozen=True)
-class Group:
+class GroupScores:
     """Scores of the samples of one group.
 
     Parameters
@@ -64,9 +64,9 @@ class Evaluation:
         Seed and number of the bootstrap samples behind the intervals.
     """
 
-    whole: Group
+    whole: GroupScores
     by: str | None
-    groups: tuple[Group, ...]
+    groups: tuple[GroupScores, ...]
     seed: int
     draws: int
 
@@ -109,22 +109,22 @@ def evaluate(
     DataError
         A column is missing, a cell does not fit it, or the column of the groups has too many values.
     """
-    cells = source if isinstance(source, Cells) else read(source)
+    cells = source if isinstance(source, TextCells) else read(source)
     names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
     draws = draws or max(100, min(metrics.DRAWS, MOST_DRAWN // len(cells)))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values
     kinds = {0: metrics.REGRESSION, 2: metrics.BINARY}.get(len(predictor.saved.names), metrics.CLASSIFICATION)
 
-    def scored(name: str, chosen: Any) -> Group:
+    def scored(name: str, chosen: Any) -> GroupScores:
         own = predictions[chosen], targets[chosen]
         ranges = metrics.intervals(kinds, *own, seed=seed, draws=draws)
-        return Group(name, len(own[1]), {key: Score(kinds[key](*own), *ranges[key]) for key in kinds})
+        return GroupScores(name, len(own[1]), {key: Score(kinds[key](*own), *ranges[key]) for key in kinds})
 
     groups = [] if names is None else [scored(name, names == name) for name in np.unique(names)]
     return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws)
 
 
-def _groups(cells: Cells, by: str, *, missing: Collection[str]) -> Any:
+def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:
     names = np.array(["missing" if is_missing(cell, missing) else cell for cell in cells.column(by)])
     found = len(np.unique(names))
     if found > MOST_GROUPS:
@@ -135,7 +135,7 @@ def _groups(cells: Cells, by: str, *, missing: Collection[str]) -> Any:
     return names
 
 
-def _results(group: Group) -> dict[str, Any]:
+def _results(group: GroupScores) -> dict[str, Any]:
     def number(value: float) -> float | None:
         return None if np.isnan(value) else value
 

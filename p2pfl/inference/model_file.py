@@ -15,7 +15,7 @@ import torch
 from msgspec import Meta
 
 from p2pfl.data.description import Field
-from p2pfl.data.tables.reading import MISSING
+from p2pfl.data.tables.cells import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
 from p2pfl.learning.models import MODELS, build
@@ -37,7 +37,7 @@ class Architecture(msgspec.Struct, frozen=True):
     norm: Norm | None = None
 
 
-class Column(msgspec.Struct, frozen=True):
+class SavedColumn(msgspec.Struct, frozen=True):
     """Column of a table, as in :class:`p2pfl.data.description.Field`."""
 
     name: str
@@ -47,7 +47,7 @@ class Column(msgspec.Struct, frozen=True):
     integer: bool = False
 
 
-class Cells(msgspec.Struct, frozen=True):
+class SavedCells(msgspec.Struct, frozen=True):
     """Rules for reading the text of a cell, as in :class:`p2pfl.data.description.Cells`."""
 
     missing: tuple[str, ...] = tuple(sorted(MISSING))
@@ -59,14 +59,14 @@ class Inputs(msgspec.Struct, frozen=True):
 
     raw: str
     shape: tuple[Size, ...]
-    columns: tuple[Column, ...] | None
+    columns: tuple[SavedColumn, ...] | None
     mean: Numbers
     deviation: Numbers
-    cells: Cells | None = None
+    cells: SavedCells | None = None
     whole: bool = False
 
 
-class Outputs(msgspec.Struct, frozen=True):
+class SavedOutputs(msgspec.Struct, frozen=True):
     """Meaning of the outputs of the model."""
 
     classes: Size | None
@@ -84,7 +84,7 @@ class Constants(msgspec.Struct, frozen=True):
     seed: int = 0
 
 
-class About(msgspec.Struct, frozen=True):
+class ModelContent(msgspec.Struct, frozen=True):
     """Content of ``model.json`` that predictions need."""
 
     version: Literal[1]
@@ -92,7 +92,7 @@ class About(msgspec.Struct, frozen=True):
     task: Literal["classification", "regression"]
     loss: str
     inputs: Inputs
-    outputs: Outputs
+    outputs: SavedOutputs
     constants: Constants | None = None
 
 
@@ -113,7 +113,7 @@ class SavedModel:
     """
 
     path: Path
-    about: About
+    about: ModelContent
     module: torch.nn.Module
     fields: tuple[Field, ...]
 
@@ -126,7 +126,7 @@ class SavedModel:
     @property
     def missing(self) -> frozenset[str]:
         """Texts of a missing cell, in lower case."""
-        return frozenset((self.about.inputs.cells or Cells()).missing)
+        return frozenset((self.about.inputs.cells or SavedCells()).missing)
 
 
 def load(path: str | Path, *, model: torch.nn.Module | str | None = None, samples: bool = False) -> SavedModel:
@@ -173,13 +173,13 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
 
 
-def _described(path: Path, metadata: dict[str, str]) -> About:
+def _described(path: Path, metadata: dict[str, str]) -> ModelContent:
     if KEY not in metadata:
         raise InputError(
             f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"
         )
     try:
-        about = msgspec.json.decode(metadata[KEY], type=About)
+        about = msgspec.json.decode(metadata[KEY], type=ModelContent)
     except msgspec.MsgspecError as error:
         raise InputError(
             f"{path} describes its inputs in a way that this release does not read ({error}); use the release of "
@@ -191,7 +191,7 @@ def _described(path: Path, metadata: dict[str, str]) -> About:
     return about
 
 
-def _fields(path: Path, about: About) -> tuple[Field, ...]:
+def _fields(path: Path, about: ModelContent) -> tuple[Field, ...]:
     if about.inputs.columns is None:
         raise InputError(
             f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
@@ -223,7 +223,7 @@ def _fields(path: Path, about: About) -> tuple[Field, ...]:
     return fields
 
 
-def _field(column: Column) -> Field:
+def _field(column: SavedColumn) -> Field:
     """Return a column as it is declared; "nan" is a missing number that stays missing."""
     given = msgspec.structs.asdict(column)
     stays = column.levels is None and column.missing == "nan"
@@ -232,7 +232,7 @@ def _field(column: Column) -> Field:
 
 def _module(
     path: Path,
-    about: About,
+    about: ModelContent,
     tensors: dict[str, torch.Tensor],
     *,
     model: torch.nn.Module | str | None,
@@ -269,7 +269,7 @@ def _module(
     return module.eval().requires_grad_(requires_grad=False)
 
 
-def _constants(path: Path, about: About, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict[str, torch.Tensor]:
     """Return the frozen tensors of a module that the file does not contain."""
     if about.constants is None:
         return {}
@@ -283,7 +283,7 @@ def _constants(path: Path, about: About, module: torch.nn.Module) -> dict[str, t
     return found
 
 
-def exact_model(about: About, fields: tuple[Field, ...]) -> ExactModel:
+def exact_model(about: ModelContent, fields: tuple[Field, ...]) -> ExactModel:
     """Return the model that follows from totals which a file describes; its module holds the tensors."""
     kind = EXACT[about.model.name]
     given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
@@ -292,7 +292,7 @@ def exact_model(about: About, fields: tuple[Field, ...]) -> ExactModel:
     return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
 
 
-def _predicting(path: Path, about: About, fields: tuple[Field, ...]) -> torch.nn.Module:
+def _predicting(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> torch.nn.Module:
     """Return the module of a model that follows from totals."""
     try:
         with torch.device("meta"):

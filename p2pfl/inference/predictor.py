@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.data.description import Field
+from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import coded, labels, numbers
-from p2pfl.data.tables.reading import Cells, read
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
@@ -88,7 +88,7 @@ class Predictor:
         DataError
             A column is missing, or a cell does not fit it.
         """
-        cells = source if isinstance(source, Cells) else read(source)
+        cells = source if isinstance(source, TextCells) else read(source)
         return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any) -> Predictions:
@@ -147,7 +147,7 @@ class Predictor:
         DataError
             The target is missing, or is no class of the model.
         """
-        cells = source if isinstance(source, Cells) else read(source)
+        cells = source if isinstance(source, TextCells) else read(source)
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")

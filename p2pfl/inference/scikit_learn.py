@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from p2pfl.errors import ModelError
-from p2pfl.exact.columns import Columns
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Mean
 from p2pfl.inference.predictor import Predictor
 
@@ -50,7 +50,7 @@ def encoded(predictor: Predictor, about: str) -> bytes:
 def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[str, Any]:
     """Return the model as JSON values."""
     inputs, outputs = predictor.saved.about.inputs, predictor.saved.about.outputs
-    seen = module.seen or Columns.of(math.prod(inputs.shape), predictor.fields, categorical=None)
+    seen = module.seen or TreeFeatures.of(math.prod(inputs.shape), predictor.fields, categorical=None)
     tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     averaged = isinstance(module, Mean)
     count = int(tensors["trees"][0]) * (1 if averaged else module.columns)

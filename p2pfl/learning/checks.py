@@ -16,7 +16,7 @@ from p2pfl.data import Dataset
 from p2pfl.data.imported import located
 from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.losses import Own, PerSample, binary_cross_entropy
+from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.norms import CHOICES
 from p2pfl.learning.scores.whole import Whole
 
@@ -256,7 +256,7 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
     outputs, targets
         Outputs and targets of a few samples, ``[n, *outputs]`` and ``[n]``.
     """
-    loss = loss if isinstance(loss, Own) else Own(loss, name=f"{loss.__module__}:{loss.__name__}")
+    loss = loss if isinstance(loss, UserFunction) else UserFunction(loss, name=f"{loss.__module__}:{loss.__name__}")
     for many in (len(targets), 1):
         leaf = outputs[:many].detach().clone().requires_grad_()  # [many, *outputs]
         losses = _tried(loss, leaf, targets[:many])  # [many]

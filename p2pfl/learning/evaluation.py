@@ -12,7 +12,7 @@ from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.scores.whole import Kept, Whole
-from p2pfl.learning.steps.batching import Footprint, Part
+from p2pfl.learning.steps.batching import DeviceSamples, Footprint
 from p2pfl.process import cores, spread
 from p2pfl.rows import Layout, Rows, alike, placed
 
@@ -45,7 +45,7 @@ class Scorable(Protocol):
     footprint: Footprint
 
 
-def evaluate(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs) -> dict[str, torch.Tensor]:
+def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs) -> dict[str, torch.Tensor]:
     """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
 
     The loss and most metrics are means over samples; others are scores of all samples
@@ -116,7 +116,7 @@ class _Found:
                 self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
 
 
-def tallied(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, classes: int) -> torch.Tensor:
+def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs, classes: int) -> torch.Tensor:
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):
@@ -126,7 +126,7 @@ def tallied(learner: Scorable, rows: Rows, part: Part, *, engine: Outputs, class
     return found
 
 
-def _divided(learner: Scorable, part: Part) -> list[IntArray]:
+def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first."""
     order = np.argsort(-part.counts, kind="stable")
     block = learner.footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
@@ -134,7 +134,7 @@ def _divided(learner: Scorable, part: Part) -> list[IntArray]:
 
 
 def _outputs(
-    learner: Scorable, rows: Rows, part: Part, chosen: IntArray, *, engine: Outputs, shared: bool
+    learner: Scorable, rows: Rows, part: DeviceSamples, chosen: IntArray, *, engine: Outputs, shared: bool
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]]:
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = placed(torch.from_numpy(chosen), rows.device)  # [K]
@@ -147,7 +147,7 @@ def _outputs(
         yield where, outputs, targets, real
 
 
-def _chunks(part: Part, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield positions ``[K, B]`` of up to ``SAMPLES`` samples per row at a time, and a mask of the real ones."""
     device, longest = part.samples.device, int(part.counts[chosen].max())
     numbers = torch.from_numpy(np.stack([part.starts[chosen], part.counts[chosen]]))

@@ -63,7 +63,7 @@ LOSSES: Mapping[str, PerSample] = {
 BUILT_IN = (*LOSSES.values(), accuracy)
 
 
-class Own:
+class UserFunction:
     """User-defined loss or metric, whose errors become one sentence that names it.
 
     Parameters
@@ -80,7 +80,7 @@ class Own:
 
     Examples
     --------
-    >>> far = Own(lambda outputs, targets: (outputs - targets).abs(), name="clinic:far")
+    >>> far = UserFunction(lambda outputs, targets: (outputs - targets).abs(), name="clinic:far")
     >>> far(torch.tensor([1.0, 5.0]), torch.tensor([2.0, 2.0]))
     tensor([1., 3.])
     """
@@ -113,11 +113,11 @@ class Own:
 
 def named(function: PerSample) -> PerSample:
     """Return a built-in function unchanged, and any other under its own name."""
-    if function in BUILT_IN or isinstance(function, Own):
+    if function in BUILT_IN or isinstance(function, UserFunction):
         return function
     kind = type(function)
     name = getattr(function, "__qualname__", kind.__qualname__)
-    return Own(function, name=f"{getattr(function, '__module__', None) or kind.__module__}:{name}")
+    return UserFunction(function, name=f"{getattr(function, '__module__', None) or kind.__module__}:{name}")
 
 
 def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from p2pfl.algorithms import State, Statistics
 from p2pfl.errors import InputError, PrivacyError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import Agreement, scaled
+from p2pfl.experiment.agreement import PeersAgreement, scaled
+from p2pfl.peer.contributing import LostError, RepeatError
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.peer.totals import LostError, RepeatError
 from p2pfl.report.notices.damage import CommonScoresUnknown, ConsensusUnknown
 from p2pfl.report.notices.kinds import Notice
 
@@ -28,7 +28,7 @@ class Agreeing:
 
     def __init__(self, plan: Plan, name: str) -> None:
         self.plan, self.name = plan, name
-        self.agreement = Agreement(plan)
+        self.agreement = PeersAgreement(plan)
 
     @property
     def opening(self) -> int:

@@ -11,9 +11,10 @@ from typing import Any
 
 from p2pfl.errors import DecodeError, PeerError, RunError
 from p2pfl.peer.neighbourhoods.adding import Adding
-from p2pfl.protocol.interface import effects, events
+from p2pfl.protocol.interface import effects, events, requests
 from p2pfl.protocol.interface.effects import Answer, Effect, Publish
-from p2pfl.protocol.interface.events import Event, Request
+from p2pfl.protocol.interface.events import Event
+from p2pfl.protocol.interface.requests import Request
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Claim, Message
 from p2pfl.transport import Channel
@@ -73,7 +74,7 @@ class Connection:
         self._retaining = asyncio.Lock()  # serial, so that the broker retains the last one
         self._storing = asyncio.Lock()
         self._stores: int | None = None  # number of writes before a request is answered
-        self._slow: deque[effects.Parse | effects.Sum] = deque()
+        self._slow: deque[effects.Parse | effects.ProcessSum] = deque()
         self._answer: Answer | None = None
         self._asked: dict[bool, asyncio.Future[Answer]] = {}  # pending requests; key True: the request to leave
         self._broken: asyncio.Future[None] | None = None
@@ -96,11 +97,11 @@ class Connection:
             tasks.create_task(self._read(), name="reader"),
             tasks.create_task(self._guard(self._broken), name="guard"),
         ]
-        await self.ask(events.Enter(limit=self.channel.limit, grace=self.channel.grace))
+        await self.ask(requests.Enter(limit=self.channel.limit, grace=self.channel.grace))
 
     async def ask(self, request: Request) -> Answer:
         """Pass a request to the session; return its answer as soon as there is one."""
-        leaving = isinstance(request, events.Leave)
+        leaving = isinstance(request, requests.Leave)
         if leaving in self._asked:
             raise RunError(f"the connection answers one request at a time; await the previous one before {request}")
         self._stores = 0
@@ -126,7 +127,7 @@ class Connection:
 
     async def gather(self, *, quorum: float, within: float, together: bool = False) -> PeerError | None:
         """Wait for the neighbours; return an error if the peer cannot begin."""
-        answer = await self.ask(events.Gather(quorum=quorum, within=within, together=together))
+        answer = await self.ask(requests.Gather(quorum=quorum, within=within, together=together))
         assert isinstance(answer, effects.Gathered)  # noqa: S101 (the answer to this request)
         return answer.error
 
@@ -136,7 +137,7 @@ class Connection:
         if self.adding is not None:
             giving, membership = self.adding.giving, self.session.membership
             await self.until(lambda: not giving.awaited & membership.present, by=until)
-        await self.ask(events.Leave(done=done, until=until))
+        await self.ask(requests.Leave(done=done, until=until))
 
     def close(self) -> None:
         """Stop the reader, the publishers and the clock, and handle no more events."""
@@ -185,7 +186,7 @@ class Connection:
                 self._post(effect)
             case effects.WakeAt():
                 self._wake_at(effect.when)
-            case effects.Parse() | effects.Sum():
+            case effects.Parse() | effects.ProcessSum():
                 self._slow.append(effect)
             case effects.Forget():
                 if self.adding is not None:
@@ -297,7 +298,7 @@ class Connection:
             while self._slow:
                 self.handle(await self._worked(self._slow.popleft()))
 
-    async def _worked(self, effect: effects.Parse | effects.Sum) -> Event:
+    async def _worked(self, effect: effects.Parse | effects.ProcessSum) -> Event:
         if isinstance(effect, effects.Parse):
             return await asyncio.to_thread(effect.result)
         assert self.adding is not None, "a session hands on messages of sums only if there are any"  # noqa: S101

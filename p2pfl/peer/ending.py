@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Literal
 
 from p2pfl.algorithms import State
 from p2pfl.errors import BudgetError, CoverError, UndecidedError
 from p2pfl.experiment import Plan
+from p2pfl.identity import Source
 from p2pfl.peer.connection import Connection
+from p2pfl.peer.masking.hiding import Hiding
+from p2pfl.peer.masking.paying import paid
+from p2pfl.peer.masking.settling import Cover, shifted
 from p2pfl.peer.masking.unsettled import unsettled
+from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.protocol.interface.effects import Vanished
-from p2pfl.protocol.interface.events import Missed
+from p2pfl.protocol.interface.requests import Finish, Missed
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.masses import given
 from p2pfl.report.results import Unsettled
 
@@ -21,6 +27,50 @@ def reason_of(error: BudgetError | CoverError | UndecidedError) -> Literal["budg
     if isinstance(error, UndecidedError):
         return "undecided"
     return "budget" if isinstance(error, BudgetError) else "partners"
+
+
+async def settled(
+    state: State,
+    cover: Cover | None,
+    *,
+    plan: Plan,
+    connection: Connection,
+    hiding: Hiding,
+    source: Source,
+    round: int,
+    neighbourhood: Callable[[int], LiveNeighbourhood],
+    notify: Callable[[Notice], None],
+) -> State:
+    """Return the state after this peer has paid what it owes, masks first, for that takes gossip steps.
+
+    Parameters
+    ----------
+    state, cover
+        State after the last round, and the masks of the last release; ``None`` if the peer has none.
+    plan, connection, hiding
+        Plan of the experiment, connection to the neighbours, and protection of the models.
+    source
+        Source of private noise.
+    round
+        Round after the last.
+    neighbourhood
+        Returns the neighbourhood of a round.
+    notify
+        Called with each notice.
+    """
+    ledgers = connection.session.ledgers
+    if cover is not None:
+        await connection.ask(Finish("masks"))
+    if cover is not None and hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
+        cover.masks = hiding.masks()  # somebody may have come after the last release, and masked with us
+        state = await paid(
+            state, cover, plan=plan, source=source, round=round, neighbourhood=neighbourhood, notify=notify
+        )
+    if ledgers.conserving:
+        await connection.ask(Finish("flows"))
+        if plan.codec is None:  # differences are not rows
+            state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
+    return state
 
 
 async def vanished(

@@ -10,10 +10,9 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
-from p2pfl.errors import BudgetError, CoverError, ExperimentError, ResumeError, RunError, UndecidedError, foremost
+from p2pfl.errors import BudgetError, CoverError, ResumeError, RunError, UndecidedError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource, SenderKey, Source, Trust
@@ -22,52 +21,40 @@ from p2pfl.neighbourhood import Neighbourhood
 from p2pfl.peer.agreeing import Agreeing
 from p2pfl.peer.composed import composed
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.ending import reason_of, remaining, vanished
+from p2pfl.peer.contributing import Repeating
+from p2pfl.peer.ending import reason_of, remaining, settled, vanished
 from p2pfl.peer.joining.arriving import Arriving, Resting
 from p2pfl.peer.joining.introductions import Introductions, exclusion
 from p2pfl.peer.joining.resuming import gathered, left_alone, rest, resumed
-from p2pfl.peer.joining.sessions import membership_of, session_for
+from p2pfl.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
 from p2pfl.peer.masking.alarming import Alarms
 from p2pfl.peer.masking.attempts import Replaying
 from p2pfl.peer.masking.hiding import Hiding
-from p2pfl.peer.masking.paying import paid
-from p2pfl.peer.masking.settling import Cover, shifted
+from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.masking.unsettled import bereft, left_open
 from p2pfl.peer.neighbourhoods.adding import Adding, adding
-from p2pfl.peer.neighbourhoods.asynchronous import AsynchronousNeighbourhood
-from p2pfl.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.peer.neighbourhoods.building import attempted, live
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
-from p2pfl.peer.neighbourhoods.sums import SummedLiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
 from p2pfl.peer.storage.reserving import block
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
-from p2pfl.peer.totals import Repeating, Totalling
-from p2pfl.peer.updates import Progress
+from p2pfl.peer.updates import Progress, progress
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
-from p2pfl.protocol.interface import events
+from p2pfl.protocol.interface import requests
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
-from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.results import Unsettled
 from p2pfl.report.spending.meter import Meter
+from p2pfl.report.spending.stated import BudgetStop
 from p2pfl.secagg.signing import Seal
 from p2pfl.transport import Transport, Will, opened
-
-
-def _check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
-    """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
-    if plan.decided and store is None and isinstance(source, SecretSource):
-        raise ExperimentError(
-            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
-            "could vote twice; give Peer a store, or leave privacy.departures out"
-        )
 
 
 class Peer:
@@ -146,7 +133,7 @@ class Peer:
         self.plan = plan = plan.drawing(self.source)
         self.observe = observe
         self.notice = notice
-        _check_remembering(plan, self.source, store)
+        check_remembering(plan, self.source, store)
         self.swarm = plan.experiment.name
         incarnation = time.time_ns() if incarnation is None else incarnation
         self.keeper = keeper = Keeper(
@@ -157,19 +144,12 @@ class Peer:
         self.trust = trust or FirstUse()
         roster = self.trust.digest if isinstance(self.trust, Roster) else ""
         self.agreed = f"{self.swarm}{roster}"  # what the keys of all edges depend on
-        incarnation = keeper.journal.incarnation
-        facts = plan.facts | {"roster": roster}
-        rounds = [] if former is None else former.rounds
-        used = max([keeper.journal.until[0], *(each.attempt for each in keeper.journal.verdicts)])
-        attempt = used + 1 if rounds and not keeper.journal.over else 0
-        said: dict[str, Any] = {"rounds": rounds, "attempt": attempt, "version": p2pfl.__version__}
-        self.me = Announcement(
-            name, incarnation, "up", facts, self.key.public, self.identity.public, **said, nonce=keeper.nonce
-        )
+        public, rounds = (self.key.public, self.identity.public), [] if former is None else former.rounds
+        self.me = announced(name, plan.facts | {"roster": roster}, public, keeper, rounds=rounds)
         self.membership = membership_of(plan, self.me, trust=self.trust)
         self._introduce = Introductions(self.membership, self._notify)
         spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
-        self.meter = Meter(plan, [name], run=f"{self.swarm} {incarnation:x}", **spent)
+        self.meter = Meter(plan, [name], run=f"{self.swarm} {self.me.incarnation:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"
         self._played = False  # all rounds
@@ -213,16 +193,8 @@ class Peer:
     @property
     def progress(self) -> Progress:
         """Current activity of the peer, and the neighbours for which it waits."""
-        waiting, connected = list[str](), True
-        connection = self._connection
-        if connection is not None and connection.channel.lost:
-            connected = False
-        elif self.phase == "gathering":
-            waiting = self.membership.absent
-        elif connection is not None and connection.session.blocked:
-            waiting = connection.session.missing
-        present = tuple(sorted(self.membership.present))
-        return Progress(self.name, self.phase, self.mailbox.gossip_step[0], tuple(waiting), present, connected)
+        round = self.mailbox.gossip_step[0]
+        return progress(self.name, self.phase, round, connection=self._connection, membership=self.membership)
 
     @property
     def done(self) -> int:
@@ -239,17 +211,14 @@ class Peer:
         await self.keeper.begin()
         sender = SenderKey.draw(self.source, peer=self.name, round=self.me.incarnation)
         envelope = Envelope(self.name, self.me.incarnation, self.key, sender, self.agreed, self.me.nonce)
-        codec = Codec(self.swarm, self.me, self.identity, envelope)
+        codec = MessageCodec(self.swarm, self.me, self.identity, envelope)
         will = Will(codec.topic("state"), encode(codec.announcement("dead")))
         try:
             channel = await self._stack.enter_async_context(
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
             session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
-            if not self.plan.commits:
-                session.verdicts.restore(self.keeper.journal.verdicts)
-            elif not self.keeper.former.bare:  # or else the attempts of this run may have the same numbers
-                session.commits.restore(self.keeper.journal.verdicts)
+            restore(session, self.keeper, commits=self.plan.commits)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)
@@ -343,7 +312,7 @@ class Peer:
         self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first
         self.connection.submit(
-            events.Tolerate(plan.experiment.transport.hurry)
+            requests.Tolerate(plan.experiment.transport.hurry)
         )  # before and after, every peer waits for all
         try:
             self._state = await learn(
@@ -360,13 +329,13 @@ class Peer:
             self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
             self.undecided = isinstance(error, UndecidedError)
             if not self.undecided:  # else it can be resumed, and release again
-                await self.connection.ask(events.Stop())
+                await self.connection.ask(requests.Stop())
         else:
             self._played = True
             if self._done:
                 await self._save(self._state)  # from here on nobody can go on from an older one
             self.keeper.played(self._next)
-            self.connection.submit(events.Tolerate(None))
+            self.connection.submit(requests.Tolerate(None))
             self._state = await self._settle(self._state, None if late and over else hiding.cover)
             if plan.experiment.learning.consensus:
                 self._state = await self._close(self._state)
@@ -392,25 +361,17 @@ class Peer:
 
     async def _settle(self, state: State, cover: Cover | None) -> State:
         """Pay what is owed, masks first, for that takes gossip steps."""
-        connection, ledgers = self.connection, self.session.ledgers
-        if cover is not None:
-            await connection.ask(events.Finish("masks"))
-        if cover is not None and self.hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
-            cover.masks = self.hiding.masks()  # somebody may have come after the last release, and masked with us
-            state = await paid(
-                state,
-                cover,
-                plan=self.plan,
-                source=self.source,
-                round=self._next,
-                neighbourhood=self._neighbourhood,
-                notify=self._notify,
-            )
-        if ledgers.conserving:
-            await connection.ask(events.Finish("flows"))
-            if self.plan.codec is None:  # differences are not rows
-                state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
-        return state
+        return await settled(
+            state,
+            cover,
+            plan=self.plan,
+            connection=self.connection,
+            hiding=self.hiding,
+            source=self.source,
+            round=self._next,
+            neighbourhood=self._neighbourhood,
+            notify=self._notify,
+        )
 
     async def _prepare(self, chosen: Checkpoint | None, *, first: int) -> None:
         """Scale the features as all do."""
@@ -426,30 +387,17 @@ class Peer:
         return state
 
     def _neighbourhood(self, round: int, *, opening: bool = False, conserving: bool = True) -> LiveNeighbourhood:
+        """Return the neighbourhood of a round, without protection."""
         self._training.seconds, self._next = 0.0, round + 1
-        how: dict[str, Any] = {
-            "round": round,
-            "zstd": self.plan.zstd,
-            "conserving": conserving,
-            "totalling": Totalling(self.connection, 0 if opening else round + 1, self.hiding.totals),
-        }
-        if self.plan.asynchronous:
-            return AsynchronousNeighbourhood(self.connection, **how)
-        if self.connection.adding is None:
-            return LiveNeighbourhood(self.connection, **how)
-        bits = self.plan.protection.settings.bits
-        return SummedLiveNeighbourhood(self.connection, adding=self.connection.adding, bits=bits, **how)
+        place = 0 if opening else round + 1
+        return live(self.plan, self.connection, self.hiding, round=round, place=place, conserving=conserving)
 
     def _attempted(self, round: int) -> LiveNeighbourhood:
         """Return the neighbourhood of a round, with its attempts where the members of a round commit it together."""
-        attempts = self.hiding.attempts
-        if attempts is None:
+        if self.hiding.attempts is None:
             return self._neighbourhood(round)
         self._training.seconds, self._next = 0.0, round + 1
-        totalling = Totalling(self.connection, round + 1, self.hiding.totals)
-        return AttemptedNeighbourhood(
-            self.connection, attempts=attempts, round=round, zstd=self.plan.zstd, totalling=totalling
-        )
+        return attempted(self.plan, self.connection, self.hiding, attempts=self.hiding.attempts, round=round)
 
     def _repeated(self, algorithm: Algorithm) -> Algorithm:
         """Return the algorithm, whose rounds are played again where totals or attempts fail."""

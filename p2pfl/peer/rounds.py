@@ -10,7 +10,7 @@ from p2pfl.peer.connection import Connection
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.threads import Threaded
 from p2pfl.protocol.interface.effects import Play
-from p2pfl.protocol.interface.events import Continue, Turn
+from p2pfl.protocol.interface.requests import NextRound, Turn
 from p2pfl.report import Record
 from p2pfl.report.summary import assess
 
@@ -26,7 +26,7 @@ def turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
         yield round
         if not plan.asynchronous:
             apart = 1 if together else plan.diameter
-            answer = connection.submit(Continue(apart=apart, last=rounds[-1]))
+            answer = connection.submit(NextRound(apart=apart, last=rounds[-1]))
             due = answer.round if isinstance(answer, Play) else round + 1
 
 

@@ -14,7 +14,7 @@ from p2pfl.identity import Identity, Roster, Source
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.launch.changes import Changes
 from p2pfl.protocol.telemetry.audience import MOST, PERIOD, Audience
-from p2pfl.protocol.telemetry.messages import inbox, outlet
+from p2pfl.protocol.telemetry.observer_messages import inbox, outlet
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.observing import TelemetryStopped
@@ -92,7 +92,7 @@ class Telemetry:
         self._unreadable = False
 
     @classmethod
-    def of(cls, settings: schema.Telemetry, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
+    def of(cls, settings: schema.TelemetrySettings, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
         """Return the telemetry of a peer; ``None`` if its owner shares nothing.
 
         Raises

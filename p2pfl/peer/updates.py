@@ -7,11 +7,14 @@ from typing import Any
 
 import msgspec
 
+from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.best import Best
 from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.results import Unsettled
+from p2pfl.report.spending.stated import BudgetStop
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ class Failed(msgspec.Struct, frozen=True):
     error: str = "RunError"
 
 
-class Described(msgspec.Struct, frozen=True):
+class ModelDescription(msgspec.Struct, frozen=True):
     """Content of ``model.json``, sent once a peer knows it, and identical at all peers of a run."""
 
     peer: str
@@ -121,4 +124,26 @@ class Alive(msgspec.Struct, frozen=True):
     peer: str
 
 
-Event = Record | Progress | Notice | Alive | Described | Done | Alone | Failed
+Event = Record | Progress | Notice | Alive | ModelDescription | Done | Alone | Failed
+
+
+def progress(name: str, phase: str, round: int, *, connection: Connection | None, membership: Membership) -> Progress:
+    """Return the current activity of a peer, and the neighbours for which it waits.
+
+    Parameters
+    ----------
+    name, phase, round
+        Name of the peer, its phase, and its round.
+    connection
+        Connection to its neighbours; ``None`` before there is one.
+    membership
+        Peers that it knows.
+    """
+    waiting, connected = list[str](), True
+    if connection is not None and connection.channel.lost:
+        connected = False
+    elif phase == "gathering":
+        waiting = membership.absent
+    elif connection is not None and connection.session.blocked:
+        waiting = connection.session.missing
+    return Progress(name, phase, round, tuple(waiting), tuple(sorted(membership.present)), connected)

@@ -34,7 +34,7 @@ COARSEST = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""
 
 
-class Cover(Protocol):
+class MaskSource(Protocol):
     """Source of masks: :class:`p2pfl.privacy.masks.Masks`, or the corrections of a ledger."""
 
     @property
@@ -56,7 +56,7 @@ def private(
     net: Neighbourhood,
     *,
     settings: Settings,
-    masks: Cover | None,
+    masks: MaskSource | None,
     source: Source,
     round: int,
     charge: Callable[[], None] | None = None,
@@ -108,7 +108,7 @@ class PrivateNeighbourhood(Wrapped):
         net: Neighbourhood,
         *,
         settings: Settings,
-        masks: Cover | None,
+        masks: MaskSource | None,
         source: Source,
         round: int,
         charge: Callable[[], None] | None,

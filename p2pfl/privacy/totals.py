@@ -34,7 +34,7 @@ FEWEST = 3
 """Minimum number of participants of a total under masks: each of two knows the contribution of the other."""
 
 
-class Slot(NamedTuple):
+class TotalSlot(NamedTuple):
     """Identifier of a total; no key masks two totals.
 
     Attributes
@@ -74,7 +74,7 @@ class TotalMasks:
     >>> from p2pfl.topology import ring
     >>> swarm = ring(4)
     >>> masks = TotalMasks(swarm_secrets(swarm, source=SeededSource(7), run="demo"), graph=swarm)
-    >>> given = {"slot": Slot(1, 0, 0), "participants": swarm.peers, "bits": 32}
+    >>> given = {"slot": TotalSlot(1, 0, 0), "participants": swarm.peers, "bits": 32}
     >>> hidden = [masks.hide(np.full(2, number), peer=peer, **given) for number, peer in enumerate(swarm.peers)]
     >>> sum(hidden).tolist()
     [6, 6]
@@ -108,7 +108,7 @@ class TotalMasks:
                 'privacy.mask_graph to "complete", choose a denser topology, or lower privacy.colluders'
             )
 
-    def hide(self, values: Ints, *, peer: str, slot: Slot, participants: Sequence[str], bits: int) -> Ring:
+    def hide(self, values: Ints, *, peer: str, slot: TotalSlot, participants: Sequence[str], bits: int) -> Ring:
         """Return a contribution masked with all mask partners that participate, ``[K]`` in the ring.
 
         Use a slot and a participant set for one contribution only: a second one under the same keys would reveal the
@@ -135,14 +135,14 @@ class TotalMasks:
         mask(hidden, plus=plus, minus=minus)
         return hidden
 
-    def keys(self, peer: str, *, slot: Slot, participants: Sequence[str]) -> dict[str, bytes]:
+    def keys(self, peer: str, *, slot: TotalSlot, participants: Sequence[str]) -> dict[str, bytes]:
         """Return the key of the mask with each partner, which names the total and the participant set."""
         among = {*participants}
         partners = [other for other in self.graph.neighbours(peer) if other in among]
         purpose = f"total {slot.number} {_digest(participants)}"
         return {other: self._key(peer, other, purpose=purpose, slot=slot) for other in partners}
 
-    def _key(self, peer: str, other: str, *, purpose: str, slot: Slot) -> bytes:
+    def _key(self, peer: str, other: str, *, purpose: str, slot: TotalSlot) -> bytes:
         a, b = min(peer, other), max(peer, other)
         if (a, b) not in self.secrets:
             raise PrivacyError(

@@ -10,8 +10,9 @@ import msgspec
 
 from p2pfl.report.comparing.outcomes import Sweep
 from p2pfl.report.notices.registry import kinds
+from p2pfl.report.provenance import Provenance
 from p2pfl.report.records import Record
-from p2pfl.report.results import PeerSummary, Provenance, Summary
+from p2pfl.report.results import PeerSummary, Summary
 
 FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "summary.json": (Summary, PeerSummary),

@@ -6,13 +6,67 @@ import os
 import platform
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 import p2pfl
 from p2pfl.experiment import Experiment
-from p2pfl.report.results import Provenance, Versions
+from p2pfl.report.notices.kinds import SCHEMA
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """Software and machine of a run.
+
+    Attributes
+    ----------
+    p2pfl
+        Version of p2pfl.
+    python
+        Version of Python.
+    torch
+        Version of torch.
+    numpy
+        Version of numpy.
+    platform
+        Operating system and architecture.
+    cpus
+        Number of logical CPUs; null if unknown.
+    """
+
+    p2pfl: str
+    python: str
+    torch: str
+    numpy: str
+    platform: str
+    cpus: int | None
+
+
+class Provenance(msgspec.Struct, frozen=True, kw_only=True):
+    """Experiment, time and platform of a run.
+
+    Attributes
+    ----------
+    schema
+        Version of the format.
+    seed
+        Seed, as in the experiment file.
+    algorithm
+        Algorithm, as in the experiment file.
+    split
+        Split of the data, as in the experiment file.
+    versions
+        Software and machine.
+    began
+        Start of the run in UTC, ISO 8601; null if it was not recorded.
+    """
+
+    schema: Literal[1] = SCHEMA
+    seed: int
+    algorithm: str
+    split: str
+    versions: Versions
+    began: str | None
 
 
 def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import BudgetStop, Evaluated
+from p2pfl.report.results import Evaluated
+from p2pfl.report.spending.stated import BudgetStop
 
 SCORES = {"scores", "before", "now"}
 """Fields of records and notices that hold scores by name, in which NaN is written as null."""

@@ -1,40 +1,15 @@
-"""Content of ``summary.json`` and ``provenance.json``; docs/schema.json is made of these classes."""
+"""Content of ``summary.json``; docs/schema.json is made of these classes."""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.kinds import SCHEMA
-
-
-class BudgetStop(msgspec.Struct, frozen=True):
-    """The privacy budget stopped a run early.
-
-    Attributes
-    ----------
-    done
-        Number of rounds that ran.
-    rounds
-        Number of rounds of the experiment.
-    epsilon
-        The budget, ``privacy.epsilon``.
-    account
-        File with costs of earlier runs on the same data; null if there were none.
-    peers
-        Number of peers that stopped so.
-    among
-        Number of all peers.
-    """
-
-    done: int
-    rounds: int
-    epsilon: float
-    account: str | None = None
-    peers: int = 1
-    among: int = 1
+from p2pfl.report.provenance import Versions
+from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 
 
 class Unsettled(msgspec.Struct, frozen=True):
@@ -118,7 +93,7 @@ class LostWeight(msgspec.Struct, frozen=True):
     mass: float
 
 
-class Weights(msgspec.Struct, frozen=True):
+class PushSumWeights(msgspec.Struct, frozen=True):
     """Places of the push-sum weights at the end of a run.
 
     Attributes
@@ -200,102 +175,6 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
     classes: tuple[float, ...] | None
     mean: tuple[float, ...]
     deviation: tuple[float, ...]
-
-
-class Guarantee(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Protection of the models, and its guarantee.
-
-    Attributes
-    ----------
-    mode
-        Privacy mode.
-    clip
-        Bound of the change that a peer releases; null without one.
-    noise
-        Standard deviation of the private noise.
-    mask
-        Standard deviation of a mask.
-    participation
-        Probability with which a peer takes part in a round.
-    statement
-        The guarantee in a sentence.
-    epsilon
-        Epsilon of each peer's data so far; null without a claim.
-    examples
-        Guarantee for single samples; null without one.
-    delta
-        Delta of the claim; absent without one.
-    adjacency
-        Data sets that the claim makes indistinguishable; absent without one.
-    colluders
-        Number of peers that may collude; absent without a claim.
-    """
-
-    mode: str
-    clip: float | None
-    noise: float
-    mask: float
-    participation: float
-    statement: str
-    epsilon: float | None
-    examples: dict[str, Any] | None
-    delta: float | msgspec.UnsetType = msgspec.UNSET
-    adjacency: str | msgspec.UnsetType = msgspec.UNSET
-    colluders: int | msgspec.UnsetType = msgspec.UNSET
-
-
-class Versions(msgspec.Struct, frozen=True):
-    """Software and machine of a run.
-
-    Attributes
-    ----------
-    p2pfl
-        Version of p2pfl.
-    python
-        Version of Python.
-    torch
-        Version of torch.
-    numpy
-        Version of numpy.
-    platform
-        Operating system and architecture.
-    cpus
-        Number of logical CPUs; null if unknown.
-    """
-
-    p2pfl: str
-    python: str
-    torch: str
-    numpy: str
-    platform: str
-    cpus: int | None
-
-
-class Provenance(msgspec.Struct, frozen=True, kw_only=True):
-    """Experiment, time and platform of a run.
-
-    Attributes
-    ----------
-    schema
-        Version of the format.
-    seed
-        Seed, as in the experiment file.
-    algorithm
-        Algorithm, as in the experiment file.
-    split
-        Split of the data, as in the experiment file.
-    versions
-        Software and machine.
-    began
-        Start of the run in UTC, ISO 8601; null if it was not recorded.
-    """
-
-    schema: Literal[1] = SCHEMA
-    seed: int
-    algorithm: str
-    split: str
-    versions: Versions
-    began: str | None
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
@@ -398,13 +277,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     peer_memory: int | None
     bytes_sent: int
     missed: int
-    masses: Weights | None
+    masses: PushSumWeights | None
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
     advice: tuple[str, ...]
     statistics: FeatureStatistics | None
-    privacy: Guarantee
+    privacy: StatedGuarantee
     gradients: int | None = None
     evaluation: Evaluated | None = None
     workers: tuple[WorkerResult, ...] = ()
@@ -470,7 +349,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     stopped: BudgetStop | None
     given: dict[str, float] | None
     vanished: tuple[str, ...]
-    privacy: Guarantee
+    privacy: StatedGuarantee
     alarms: tuple[MasksUncancelled | LossRose, ...]
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]

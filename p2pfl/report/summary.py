@@ -20,17 +20,16 @@ from p2pfl.report.notices.masses import Given, account
 from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
-    BudgetStop,
     Evaluated,
     FeatureStatistics,
-    Guarantee,
     PeerResult,
+    PushSumWeights,
     Summary,
     Unsettled,
-    Weights,
     WorkerResult,
 )
 from p2pfl.report.spending.promises import promise
+from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 from p2pfl.rows import Rows
 
 
@@ -176,13 +175,13 @@ def summarise(
         peer_memory=memory,
         bytes_sent=sum(record.bytes_out for record in last.values()),
         missed=sum(len(record.missed) for record in records),
-        masses=msgspec.convert(account(plan, given), Weights) if given else None,
+        masses=msgspec.convert(account(plan, given), PushSumWeights) if given else None,
         alarms=tuple(alarms),
         unsettled=dict(unsettled or {}),
         best=dict(best or {}),
         advice=tuple(_advised(plan, records)),
         statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
-        privacy=msgspec.convert(guarantee, Guarantee),
+        privacy=msgspec.convert(guarantee, StatedGuarantee),
         gradients=gradients,
         evaluation=evaluation,
         workers=tuple(workers),

@@ -54,7 +54,7 @@ class Attack:
     ----------
     name
         Name of the attack, see above.
-    liars
+    attackers
         Names of the Byzantine peers.
     peers
         Number of all peers.
@@ -65,7 +65,7 @@ class Attack:
     """
 
     name: str
-    liars: frozenset[str]
+    attackers: frozenset[str]
     peers: int
     scale: float | None = None
     seed: int = 0
@@ -75,13 +75,13 @@ class Attack:
         """Scale c."""
         if self.scale is not None:
             return self.scale
-        return (OWN | ALL).get(self.name) or little(self.peers, len(self.liars))
+        return (OWN | ALL).get(self.name) or little(self.peers, len(self.attackers))
 
     def among(self, peers: Sequence[str]) -> torch.Tensor:
         """Return which of ``peers`` are Byzantine, ``[R]`` bool."""
-        return torch.tensor([peer in self.liars for peer in peers])
+        return torch.tensor([peer in self.attackers for peer in peers])
 
-    def lies(self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int) -> Rows:
+    def corrupted(self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int) -> Rows:
         """Return what is sent instead of the rows, ``[R, P]``; those of honest peers stay as they are.
 
         Parameters
@@ -113,12 +113,12 @@ class Attack:
         drawn = [
             draw(self.seed, f"lie {step}", peer, round).standard_normal(rows.shape[-1])
             for peer in peers
-            if peer in self.liars
+            if peer in self.attackers
         ]
         return torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows)  # [L, P]
 
 
-def little(peers: int, liars: int) -> float:
+def little(peers: int, attackers: int) -> float:
     r"""Return the number of deviations by which attackers stay among the honest peers (Baruch et al. 2019).
 
     :math:`z = \Phi^{-1}\left(\frac{N - m - s}{N - m}\right)` with :math:`s = \lfloor N / 2 + 1 \rfloor - m`, or 0.
@@ -128,8 +128,8 @@ def little(peers: int, liars: int) -> float:
     >>> round(little(50, 24), 3), round(little(20, 4), 3)
     (1.426, 0.157)
     """
-    honest = peers - liars
-    share = (honest - (math.floor(peers / 2 + 1) - liars)) / honest
+    honest = peers - attackers
+    share = (honest - (math.floor(peers / 2 + 1) - attackers)) / honest
     return max(0.0, NormalDist().inv_cdf(share)) if 0 < share < 1 else 0.0
 
 
@@ -209,9 +209,11 @@ class AttackedNeighbourhood(Wrapped):
         if self._since is None:
             return await self._net.receive(released)
         attack, own = self._attack, released.values
-        lies = attack.lies(own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step)  # [R, P]
+        sent = attack.corrupted(
+            own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step
+        )  # [R, P]
         self._step += 1
-        received = await self._net.receive(Released(lies))
+        received = await self._net.receive(Released(sent))
         return dissent(received, own, attack) if attack.name == "dissensus" else true_to_self(received, own)
 
 
@@ -229,16 +231,16 @@ def dissent(received: ReceivedModels, own: Rows, attack: Attack) -> ReceivedMode
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
     device, own, received = own.device, own.cpu(), replace(received, rows=received.rows.cpu())
     bad = attack.among(received.peers)  # [S]
-    sender, lies, peers = received.sender.clone(), [received.rows], received.peers
+    sender, models, peers = received.sender.clone(), [received.rows], received.peers
     ends = torch.searchsorted(received.listener, torch.arange(len(own) + 1))  # [R + 1]
     for index, (others, weights) in enumerate(around(received, len(own))):
-        liars = bad[others]
-        if not liars.any() or bad[index]:
+        attacking = bad[others]
+        if not attacking.any() or bad[index]:
             continue
-        honest = received.rows[others[~liars]] - own[index]
-        pulled = weights[~liars].to(own) @ honest / weights[liars].sum().to(own)  # [P]
+        honest = received.rows[others[~attacking]] - own[index]
+        pulled = weights[~attacking].to(own) @ honest / weights[attacking].sum().to(own)  # [P]
         span = slice(int(ends[index]), int(ends[index + 1]))
-        sender[span] = torch.where(bad[sender[span]], sum(map(len, lies)), sender[span])
-        lies.append((own[index] - attack.factor * pulled).unsqueeze(0))
+        sender[span] = torch.where(bad[sender[span]], sum(map(len, models)), sender[span])
+        models.append((own[index] - attack.factor * pulled).unsqueeze(0))
         peers = (*peers, "")
-    return replace(received, rows=placed(torch.cat(lies), device), sender=sender, peers=peers)
+    return replace(received, rows=placed(torch.cat(models), device), sender=sender, peers=peers)

@@ -98,15 +98,15 @@ def exchanged(
     --------
     >>> from p2pfl.identity import SeededSource
     >>> from p2pfl.privacy.masks import swarm_secrets
-    >>> from p2pfl.secagg.protocol import Slot
+    >>> from p2pfl.secagg.protocol import SumSlot
     >>> from p2pfl.topology import complete
     >>> names = ("ada", "bob", "cleo", "dan")
     >>> given = {"secrets": swarm_secrets(complete(4).named(names), source=SeededSource(7), run="demo")}
     >>> terms = {name: np.full(3, number) for number, name in enumerate(names)}
-    >>> exchanged(Sum(Slot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
+    >>> exchanged(Sum(SumSlot("eve", 0, 0), names, size=3), terms, source=SeededSource(7), **given)
     (('ada', 'bob', 'cleo', 'dan'), array([6, 6, 6]))
     >>> del terms["bob"]
-    >>> exchanged(Sum(Slot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
+    >>> exchanged(Sum(SumSlot("eve", 1, 0), names, size=3), terms, source=SeededSource(7), **given)
     (('ada', 'cleo', 'dan'), array([5, 5, 5]))
     """
     receiver = Receiver(sum)

@@ -22,7 +22,7 @@ send different sets to different senders: of sets with more than half of the sen
 If an answer does not arrive, the sum stays masked.
 
 Every gossip step is a sum of its own, under keys of its own. The accountant counts what several sums reveal together
-(:mod:`p2pfl.privacy.accounting.sums`).
+(:mod:`p2pfl.privacy.accounting.sum_leakage`).
 
 References
 ----------
@@ -75,7 +75,7 @@ def fewest(senders: int, *, colluders: int) -> int:
     return senders if colluders > 1 else max(HONEST, senders // 2 + 1)
 
 
-class Slot(NamedTuple):
+class SumSlot(NamedTuple):
     """Slot of a sum; no key serves two of them."""
 
     receiver: str
@@ -110,11 +110,11 @@ class Sum:
 
     Examples
     --------
-    >>> Sum(Slot("dan", 0, 0), ("ada", "bob", "cleo"), size=10).limit
+    >>> Sum(SumSlot("dan", 0, 0), ("ada", "bob", "cleo"), size=10).limit
     2251799813685248
     """
 
-    slot: Slot
+    slot: SumSlot
     senders: tuple[str, ...]
     size: int = field(kw_only=True)
     width: int = field(kw_only=True, default=64)
@@ -146,7 +146,7 @@ class Sum:
 class Share:
     """A masked term, ``[P]`` in the ring."""
 
-    slot: Slot
+    slot: SumSlot
     sender: str
     values: Ring
 
@@ -155,7 +155,7 @@ class Share:
 class Roll:
     """Participant set: senders whose shares the receiver has, sorted; all senders must get the same one."""
 
-    slot: Slot
+    slot: SumSlot
     here: tuple[str, ...]
 
 
@@ -163,7 +163,7 @@ class Roll:
 class Consent:
     """Statement of a sender that it received this participant set and no other."""
 
-    slot: Slot
+    slot: SumSlot
     sender: str
     here: tuple[str, ...]
 
@@ -172,7 +172,7 @@ class Consent:
 class Keys:
     """Keys that unmask a share: the sender's own, and for each missing sender that of the pair's mask."""
 
-    slot: Slot
+    slot: SumSlot
     sender: str
     own: bytes = field(repr=False)
     pairs: Mapping[str, bytes] = field(repr=False)
@@ -296,7 +296,7 @@ class Sender:
     def _name(self) -> str:
         return str(self.sum.slot)
 
-    def _check(self, slot: Slot) -> None:
+    def _check(self, slot: SumSlot) -> None:
         if slot != self.sum.slot:
             raise PrivacyError(f"the message is about the {slot}, not about the {self._name}; ignore it")
 
@@ -397,7 +397,7 @@ class Receiver:
             return None
         return signed(self._values)  # [P]
 
-    def _check(self, slot: Slot, sender: str, known: set[str]) -> None:
+    def _check(self, slot: SumSlot, sender: str, known: set[str]) -> None:
         if slot != self.sum.slot or sender not in known:
             names = ", ".join(sorted(known))
             raise PrivacyError(

@@ -9,8 +9,8 @@ import numpy as np
 from p2pfl.errors import DecodeError, PrivacyError
 from p2pfl.privacy.ring import WIDTHS
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
-from p2pfl.secagg.protocol import Consent, Keys, Receiver, Share, Slot
+from p2pfl.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.secagg.protocol import Consent, Keys, Receiver, Share, SumSlot
 from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 
@@ -63,9 +63,9 @@ class Getting:
         self._coming: dict[str, _Coming] = {}
 
     @property
-    def slot(self) -> Slot:
+    def slot(self) -> SumSlot:
         """The sum that is open, or was last."""
-        return Slot(self.peer, *self._gossip_step)
+        return SumSlot(self.peer, *self._gossip_step)
 
     @property
     def size(self) -> int:
@@ -115,7 +115,7 @@ class Getting:
             It is not the next piece of a term of an open sum.
         """
         gossip_step = term.round, term.step
-        known = self.sums(Slot(self.peer, *gossip_step))
+        known = self.sums(SumSlot(self.peer, *gossip_step))
         if known is None or sender not in known.senders:
             raise PrivacyError(f"{sender} sends {self.peer} no term in round {term.round}, step {term.step}; ignore it")
         late = gossip_step < self._gossip_step or (
@@ -165,7 +165,7 @@ class Getting:
             self.call = RollCall(*self._gossip_step, here, self.seal.sign(self.slot, here, domain="roll"))
         return self.call
 
-    def consented(self, sender: str, word: Agreement) -> Agreements | None:
+    def consented(self, sender: str, word: ParticipantsConfirmed) -> Agreements | None:
         """Keep a consent; once all have arrived, return what to send to all participants.
 
         Raises

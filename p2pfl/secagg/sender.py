@@ -16,8 +16,8 @@ from p2pfl.identity import Source
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.incoming.equivocation import Proof
-from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
-from p2pfl.secagg.protocol import Consent, Roll, Sender, Share, Slot
+from p2pfl.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.secagg.protocol import Consent, Roll, Sender, Share, SumSlot
 from p2pfl.secagg.signing import GossipStep, Seal, Sums
 
 
@@ -95,13 +95,13 @@ class Giving:
         if given:
             given[max(given)].open = False
 
-    def acquainted(self, slot: Slot) -> bool:
+    def acquainted(self, slot: SumSlot) -> bool:
         """Return whether this peer shares secrets with the receiver and all of its other senders."""
         known = self.sums(slot)
         others = {slot.receiver, *(() if known is None else known.senders)} - {self.peer}
         return all((min(self.peer, other), max(self.peer, other)) in self.secrets for other in others)
 
-    def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term, ``[P]`` grid points, once for each slot; it changes no state, so it may run in a thread.
 
         Raises
@@ -133,10 +133,10 @@ class Giving:
 
     def whole(self, receiver: str, call: RollCall) -> bool:
         """Return whether a participant set contains all senders of its sum."""
-        known = self.sums(Slot(receiver, call.round, call.step))
+        known = self.sums(SumSlot(receiver, call.round, call.step))
         return known is not None and {*call.here} == {*known.senders}
 
-    def called(self, receiver: str, call: RollCall) -> Agreement | None:
+    def called(self, receiver: str, call: RollCall) -> ParticipantsConfirmed | None:
         """Handle the participant set of a sum; return the consent if this peer is in it.
 
         Raises
@@ -145,7 +145,7 @@ class Giving:
             The participant set contradicts an earlier one, or is not of a sum of this peer.
         """
         gossip_step = call.round, call.step
-        slot = Slot(receiver, *gossip_step)
+        slot = SumSlot(receiver, *gossip_step)
         known = self.sums(slot)
         if known is None or self.peer not in known.senders:
             raise PrivacyError(f"{self.peer} has no part in the {slot}, whose participant set arrived; ignore it")
@@ -171,7 +171,9 @@ class Giving:
                 given.open = False
             return None
         given.here = consent.here
-        return Agreement(*gossip_step, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys))
+        return ParticipantsConfirmed(
+            *gossip_step, self.seal.sign(slot, consent.here, domain="consent", keys=given.keys)
+        )
 
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a term, once all participants have signed the participant set.
@@ -182,7 +184,7 @@ class Giving:
             A participant has not signed, or this peer got no participant set.
         """
         gossip_step = all_.round, all_.step
-        slot = Slot(receiver, *gossip_step)
+        slot = SumSlot(receiver, *gossip_step)
         given = self._given.get(receiver, {}).get(gossip_step)
         if given is None or given.here is None or len(given.here) != len(all_.signatures):
             raise PrivacyError(f"the consents are not to a participant set that {self.peer} has received; ignore them")

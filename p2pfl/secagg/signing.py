@@ -12,11 +12,11 @@ from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.sums import RollCall, sum_statement
 from p2pfl.protocol.wire.trailer import SignedStatement
-from p2pfl.secagg.protocol import Slot, Sum
+from p2pfl.secagg.protocol import Sum, SumSlot
 
 GossipStep = tuple[int, int]
 
-Sums = Callable[[Slot], Sum | None]
+Sums = Callable[[SumSlot], Sum | None]
 """Function that returns the facts about a sum; ``None`` if nothing is added up for that receiver."""
 
 
@@ -46,14 +46,16 @@ class Seal:
             for peer, hello in self._announcements().items()
         }
 
-    def sign(self, slot: Slot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None) -> bytes:
+    def sign(
+        self, slot: SumSlot, here: tuple[str, ...], *, domain: str, keys: Mapping[str, bytes] | None = None
+    ) -> bytes:
         """Return a signed statement; of a consent, with the keys under which this peer has masked."""
         return self.identity.sign(self._statement(self.membership.me.peer, slot, here, keys), domain=domain)
 
     def check(
         self,
         peer: str,
-        slot: Slot,
+        slot: SumSlot,
         here: tuple[str, ...],
         signature: bytes,
         *,
@@ -73,7 +75,7 @@ class Seal:
         if not public or not verify(public, self._statement(peer, slot, here, keys), signature, domain=domain):
             raise DecodeError(f'"{peer}" has not signed this {_NAMES.get(domain, domain)}')
 
-    def proof(self, receiver: str, slot: Slot, one: RollCall, other: RollCall) -> Proof:
+    def proof(self, receiver: str, slot: SumSlot, one: RollCall, other: RollCall) -> Proof:
         """Return the proof that a receiver has signed two different participant sets of one sum."""
         first, second = (
             SignedStatement(self._statement(receiver, slot, each.here, None), each.signature) for each in (one, other)
@@ -87,7 +89,7 @@ class Seal:
     def _announcements(self) -> dict[str, Announcement]:
         return {**self.membership.up, self.membership.me.peer: self.membership.me}
 
-    def _statement(self, peer: str, slot: Slot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
+    def _statement(self, peer: str, slot: SumSlot, here: tuple[str, ...], keys: Mapping[str, bytes] | None) -> bytes:
         announcements = self._announcements()
         return sum_statement(
             announcements[peer].announced,

@@ -90,7 +90,7 @@ class Flight:
         self._rows = rows[places] if len(places) else None
 
 
-class AsynchronousNeighbourhood(StackedNeighbourhood):
+class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
     """One cycle of all peers.
 
     Parameters

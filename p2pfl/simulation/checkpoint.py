@@ -56,7 +56,7 @@ class Facts:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class SimulationCheckpoint:
     """State of a simulation after a round.
 
     Attributes
@@ -174,7 +174,7 @@ def check_resumable(plan: Plan) -> None:
         raise InputError(f"this simulation cannot be resumed, because {why}; start it again")
 
 
-def remaining(meter: Meter, left: Checkpoint | None) -> range:
+def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
     """Return the rounds that are still to be played."""
     if left is None:
         return meter.rounds
@@ -182,7 +182,7 @@ def remaining(meter: Meter, left: Checkpoint | None) -> range:
     return rounds[:0] if left.facts.ended else rounds
 
 
-class Keeper:
+class CheckpointKeeper:
     """Keeper of the newest checkpoint of a run.
 
     It writes a checkpoint when 20 times the time of writing has passed since the last one, and when it is told to: what
@@ -199,7 +199,7 @@ class Keeper:
     def __init__(self, folder: Path | None, *, clock: Callable[[], float]) -> None:
         self.path = None if folder is None else folder / FILE
         self._clock = clock
-        self._newest: Checkpoint | None = None
+        self._newest: SimulationCheckpoint | None = None
         self._written = True
         self._due = clock() + SOONEST
 
@@ -218,7 +218,7 @@ class Keeper:
         elif not issubclass(kind, StorageError):
             self.write()
 
-    def keep(self, newest: Checkpoint) -> None:
+    def keep(self, newest: SimulationCheckpoint) -> None:
         """Take the state after a round, and write it if it is time to."""
         self._newest, self._written = newest, False
         if self._clock() >= self._due:
@@ -228,7 +228,7 @@ class Keeper:
         """Note that the last round has ended."""
         if self._newest is not None:
             facts = replace(self._newest.facts, ended=True)
-            self._newest, self._written = Checkpoint(facts, self._newest.state, self._newest.sent), False
+            self._newest, self._written = SimulationCheckpoint(facts, self._newest.state, self._newest.sent), False
 
     def write(self) -> None:
         """Write the newest state, unless it is on the disk already."""
@@ -241,9 +241,11 @@ class Keeper:
         self._due = now + max(SOONEST, PART * (now - begun))
 
 
-def after(round: int, state: State, sent: torch.Tensor, *, work: Any, costs: Mapping[Cost, int]) -> Checkpoint:
+def after(
+    round: int, state: State, sent: torch.Tensor, *, work: Any, costs: Mapping[Cost, int]
+) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
-    return Checkpoint(
+    return SimulationCheckpoint(
         Facts(round, ended=False, steps=work.steps, seconds=work.seconds, costs=listed), state, sent.clone()
     )

@@ -36,7 +36,7 @@ which the noise is lowered."""
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CuratorComparison:
     """Mean score of a curator beside that of local learning.
 
     Parameters
@@ -129,7 +129,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
 
 
 @one_thread()
-def compare(plan: Plan) -> Comparison:
+def compare(plan: Plan) -> CuratorComparison:
     """Compare the curator with local learning; if it is no better, search for the noise at which it is.
 
     This takes at most eight simulations of one seed, so the result is approximate.
@@ -157,10 +157,10 @@ def compare(plan: Plan) -> Comparison:
     length = _length(plan)
     reached = score(1.0)
     if _better(reached, own, metric=metric):
-        return Comparison(metric, own, reached, None, 1.0, length)
+        return CuratorComparison(metric, own, reached, None, 1.0, length)
     noiseless = score(0.0)
     if not _better(noiseless, own, metric=metric):
-        return Comparison(metric, own, reached, noiseless, None, length)
+        return CuratorComparison(metric, own, reached, noiseless, None, length)
     share = None
     least, most = 2.0**-HALVINGS, 1.0
     for _ in range(HALVINGS):  # bisection of the exponent
@@ -169,10 +169,10 @@ def compare(plan: Plan) -> Comparison:
             share = least = middle
         else:
             most = middle
-    return Comparison(metric, own, reached, noiseless, share, length)
+    return CuratorComparison(metric, own, reached, noiseless, share, length)
 
 
-def needed(plan: Plan, found: Comparison) -> tuple[int, float]:
+def needed(plan: Plan, found: CuratorComparison) -> tuple[int, float]:
     """Return the number of peers, or alternatively the epsilon, at which the noise is low enough to pay.
 
     Raises

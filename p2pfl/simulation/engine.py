@@ -17,7 +17,7 @@ from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.compression import Codec
 from p2pfl.errors import InputError, PrivacyError
 from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.agreement import Agreement, reported
+from p2pfl.experiment.agreement import PeersAgreement, reported
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SeededSource, Source
@@ -32,7 +32,7 @@ from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
-from p2pfl.simulation.checkpoint import Checkpoint, Keeper, check_resumable, remaining
+from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, check_resumable, remaining
 from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline
@@ -40,10 +40,10 @@ from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.recording import records_of
 from p2pfl.simulation.sharding import Shard
-from p2pfl.simulation.sharding.baselines import Alone, Scores
-from p2pfl.simulation.sharding.group import Group
+from p2pfl.simulation.sharding.baselines import LocalScores, Scores
+from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of, loaded
-from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.workers import sharded
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 
@@ -141,23 +141,23 @@ def simulate(
     given: dict[str, Any] = {"baselines": baselines, "resume": resume}
     with sharded(resolved, workers=workers, follow=follow, given=given) as shard:
         if not shard.leads:
-            return simulate_shard(resolved, shard, begun=Start(first, began), source=source, **given)
-        begun = Start(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
+            return simulate_shard(resolved, shard, begun=RunStart(first, began), source=source, **given)
+        begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
         return simulate_shard(resolved, shard, begun=begun, source=source, folder=folder, observe=observe, **given)
 
 
-def follow(experiment: Experiment, group: Group, *, baselines: bool, resume: bool) -> None:
+def follow(experiment: Experiment, group: WorkerGroup, *, baselines: bool, resume: bool) -> None:
     """Simulate the peers of one worker that does not lead."""
     keep_freed_memory()
     with one_thread():
         resolved = plan(experiment)
-        begun, source = Start(time.perf_counter(), datetime.now(UTC)), SeededSource(experiment.seed)
-        shard = Part(resolved.weights, group)
+        begun, source = RunStart(time.perf_counter(), datetime.now(UTC)), SeededSource(experiment.seed)
+        shard = WorkerShard(resolved.weights, group)
         simulate_shard(resolved, shard, begun=begun, source=source, baselines=baselines, resume=resume)
 
 
 @dataclass(frozen=True)
-class Start:
+class RunStart:
     """Start of a run.
 
     Attributes
@@ -178,7 +178,7 @@ def simulate_shard(
     shard: Shard,
     *,
     source: Source,
-    begun: Start,
+    begun: RunStart,
     baselines: bool,
     resume: bool,
     folder: Path | None = None,
@@ -234,7 +234,7 @@ def simulate_shard(
         weights_given = given(resolved, state, peers=shard.peers)
         if weights_given is not None:
             weights_given = dict(zip(names, shard.collect([*weights_given.values()], Scores), strict=False))
-        apart, workers = Alone(shard), shard.workers_done(training)
+        apart, workers = LocalScores(shard), shard.workers_done(training)
         if meter is None:  # this process does not lead
             if baselines and final[0]:
                 apart(resolved.learner, shard.peers, rounds=ended + 1)
@@ -273,7 +273,7 @@ def _write_models(
             run.checkpoint(shard.everyone[number], resolved.saved(rows[index]), kept, round=round)
 
 
-def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, Checkpoint]:
+def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:
     """Return the run in a folder and its checkpoint, with which it goes on."""
     check_resumable(resolved)
     if folder is None and shard.leads:
@@ -305,14 +305,14 @@ def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourho
 def _open(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
     """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
     net = _agreeing(resolved, shard, round=0)
-    scaled, found = settled(Agreement(resolved).open(net))
+    scaled, found = settled(PeersAgreement(resolved).open(net))
     sent.add_(net.bytes_out)
     return scaled, found
 
 
 def _close(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
     """Agree on one final model, and on its score on the test data of all peers where it may be published."""
-    agreement = Agreement(resolved)
+    agreement = PeersAgreement(resolved)
     net = _agreeing(resolved, shard, round=round)
     state = settled(agreement.settle(net, state))
     scored = resolved.learner.evaluate(state.rows, peers=net.peers)
@@ -333,8 +333,8 @@ def _recorded(
     observe: Callable[[list[Record]], None] | None,
     evaluator: Evaluator,
     sent: torch.Tensor,
-    keeper: Keeper,
-    left: Checkpoint | None,
+    keeper: CheckpointKeeper,
+    left: SimulationCheckpoint | None,
 ) -> tuple[State, Inline, Meter | None, list[dict[str, float]]]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 

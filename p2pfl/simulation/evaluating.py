@@ -11,7 +11,7 @@ import torch
 from p2pfl.data import Federation, IntArray
 from p2pfl.errors import InputError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.schema import Evaluation
+from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.report.results import Evaluated
@@ -73,7 +73,7 @@ def scope(plan: Plan) -> Scope:
     wanted, names = plan.experiment.evaluation, plan.topology.peers
     held = [sum(len(part[peer]) for part in (plan.federation.test, plan.federation.validation)) for peer in names]
     most = max(held)
-    if wanted != Evaluation():
+    if wanted != EvaluationSettings():
         peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
         samples = None if wanted.samples is None or wanted.samples >= most else wanted.samples
         return Scope(wanted.every or 1, peers, samples)
@@ -130,7 +130,7 @@ class Evaluator:
     def __init__(self, plan: Plan, shard: Shard | None = None) -> None:
         self.plan, self.scope = plan, scope(plan)
         self.shard = shard or Shard(plan.topology.peers)
-        self.asked = plan.experiment.evaluation != Evaluation()
+        self.asked = plan.experiment.evaluation != EvaluationSettings()
         self.names = self.shard.peers
         self.validates = plan.experiment.data.validation > 0
         first = plan.federation.test[self.names[0]]

@@ -18,8 +18,8 @@ from p2pfl.identity import Source
 from p2pfl.learning import home
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
-from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
-from p2pfl.simulation.checkpoint import Checkpoint
+from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
+from p2pfl.simulation.checkpoint import SimulationCheckpoint
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
@@ -59,7 +59,7 @@ def play(
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
     count: Callable[[int, list[bool]], None] | None = None,
-    left: Checkpoint | None = None,
+    left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
@@ -160,7 +160,7 @@ def _limited(resolved: Plan, faults: Faults, rounds: range) -> tuple[Faults, int
     return faults, end
 
 
-def _begun(resolved: Plan, learner: Inline, left: Checkpoint | None, shard: Shard) -> State:
+def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, shard: Shard) -> State:
     """Return the state with which the first round begins; a checkpoint's work is counted in."""
     state = start(resolved.learner, shard.peers) if left is None else left.state
     if left is not None:
@@ -178,7 +178,9 @@ def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable
 
     def neighbourhood(round: int) -> StackedNeighbourhood:
         if flight is not None:
-            return AsynchronousNeighbourhood(weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd)
+            return AsynchronousStackedNeighbourhood(
+                weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
+            )
         how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, "shard": shard, **totals}
         return StackedNeighbourhood(weights, round=round, seed=seed, **how)
 

@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.sums import least
+from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.privacy.masks import Edge
@@ -19,7 +19,7 @@ from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import placed
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
-from p2pfl.secagg.protocol import Slot, Sum
+from p2pfl.secagg.protocol import Sum, SumSlot
 from p2pfl.secagg.ring import portion, portions
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
@@ -179,7 +179,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
             if not terms:
                 continue
             known = Sum(
-                Slot(receiver, self.round, self.step),
+                SumSlot(receiver, self.round, self.step),
                 tuple(self.peers[each] for each in _row(phase.matrix, row)[1]),
                 size=rows.shape[-1],
                 width=self.width,

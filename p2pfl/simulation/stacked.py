@@ -88,14 +88,14 @@ class Faults:
         return received
 
 
-class Totalling(TypedDict):
+class TotalArguments(TypedDict):
     """Arguments of :class:`StackedNeighbourhood` for totals."""
 
     graph: Topology
     masks: TotalMasks | None
 
 
-def totalling(plan: Plan) -> Totalling:
+def totalling(plan: Plan) -> TotalArguments:
     """Return over which edges the peers of a plan take totals, and which masks hide their contributions."""
     return {"graph": plan.topology.union, "masks": masks_of(plan, {})}
 

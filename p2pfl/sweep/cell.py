@@ -13,7 +13,7 @@ from pathlib import Path
 
 from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, check, plain
-from p2pfl.sweep.study import Budget
+from p2pfl.sweep.study import CostBudget
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Job:
     experiment: str
     folder: Path
     baselines: bool
-    budget: Budget | None
+    budget: CostBudget | None
 
 
 def work(jobs: Connection, life: Connection) -> None:
@@ -94,7 +94,7 @@ def make(job: Job) -> None:
     simulate(experiment, folder=job.folder, baselines=job.baselines)
 
 
-def affordable(experiment: Experiment, budget: Budget) -> int:
+def affordable(experiment: Experiment, budget: CostBudget) -> int:
     """Return the number of rounds that a budget pays for, by the cost of the first two rounds.
 
     Raises
@@ -117,7 +117,7 @@ def affordable(experiment: Experiment, budget: Budget) -> int:
     return rounds
 
 
-def _cost(experiment: Experiment, budget: Budget) -> int:
+def _cost(experiment: Experiment, budget: CostBudget) -> int:
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
     summary = simulate(experiment, baselines=False).summary

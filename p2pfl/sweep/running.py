@@ -23,7 +23,7 @@ import msgspec
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import write
 from p2pfl.files import replace
-from p2pfl.report.comparing.comparison import Outcome
+from p2pfl.report.comparing.comparison import RunOutcome
 from p2pfl.report.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.report.comparing.outcomes import FILE, Sweep, common_metric, outcome
 from p2pfl.report.formats import shown
@@ -36,7 +36,7 @@ from p2pfl.sweep.workers import results
 UNFINISHED = ".partial"
 """Directory of unfinished runs; its name is one that no user gives."""
 
-Observe = Callable[[Outcome, int, int], object]
+Observe = Callable[[RunOutcome, int, int], object]
 """Called with what a run gave, the number of runs that are done, and that of all runs."""
 
 
@@ -69,7 +69,7 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     found = cells(study)
     budget = None if study.budget is None else parse_budget(study.budget)
     keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in found]
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, RunOutcome] = {}
     with _place(folder) as partial:
 
         def job(cell: Cell, key: str) -> Job:
@@ -105,7 +105,7 @@ def against(study: Study) -> dict[str, str]:
     return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
-def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[Outcome], folder: Path) -> Sweep:
+def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> Sweep:
     """Write the results."""
     scored = [each for each in outcomes if each.score is not None]
     if not scored:
@@ -130,9 +130,9 @@ def _made(folder: Path, key: str) -> bool:
     return (folder / "cells" / key / "summary.json").is_file()
 
 
-def _outcome(folder: Path, cell: Cell, key: str, *, metric: str | None, failure: str | None) -> Outcome:
+def _outcome(folder: Path, cell: Cell, key: str, *, metric: str | None, failure: str | None) -> RunOutcome:
     if failure is not None:
-        return Outcome(values=cell.values, seed=cell.experiment.seed, failure=failure)
+        return RunOutcome(values=cell.values, seed=cell.experiment.seed, failure=failure)
     return outcome(Run.load(folder / "cells" / key), cell.values, metric=metric, folder=f"cells/{key}")
 
 

@@ -64,7 +64,7 @@ class Random(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"{self.low:g}..{self.high:g} is no range of whole numbers; write whole bounds")
 
 
-class Budget(msgspec.Struct, frozen=True):
+class CostBudget(msgspec.Struct, frozen=True):
     """A cost at which every run ends.
 
     Attributes
@@ -286,13 +286,13 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(text: str) -> CostBudget:
     """Return the budget of a text.
 
     Examples
     --------
     >>> parse_budget("bytes=60MB"), parse_budget("gradients=5000")
-    (Budget(what='bytes', amount=60000000), Budget(what='gradients', amount=5000))
+    (CostBudget(what='bytes', amount=60000000), CostBudget(what='gradients', amount=5000))
     """
     what, _, amount = text.partition("=")
     number = amount.rstrip("kMGB")
@@ -303,7 +303,7 @@ def parse_budget(text: str) -> Budget:
         count = 0
     if what not in {"bytes", "gradients"} or count < 1 or (what == "gradients" and unit):
         raise InputError(f"{text} is not a budget; write it as bytes=60MB or gradients=5000")
-    return Budget("bytes" if what == "bytes" else "gradients", count)
+    return CostBudget("bytes" if what == "bytes" else "gradients", count)
 
 
 def change(key: str, value: Any) -> str:

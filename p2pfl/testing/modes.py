@@ -66,7 +66,7 @@ def the_class_declares_its_traits_and_its_name(mode: Mode, case: Case) -> None:
 @MODE_CHECKS.add
 def unused_keys_are_keys_of_the_privacy_section_and_have_a_reason(mode: Mode, case: Case) -> None:
     del case
-    keys = {*schema.Privacy.__struct_fields__}
+    keys = {*schema.PrivacySettings.__struct_fields__}
     strangers = sorted({*mode.unused} - keys)
     require(not strangers, f"unused names {', '.join(strangers)}, which [privacy] does not have")
     require(all(mode.unused.values()), "unused has a key without a reason")

@@ -48,7 +48,7 @@ class Backoff:
         return bound * (1 + int.from_bytes(digest) / 2**64) / 2
 
 
-class Attempts:
+class RetrySchedule:
     """Schedule of repeated attempts at one operation, with a deadline.
 
     Parameters
@@ -62,7 +62,7 @@ class Attempts:
 
     Examples
     --------
-    >>> attempts = Attempts(Backoff(outage=1.0), "ada", now=10.0)
+    >>> attempts = RetrySchedule(Backoff(outage=1.0), "ada", now=10.0)
     >>> round(attempts.pause(10.0), 2), round(attempts.pause(10.9), 2), attempts.pause(11.0)
     (0.15, 0.1, None)
     """

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import NamedTuple, Self
 
 from p2pfl.errors import AccessError, BrokerError, BusyError, RefusedError, TransportError
-from p2pfl.transport.backoff import Attempts, Backoff, Outages
+from p2pfl.transport.backoff import Backoff, Outages, RetrySchedule
 from p2pfl.transport.channel import Channel, Message, Payload, Transport, Will, check_filters, check_publish
 
 HOME = 10.0
@@ -196,7 +196,7 @@ class LastingChannel:
         """Subscribe; see :class:`~p2pfl.transport.channel.Channel`."""
         check_filters(filters)
         self._filters |= dict.fromkeys(filters)
-        attempts: Attempts | None = None
+        attempts: RetrySchedule | None = None
         while True:
             try:
                 return await self._ask(lambda channel: channel.subscribe(*filters))
@@ -256,7 +256,7 @@ class LastingChannel:
         self._take(connection)
         self._keeper = asyncio.create_task(self._keep(), name=f"connections of {self._client}")
 
-    async def _wait(self, error: BrokerError | TransportError, attempts: Attempts | None) -> Attempts:
+    async def _wait(self, error: BrokerError | TransportError, attempts: RetrySchedule | None) -> RetrySchedule:
         """Wait until the next attempt at a failed operation; ``attempts`` are those so far, if any.
 
         Raises
@@ -267,7 +267,7 @@ class LastingChannel:
         outage = self._backoff.outage
         if attempts is None and outage:
             self._notice(Wait(error, outage))
-        attempts = attempts or Attempts(self._backoff, self._client, now=self._clock())
+        attempts = attempts or RetrySchedule(self._backoff, self._client, now=self._clock())
         pause = attempts.pause(self._clock())
         if pause is None and not attempts.failures:
             raise error

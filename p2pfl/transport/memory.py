@@ -37,7 +37,7 @@ class MemoryTransport:
 
     def __init__(self, *, limit: int = LIMIT, lose: Callable[[str, Message], bool] | None = None) -> None:
         self._lose = lose or (lambda _listener, _message: False)
-        self._broker = Broker(self._deliver)
+        self._broker = MemoryBroker(self._deliver)
         self._limit = limit
         self._down = False
 
@@ -98,7 +98,7 @@ class MemoryChannel:
     lost = False
     grace = 0.0
 
-    def __init__(self, broker: "Broker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
+    def __init__(self, broker: "MemoryBroker[MemoryChannel]", client: str, will: Will | None, *, limit: int) -> None:
         self.client = client
         self.limit = limit
         self.arrived: asyncio.Queue[Message | None] = asyncio.Queue()  # None marks the end
@@ -185,7 +185,7 @@ class Listener(Protocol):
 L = TypeVar("L", bound=Listener)
 
 
-class Broker(Generic[L]):
+class MemoryBroker(Generic[L]):
     """Subscriptions and retained messages of a broker.
 
     Parameters

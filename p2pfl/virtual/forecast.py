@@ -22,7 +22,7 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.agreement import alike, reported, scaled
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness import attack
-from p2pfl.experiment.schema import LARGEST, NotNegative, Section, Simulation
+from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.event_log import EventLog
@@ -36,8 +36,8 @@ from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, scores, summarise
 from p2pfl.rows import draw
 from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
+from p2pfl.virtual.timed_learner import Timed
 
 SHIPPED = Path(__file__).parent.parent / "networks"
 """Folder of the networks that the package ships."""
@@ -46,7 +46,7 @@ Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 
 
-class Link(Section, frozen=True):
+class LinkSettings(Section, frozen=True):
     """Link between a peer and the broker.
 
     Attributes
@@ -66,7 +66,7 @@ class Link(Section, frozen=True):
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
 
 
-class Training(Section, frozen=True):
+class TrainingSettings(Section, frozen=True):
     """Duration of training.
 
     Attributes
@@ -86,7 +86,7 @@ class Training(Section, frozen=True):
 class One(Section, frozen=True):
     """Peer that differs: its whole link, and its seconds per round."""
 
-    link: Link | None = None
+    link: LinkSettings | None = None
     seconds: NotNegative | None = None
 
 
@@ -101,8 +101,8 @@ class Network(Section, frozen=True):
         Peers that differ, by name.
     """
 
-    link: Link = Link()
-    training: Training = Training()
+    link: LinkSettings = LinkSettings()
+    training: TrainingSettings = TrainingSettings()
     peers: dict[str, One] = msgspec.field(default_factory=dict)
 
     def conditions(self, peer: str) -> Conditions:
@@ -223,7 +223,7 @@ def forecast(
             f'the network: "{unknown[0]}" is not a peer of "{experiment.name}"; rename it, for instance to "{names[0]}"'
         )
     attack(experiment, names, live=True)  # refuses what live peers refuse
-    usual = msgspec.structs.asdict(Simulation())
+    usual = msgspec.structs.asdict(SimulationSettings())
     for key, value in msgspec.structs.asdict(experiment.simulation).items():
         if value != usual[key]:
             raise ExperimentError(

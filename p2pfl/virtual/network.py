@@ -22,7 +22,7 @@ from typing import Self
 from p2pfl.errors import BrokerError, TransportError
 from p2pfl.rows import draw
 from p2pfl.transport.channel import KEEPALIVE, LIMIT, Message, Payload, Will, check_filters, check_publish
-from p2pfl.transport.memory import Broker
+from p2pfl.transport.memory import MemoryBroker
 from p2pfl.virtual.clock import WHO, VirtualLoop
 
 NOBODY = Context()
@@ -175,7 +175,7 @@ class WorldTransport:
         """By peer, everything that it has published, if recorded: other messages are forged."""
         self.received: Callable[[str, str, bytes], None] = lambda _who, _topic, _data: None
         """Function called with each accepted message."""
-        self.broker: Broker[WorldChannel] = Broker(self._deliver)
+        self.broker: MemoryBroker[WorldChannel] = MemoryBroker(self._deliver)
         self._joins: Counter[str] = Counter()
         self._down = -1.0  # time at which the broker is up again
         for restart in restarts:

@@ -22,7 +22,16 @@ from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import check, plan
 from p2pfl.identity import FirstUse, Roster
 from p2pfl.peer import Notice, Peer
-from p2pfl.peer.launch.session_log import About, Drawn, Ended, Entered, Last, Line, Received, checksum
+from p2pfl.peer.launch.session_log import (
+    Ended,
+    Line,
+    LoggedDraw,
+    LoggedEnd,
+    LoggedEnter,
+    LoggedPeer,
+    LoggedReceived,
+    checksum,
+)
 from p2pfl.peer.storage.credentials import credentials
 from p2pfl.report import Record
 from p2pfl.report.notices.wording import sentence
@@ -30,7 +39,7 @@ from p2pfl.rows import Rows
 from p2pfl.transport import Will
 from p2pfl.transport.channel import Message, Payload
 from p2pfl.virtual.clock import VirtualLoop
-from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.timed_learner import Timed
 
 MOMENT = 0.001
 """Virtual seconds for the consequences of the last line of a recording without an end."""
@@ -55,10 +64,10 @@ class Contents:
         True if the file ends in an incomplete line, which is left out.
     """
 
-    about: About
-    drawn: tuple[Drawn, ...]
-    entered: Entered
-    received: tuple[Received, ...]
+    about: LoggedPeer
+    drawn: tuple[LoggedDraw, ...]
+    entered: LoggedEnter
+    received: tuple[LoggedReceived, ...]
     ended: tuple[Ended, ...]
     last: str
     cut: bool = False
@@ -66,7 +75,7 @@ class Contents:
     @property
     def until(self) -> float:
         """Time of the last event, in seconds since the start."""
-        timed: tuple[Entered | Received | Ended, ...] = (self.entered, *self.received, *self.ended)
+        timed: tuple[LoggedEnter | LoggedReceived | Ended, ...] = (self.entered, *self.received, *self.ended)
         return max(each.at for each in timed)
 
 
@@ -122,11 +131,11 @@ def contents(path: Path) -> Contents:
     by: dict[type, list[Any]] = defaultdict(list)
     for line in lines:
         by[type(line)].append(line)
-    if not by[About] or not by[Entered]:
+    if not by[LoggedPeer] or not by[LoggedEnter]:
         raise InputError(f"{path}: the recording has {len(lines)} lines, but no peer that joined; record it again")
-    last = by[Last][0].row if by[Last] else ""
-    timed = by[Entered][0], tuple(by[Received]), tuple(by[Ended])
-    return Contents(by[About][0], tuple(by[Drawn]), *timed, last, cut)
+    last = by[LoggedEnd][0].row if by[LoggedEnd] else ""
+    timed = by[LoggedEnter][0], tuple(by[LoggedReceived]), tuple(by[Ended])
+    return Contents(by[LoggedPeer][0], tuple(by[LoggedDraw]), *timed, last, cut)
 
 
 def _lines(data: bytes) -> tuple[list[Line], bool]:
@@ -240,7 +249,7 @@ class ReplayedSource:
         True if these are all draws; if not, the peer may draw more than recorded.
     """
 
-    def __init__(self, drawn: tuple[Drawn, ...], *, ended: bool = True) -> None:
+    def __init__(self, drawn: tuple[LoggedDraw, ...], *, ended: bool = True) -> None:
         self._ended = ended
         self._left: dict[tuple[str, str, int], deque[bytes]] = defaultdict(deque)
         for each in drawn:
@@ -285,7 +294,7 @@ class ReplayedTransport:
 class ReplayedChannel:
     """:class:`~p2pfl.transport.channel.Channel` of :class:`ReplayedTransport`."""
 
-    def __init__(self, received: tuple[Received, ...], loop: VirtualLoop, *, limit: int) -> None:
+    def __init__(self, received: tuple[LoggedReceived, ...], loop: VirtualLoop, *, limit: int) -> None:
         self.limit = limit
         self.away = self.grace = 0.0
         self.lost = False

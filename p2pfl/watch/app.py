@@ -23,7 +23,7 @@ from p2pfl.report.swarm.state import Swarm
 from p2pfl.watch import frames
 from p2pfl.watch.access import Guard
 from p2pfl.watch.prometheus import MEDIA_TYPE, exposition
-from p2pfl.watch.source import Source
+from p2pfl.watch.source import StateSource
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ class Server:
         Speed with which the page begins to replay the run; ``None`` shows its present.
     """
 
-    def __init__(self, feed: Source, *, replay: float | None = None) -> None:
+    def __init__(self, feed: StateSource, *, replay: float | None = None) -> None:
         self._feed = feed
         self._replay = replay
         self._looked = 0.0

@@ -10,7 +10,7 @@ from typing import Any
 
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.headline import headline
-from p2pfl.report.swarm.history import Curves
+from p2pfl.report.swarm.history import ScoreCurves
 from p2pfl.report.swarm.lanes import busiest
 from p2pfl.report.swarm.lanes import text as lane_text
 from p2pfl.report.swarm.state import PeerState, Setting, Swarm
@@ -186,7 +186,7 @@ def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()
     }
 
 
-def curves(found: Curves) -> dict[str, Any]:
+def curves(found: ScoreCurves) -> dict[str, Any]:
     """Return curves for the page."""
     return {
         "rounds": found.rounds,

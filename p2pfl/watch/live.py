@@ -10,7 +10,7 @@ from typing import Any
 
 from p2pfl.errors import DecodeError, foremost
 from p2pfl.protocol.telemetry.looking import Link, Looking
-from p2pfl.protocol.telemetry.messages import announcements, inbox, outlet
+from p2pfl.protocol.telemetry.observer_messages import announcements, inbox, outlet
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
@@ -115,7 +115,7 @@ class LiveFeed:
         return self._timeline
 
 
-class Observer:
+class SwarmObserver:
     """Connection of an observer to a swarm.
 
     Parameters

@@ -13,7 +13,7 @@ import uvicorn
 from p2pfl.errors import InputError
 from p2pfl.watch.access import new_token
 from p2pfl.watch.app import Server, application
-from p2pfl.watch.source import Source
+from p2pfl.watch.source import StateSource
 
 HOST = "127.0.0.1"
 """Address of the server: nothing outside of this machine reaches it."""
@@ -32,7 +32,7 @@ class _Server(uvicorn.Server):
 
 
 async def serve(
-    feed: Source, *, port: int, token: str | None, replay: float | None, ready: Callable[[str], object]
+    feed: StateSource, *, port: int, token: str | None, replay: float | None, ready: Callable[[str], object]
 ) -> None:
     """Serve the page until it is cancelled.
 

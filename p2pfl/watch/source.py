@@ -16,7 +16,7 @@ DRAWN = 300
 """Largest number of peers whose graph is drawn; more are shown as cells."""
 
 
-class Source(Protocol):
+class StateSource(Protocol):
     """Interface to the state of a swarm, see :class:`p2pfl.watch.feed.Feed`."""
 
     @property

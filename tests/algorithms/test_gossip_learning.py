@@ -14,7 +14,7 @@ from p2pfl.learning import ExternalLearner
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.rows import draw
 from p2pfl.simulation import Faults, simulate
-from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
+from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import Attending
 from p2pfl.topology import metropolis
@@ -35,7 +35,7 @@ def flying(graph, faults):
     """What makes the neighbourhood of each cycle."""
     weights = [metropolis(graph.at(phase)) for phase in range(graph.period)]
     flight = Flight(weights, seed=SEED, faults=faults)
-    return lambda round: AsynchronousNeighbourhood(weights, round=round, seed=SEED, faults=faults, flight=flight)
+    return lambda round: AsynchronousStackedNeighbourhood(weights, round=round, seed=SEED, faults=faults, flight=flight)
 
 
 def play(learner, graph, *, rounds, faults=None):

@@ -5,7 +5,7 @@ import torch
 from stacks import SEED, play, quadratics, stack
 
 from p2pfl import topology
-from p2pfl.algorithms import Averaging, FedAvg, Gossip, Stop, change, maximum
+from p2pfl.algorithms import Averaging, FedAvg, Gossip, StopCondition, change, maximum
 from p2pfl.neighbourhood import settled
 
 PATH = topology.path(4)
@@ -15,7 +15,7 @@ THRESHOLD = 0.01
 
 
 def test_learning_ends_in_the_first_round_in_which_no_row_moves_further_than_asked():
-    states = play(ALGORITHM, LEARNER, PATH, rounds=100, stop=Stop(THRESHOLD, topology.diameter(PATH)))
+    states = play(ALGORITHM, LEARNER, PATH, rounds=100, stop=StopCondition(THRESHOLD, topology.diameter(PATH)))
     moves = [float(change(*pair).max()) for pair in pairwise(states)]
     assert len(moves) < 100
     assert moves[-1] < THRESHOLD <= min(moves[:-1])
@@ -35,11 +35,11 @@ def test_every_peer_for_itself_would_stop_in_that_same_round():
 
 def test_a_rule_that_is_never_met_changes_nothing():
     plain = play(ALGORITHM, LEARNER, PATH, rounds=5)
-    ruled = play(ALGORITHM, LEARNER, PATH, rounds=5, stop=Stop(1e-300, 3))
+    ruled = play(ALGORITHM, LEARNER, PATH, rounds=5, stop=StopCondition(1e-300, 3))
     assert len(plain) == len(ruled)
     assert all(torch.equal(one.rows, other.rows) for one, other in zip(plain, ruled, strict=True))
 
 
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_no_more_rounds_are_played_than_asked(rounds):
-    assert len(play(ALGORITHM, LEARNER, PATH, rounds=rounds, stop=Stop(1e9, 3))) == rounds + 1
+    assert len(play(ALGORITHM, LEARNER, PATH, rounds=rounds, stop=StopCondition(1e9, 3))) == rounds + 1

@@ -18,9 +18,9 @@ from scipy.special import ndtr
 from scipy.stats import laplace
 
 from p2pfl.algorithms import averaging
-from p2pfl.audit import claims, noise
-from p2pfl.audit.claims import Claim
-from p2pfl.audit.live import restarts, sums
+from p2pfl.audit import claims, noise_claims
+from p2pfl.audit.claims import ExactClaim
+from p2pfl.audit.live import restarts, secure_sums
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SecretSource, SeededSource, SenderKey
 from p2pfl.neighbourhood import Public as Known
@@ -303,13 +303,13 @@ def _released(settings):
     return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
 
 
-PARTS: dict[str, Callable[[], list[Claim]]] = {
+PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
-    "stacked": lambda: noise.stacked(BOTH, fresh=_fresh),
+    "stacked": lambda: noise_claims.stacked(BOTH, fresh=_fresh),
     "live": lambda: _released(BOTH),
     "masks": lambda: _released(MASKS),
     "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
-    "sums": lambda: sums.sums(_secagg()),
+    "sums": lambda: secure_sums.sums(_secagg()),
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""
 

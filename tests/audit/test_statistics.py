@@ -62,4 +62,4 @@ def test_one_false_alarm_in_a_hundred_thousand_is_what_a_limit_allows():
 
 
 def test_noise_that_is_no_larger_than_a_point_has_no_low_bits_to_look_at():
-    assert statistics.low_bits(noise(0), expected=1.0) == statistics.Found(0.0, 0.0)
+    assert statistics.low_bits(noise(0), expected=1.0) == statistics.StatisticalResult(0.0, 0.0)

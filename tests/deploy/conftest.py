@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from certificates import certificate, write
 from fleets import PLANT
-from p2pfl.deploy.checks import messages, others, speed
+from p2pfl.deploy.checks import others, round_trip, speed
 from p2pfl.deploy.doctor import examine
 from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.protocol.wire.sealing import rights
@@ -98,7 +98,7 @@ class Site:
 def site(tmp_path, monkeypatch):
     """A device whose files are right."""
     monkeypatch.setattr(others, "SILENCE", 0.5)
-    monkeypatch.setattr(messages, "PATIENCE", 1.0)
+    monkeypatch.setattr(round_trip, "PATIENCE", 1.0)
     monkeypatch.setattr(speed, "SECONDS", 0.05)
     (tmp_path / "small.toml").write_text(SMALL)
     (tmp_path / "keys").mkdir(mode=0o700)

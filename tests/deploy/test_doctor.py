@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import p2pfl
 from certificates import certificate, write
 from p2pfl.cli import main
-from p2pfl.deploy.checks import identities, machine, messages
+from p2pfl.deploy.checks import identities, machine, round_trip
 from p2pfl.deploy.checks.finding import Finding
 from p2pfl.experiment import plan, read, schema
 from p2pfl.identity import Identity, Roster, SecretSource
@@ -225,7 +225,7 @@ def test_a_certificate_for_other_hosts_is_named_with_its_hosts(site):
 def test_a_client_certificate_of_another_is_named_at_once(tmp_path, now):
     key = ec.generate_private_key(ec.SECP256R1())
     path = write(tmp_path, "peer1.pem", certificate("peer1", key=key))
-    settings = schema.Transport(certificate=str(path))
+    settings = schema.TransportSettings(certificate=str(path))
     other = identities.certificate(settings, peer="peer0", now=now)
     assert (other.status, 'the certificate of "peer1" and this peer is "peer0"' in other.message) == ("problem", True)
     assert identities.certificate(settings, peer="peer1", now=now).status == "ok"
@@ -313,7 +313,7 @@ def test_a_clock_an_hour_behind_that_of_a_neighbour_is_named(site):
 
 @pytest.mark.fast
 def test_keys_that_are_missing_open_or_of_another_user_are_named(site):
-    trust = schema.Trust(keys=str(site.folder / "keys"), roster=str(site.folder / "roster.toml"))
+    trust = schema.TrustSettings(keys=str(site.folder / "keys"), roster=str(site.folder / "roster.toml"))
     found, identity = identities.key(trust, peer="peer0")
     assert (found.status, identity.public) == ("ok", site.identity("peer0").public)
     assert f"chown {os.geteuid() + 1}" in identities.key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
@@ -323,14 +323,14 @@ def test_keys_that_are_missing_open_or_of_another_user_are_named(site):
     path.unlink()
     missing, _ = identities.key(trust, peer="peer0")
     assert (missing.status, "make the key with p2pfl identity peer0" in missing.message) == ("problem", True)
-    assert identities.key(schema.Trust(), peer="peer0")[0].status == "warning"
-    assert identities.key(schema.Trust(roster="roster.toml"), peer="peer0")[0].status == "problem"
+    assert identities.key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
+    assert identities.key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
 
 
 @pytest.mark.fast
 def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_are_named(site):
     path = site.folder / "roster.toml"
-    trust = schema.Trust(roster=str(path))
+    trust = schema.TrustSettings(roster=str(path))
     ours = site.identity("peer0")
     judge = {"peer": "peer0", "identity": ours, "peers": ["peer0", "peer1"]}
     assert identities.roster(trust, **judge).status == "ok"
@@ -340,7 +340,7 @@ def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_ar
     assert 'the roster does not contain "peer0"' in identities.roster(trust, **judge).message
     path.unlink()
     assert "cannot be read" in identities.roster(trust, **judge).message
-    assert identities.roster(schema.Trust(), **judge).status == "warning"
+    assert identities.roster(schema.TrustSettings(), **judge).status == "warning"
 
 
 @pytest.mark.fast
@@ -413,7 +413,7 @@ def test_a_clock_before_the_installation_is_named():
 
 
 def test_a_slow_way_is_worth_a_warning(site, monkeypatch):
-    monkeypatch.setattr(messages, "SLOW", -1.0)
+    monkeypatch.setattr(round_trip, "SLOW", -1.0)
     with site.listening():
         trip = site.found("round trip")
     assert isinstance(trip, Finding)

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fleets import NOW, PEERS, asked, bundles, contents
 from p2pfl.cli import main
 from p2pfl.deploy.bundles.authority import Authority, requested
-from p2pfl.deploy.bundles.requests import Request, request
+from p2pfl.deploy.bundles.requests import DeviceRequest, request
 from p2pfl.errors import InputError, StorageError
 from p2pfl.identity import Identity, Roster, SecretSource
 
@@ -24,10 +24,10 @@ from p2pfl.identity import Identity, Roster, SecretSource
 def test_keys_of_a_device_stay_there_and_a_request_is_the_same_key_each_time(place, capsys):
     command = ["identity", "peer0", "--keys", "keys", "--request", "request.toml"]
     assert main(command) == 0
-    first = Request.load(Path("request.toml"))
+    first = DeviceRequest.load(Path("request.toml"))
     assert f"fingerprint {first.fingerprint}" not in capsys.readouterr().out
     assert main(command) == 0
-    second = Request.load(Path("request.toml"))
+    second = DeviceRequest.load(Path("request.toml"))
     assert (second.public, second.read.public_key()) == (first.public, first.read.public_key())
     for name in ("peer0.pem", "peer0.key"):
         assert stat.S_IMODE((place / "keys" / name).stat().st_mode) == 0o600
@@ -45,7 +45,7 @@ def test_collected_requests_become_certificates_and_one_roster_for_all(place, ca
     before = (fleet.out / "peer0" / "certificate.pem").read_bytes()
     assert main([*command, *map(str, requests.values())]) == 0
     said = capsys.readouterr()
-    assert f"peer0  {Request.load(requests['peer0']).fingerprint}" in said.out
+    assert f"peer0  {DeviceRequest.load(requests['peer0']).fingerprint}" in said.out
     assert "compare each fingerprint" in said.err
     digest = hashlib.sha256((fleet.out / "peer0" / "roster.toml").read_bytes()).hexdigest()
     shown = re.search(r"^roster\.toml  (.*)$", said.out, re.MULTILINE)[1]
@@ -57,8 +57,8 @@ def test_collected_requests_become_certificates_and_one_roster_for_all(place, ca
     for peer, file in requests.items():
         made = x509.load_pem_x509_certificate((fleet.out / peer / "certificate.pem").read_bytes())
         made.verify_directly_issued_by(authority)
-        assert made.public_key() == Request.load(file).read.public_key()
-        assert Roster.read(fleet.out / peer / "roster.toml").peers[peer] == Request.load(file).public
+        assert made.public_key() == DeviceRequest.load(file).read.public_key()
+        assert Roster.read(fleet.out / peer / "roster.toml").peers[peer] == DeviceRequest.load(file).public
 
 
 def test_a_request_that_was_changed_on_the_way_is_refused(place):

@@ -10,7 +10,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODES
 from p2pfl.experiment.modes import Independent, Pairwise, SecAgg, mode_of, section
-from p2pfl.experiment.schema import Privacy
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.neighbourhood import Released
 from p2pfl.simulation import simulate
 from p2pfl.traits import ModeTraits
@@ -67,7 +67,7 @@ OWN = [f"privacy.mode={__name__}:Rounding", "privacy.noise=0.25"]
 
 @pytest.mark.parametrize("name", MODES)
 def test_a_mode_makes_its_section_and_the_section_makes_the_mode(name):
-    wanted = Privacy(mode=name)
+    wanted = PrivacySettings(mode=name)
     assert mode_of(wanted).name == name
     assert section(mode_of(wanted)) == wanted
 

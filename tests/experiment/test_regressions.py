@@ -10,7 +10,7 @@ from lifelines.datasets import load_rossi
 
 from p2pfl.cli import main
 from p2pfl.data import Table
-from p2pfl.data.tables.reading import Cells
+from p2pfl.data.tables.cells import TextCells
 from p2pfl.errors import DataError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
@@ -133,7 +133,7 @@ def test_the_time_of_a_sample_without_the_event_is_negative():
     cells = {"age": lambda: ["1", "2"], "time": lambda: ["3", "4"], "dead": lambda: ["1", "0"]}
     table = Table(COLUMNS, target="time", event="dead")
     assert [field.name for field in table.fields] == ["age"]
-    assert table.read(Cells("patients", cells, rows=2))[1].tolist() == [3.0, -4.0]
+    assert table.read(TextCells("patients", cells, rows=2))[1].tolist() == [3.0, -4.0]
 
 
 @pytest.mark.parametrize(
@@ -155,4 +155,4 @@ def test_a_time_below_zero_or_another_event_is_refused(row):
     with pytest.raises(
         DataError, match="patients, row 1: a time must be at least 0 and an event 0 or 1; correct the row"
     ):
-        Table(COLUMNS, target="time", event="dead").read(Cells("patients", cells, rows=1))
+        Table(COLUMNS, target="time", event="dead").read(TextCells("patients", cells, rows=1))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from exploring.members import Invariants, Member, Sent
 from p2pfl.protocol.agreement.messages import DROPPED
-from p2pfl.protocol.ledgers.masks import Journal, MaskLedger
+from p2pfl.protocol.ledgers.masks import MaskJournal, MaskLedger
 from p2pfl.protocol.ledgers.payments import Mask
 
 
@@ -37,8 +37,8 @@ class Masked(Member):
         Whether this incarnation has repaired the round.
     """
 
-    journal: Journal | None = None
-    leaving: tuple[Journal, Released] | None = None
+    journal: MaskJournal | None = None
+    leaving: tuple[MaskJournal, Released] | None = None
     plaintexts: int = 0
     repaired: bool = False
 

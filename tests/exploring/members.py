@@ -10,7 +10,18 @@ from functools import cached_property
 from typing import Any
 
 from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.effects import BLANK, Doubt, Event, Propose, Received, Record, Send, Store, Stored, Tick
+from p2pfl.protocol.agreement.effects import (
+    BLANK,
+    Doubt,
+    Event,
+    MemberRecord,
+    MessageReceived,
+    Propose,
+    RecordStored,
+    Send,
+    StoreRecord,
+    TimePassed,
+)
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -58,11 +69,11 @@ class Member:
     name: str
     committee: Committee
     make: type[Agreement] = Agreement
-    disk: Record = BLANK
+    disk: MemberRecord = BLANK
     ballots: int = 1
     crashes: int = 1
     machine: Agreement | None = None
-    pending: Record | None = None
+    pending: MemberRecord | None = None
     restarts: bool = True
     blocking: bool = False
 
@@ -72,7 +83,7 @@ class Member:
         return replace(self, machine=machine, pending=None)
 
     @property
-    def recovered(self) -> Record:
+    def recovered(self) -> MemberRecord:
         """What it reads from its disk."""
         return self.disk
 
@@ -116,7 +127,7 @@ class Member:
             case "restart":
                 return [(self.started(), [])]
             case "stores":
-                return [self.told(Stored())]
+                return [self.told(RecordStored())]
             case "proposes":
                 return [self.told(Propose(COUNTED))]
         return [replace(self, ballots=self.ballots - 1).timed_out()]
@@ -124,16 +135,16 @@ class Member:
     def timed_out(self) -> tuple[Member, Sent]:
         """Return what follows once it has waited long enough, whenever that is."""
         doubting, _ = self.told(Doubt())
-        return doubting.told(Tick(), after=doubting.machine.due)
+        return doubting.told(TimePassed(), after=doubting.machine.due)
 
     def receives(self, sender: str, message: Message) -> tuple[Member, Sent] | None:
-        return None if self.machine is None or self.busy else self.told(Received(sender, message))
+        return None if self.machine is None or self.busy else self.told(MessageReceived(sender, message))
 
     def told(self, event: Event, *, after: float = 0.0) -> tuple[Member, Sent]:
         """Return what follows an event after so many seconds."""
         other, sent = self.followed(event, after=after)
         while other.pending is not None and self.blocking and not self.crashes:
-            other, more = other.followed(Stored())
+            other, more = other.followed(RecordStored())
             sent = sent + more
         follower = replace(self, machine=other.machine, disk=other.disk, pending=other.pending)
         follower.__dict__["core"] = other.core
@@ -147,13 +158,13 @@ class Member:
         return known
 
     def _followed(self, event: Event, after: float) -> tuple[Member, Sent]:
-        stored = isinstance(event, Stored)
+        stored = isinstance(event, RecordStored)
         disk, pending = (self.pending, None) if stored else (self.disk, self.pending)
         machine = copied(self.machine)
         effects = machine.handle(event, now=after)
         machine.due -= after
         machine._now = 0.0
-        pending = next((each.record for each in effects if isinstance(each, Store)), pending)
+        pending = next((each.record for each in effects if isinstance(each, StoreRecord)), pending)
         sent = [(each.to, each.message) for each in effects if isinstance(each, Send)]
         return replace(self, machine=machine, disk=disk, pending=pending), sent
 
@@ -294,7 +305,7 @@ class Invariants:
         for name in up:
             drain(up, name, Doubt())
             if up[name].pending is not None:
-                drain(up, name, Stored())
+                drain(up, name, RecordStored())
         for _ in range(ticks):
             state = tuple(actor.core for actor in up.values())
             if state in self._live or all(actor.holds for actor in up.values()):
@@ -306,7 +317,7 @@ class Invariants:
                 return f"{', '.join(up)} wait for nothing and have no verdict"
             name = min(waiting, key=lambda each: (waiting[each], each))
             up |= {each: actor.waits(waiting[name]) for each, actor in up.items()}
-            drain(up, name, Tick())
+            drain(up, name, TimePassed())
         return f"{', '.join(up)} communicate and have no verdict"
 
 
@@ -317,6 +328,6 @@ def drain(up: dict[str, Member], name: str, event: Event) -> None:
         name, event = todo.pop()
         before = up[name]
         up[name], sent = before.followed(event)
-        todo += [(to, Received(name, message)) for to, message in sent if to in up]
-        if up[name].pending is not None and (before.pending is None or isinstance(event, Stored)):
-            todo.append((name, Stored()))
+        todo += [(to, MessageReceived(name, message)) for to, message in sent if to in up]
+        if up[name].pending is not None and (before.pending is None or isinstance(event, RecordStored)):
+            todo.append((name, RecordStored()))

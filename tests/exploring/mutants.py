@@ -9,7 +9,7 @@ import msgspec
 from exploring.masked import Masked
 from exploring.members import Member, Sent
 from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.effects import BLANK, Record, Send
+from p2pfl.protocol.agreement.effects import BLANK, MemberRecord, Send
 from p2pfl.protocol.agreement.messages import Ballot, Committee, Message, Promise, Value, Vote
 
 
@@ -66,7 +66,7 @@ class Forgetful(Member):
     """Comes back from a crash without its record."""
 
     @property
-    def recovered(self) -> Record:
+    def recovered(self) -> MemberRecord:
         return BLANK
 
 
@@ -75,7 +75,7 @@ class Unbound(Member):
     """Comes back from a crash without its promises."""
 
     @property
-    def recovered(self) -> Record:
+    def recovered(self) -> MemberRecord:
         return msgspec.structs.replace(self.disk, promised=BLANK.promised)
 
 

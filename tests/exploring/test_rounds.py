@@ -4,7 +4,7 @@ import pytest
 
 from exploring import rounds
 from exploring.explorer import ViolationError
-from p2pfl.protocol.agreement.attempts import Outcome, complete, outcome
+from p2pfl.protocol.agreement.attempts import AttemptOutcome, complete, outcome
 from p2pfl.protocol.agreement.messages import DROPPED
 
 
@@ -23,7 +23,7 @@ def test_no_two_members_come_to_two_outcomes_and_none_commits_a_round_that_anoth
 @pytest.mark.nightly
 def test_a_round_that_counts_although_a_member_failed_is_found(monkeypatch):
     def careless(verdicts):
-        return Outcome(complete() in verdicts.values(), tuple(sorted(verdicts)))
+        return AttemptOutcome(complete() in verdicts.values(), tuple(sorted(verdicts)))
 
     monkeypatch.setattr(rounds, "outcome", careless)
     with pytest.raises(ViolationError, match=r"a round counts that .* cannot complete"):
@@ -38,12 +38,14 @@ def test_a_round_that_counts_with_half_of_a_mask_is_found():
     actors = (ada, bob, found["eve"])
     assert rounds.halves(actors, ("ada",)) == "bob and eve"
     verdicts = {"ada": complete(), "bob": DROPPED, "eve": DROPPED}
-    assert outcome(verdicts) == Outcome(committed=False, members=("ada",))
+    assert outcome(verdicts) == AttemptOutcome(committed=False, members=("ada",))
 
 
 @pytest.mark.nightly
 def test_an_outcome_that_depends_on_the_member_is_found(monkeypatch):
     votes = iter(range(10**9))
-    monkeypatch.setattr(rounds, "outcome", lambda verdicts: Outcome(False, (*sorted(verdicts), str(next(votes)))))
+    monkeypatch.setattr(
+        rounds, "outcome", lambda verdicts: AttemptOutcome(False, (*sorted(verdicts), str(next(votes))))
+    )
     with pytest.raises(ViolationError, match="two outcomes"):
         rounds.explorer(steps=1).run()

@@ -10,14 +10,14 @@ from p2pfl.errors import PeerError, RunError, foremost
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Gathered, Missing, Publish
-from p2pfl.protocol.interface.events import Begin, Expect, Gather, Leave, Open
+from p2pfl.protocol.interface.requests import Begin, Expect, Gather, Leave, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import path
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -28,7 +28,7 @@ GRAPH = path(2).named(("ada", "bob"))
 def connection(channel, name="ada"):
     me, other = Announcement(name, 1, "up"), {"ada": "bob", "bob": "ada"}[name]
     session = Session(
-        Codec("s", me),
+        MessageCodec("s", me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),

@@ -12,7 +12,7 @@ from p2pfl import topology as graphs
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting import colluders
 from p2pfl.privacy.accounting.colluders import parted, worst_colluders, worst_rows
-from p2pfl.privacy.accounting.leakage import Cover, leakage
+from p2pfl.privacy.accounting.leakage import NoiseCover, leakage
 from p2pfl.topology import Topology
 
 
@@ -51,7 +51,7 @@ def test_removing_colluders_by_a_downdate_leaves_the_leaks_of_their_removal(cove
     graph, noise, mask = cover
     rows = data.draw(st.sets(st.sampled_from(range(len(graph.peers))), min_size=1, max_size=len(graph.peers) - 1))
     rows = tuple(sorted(rows))
-    one = Cover.of(graph, noise=noise, mask=mask)
+    one = NoiseCover.of(graph, noise=noise, mask=mask)
     ranking = colluders._Ranking.of([(2, one), (1, one)])
     kept = np.setdiff1d(np.arange(len(graph.peers)), rows)
     expected = 3 * one.leaks(kept)
@@ -161,8 +161,8 @@ def test_a_search_gives_the_same_answer_twice_and_may_give_another_by_another_se
 
 
 def test_rounds_count_as_often_as_they_come():
-    left = Cover.of(graphs.ring(6), noise=1.0, mask=3.0)
-    right = Cover.of(graphs.path(6), noise=1.0, mask=3.0)
+    left = NoiseCover.of(graphs.ring(6), noise=1.0, mask=3.0)
+    right = NoiseCover.of(graphs.path(6), noise=1.0, mask=3.0)
     rows, leak, _ = worst_rows([(3, left), (2, right)], count=1)
     kept = np.setdiff1d(np.arange(6), rows)
     assert leak == pytest.approx((3 * left.leaks(kept) + 2 * right.leaks(kept)).max(), rel=1e-12)

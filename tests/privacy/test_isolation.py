@@ -7,7 +7,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.accounting.isolation import isolated
-from p2pfl.privacy.accounting.leakage import Cover
+from p2pfl.privacy.accounting.leakage import NoiseCover
 from p2pfl.privacy.accounting.spending import Cost
 
 NOISES = {"clip": 1.0, "noise": 0.4, "mask": 3.0}
@@ -17,7 +17,7 @@ NOISES = {"clip": 1.0, "noise": 0.4, "mask": 3.0}
 def test_a_peer_whose_neighbours_mask_with_it_alone_is_the_centre_of_a_star(degree):
     graph = graphs.build("circulant", peers=20, degree=degree, seed=0).union
     names = graph.peers[: degree + 1]
-    star = Cover.of(graphs.Topology(names, tuple((names[0], leaf) for leaf in names[1:])), noise=0.4, mask=3.0)
+    star = NoiseCover.of(graphs.Topology(names, tuple((names[0], leaf) for leaf in names[1:])), noise=0.4, mask=3.0)
     assert isolated(graph, **NOISES)[1] == pytest.approx(math.sqrt(star.leaks(star.honest(()))[0]), rel=1e-12)
 
 

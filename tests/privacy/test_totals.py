@@ -15,10 +15,10 @@ from p2pfl.identity import SeededSource
 from p2pfl.privacy import totals
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import signed
-from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.topology import Topology, circulant, complete, path, ring, spanning, star
 
-SLOT = Slot(1, 0, 0)
+SLOT = TotalSlot(1, 0, 0)
 
 
 def masks(graph, *, colluders=1, seed=7):
@@ -101,14 +101,14 @@ def test_what_a_parent_sees_of_a_leaf_is_uniform_and_a_key_used_twice_is_not(bit
     given = {"peer": "peer0", "participants": graph.peers, "bits": bits}
     one = hide(first, slot=SLOT, **given)
     assert uniform(one) > 1e-4
-    assert uniform(hide(again, slot=Slot(1, 0, 1), **given) - one) > 1e-4
+    assert uniform(hide(again, slot=TotalSlot(1, 0, 1), **given) - one) > 1e-4
     assert uniform(hide(again, slot=SLOT, **given) - one) < 1e-12  # the difference of the contributions
 
 
 def test_every_slot_every_participant_set_and_every_edge_has_a_key_of_its_own():
     graph = complete(4)
     few, drawn = graph.peers[:3], Counter()
-    for slot in (SLOT, Slot(2, 0, 0), Slot(1, 1, 0), Slot(1, 0, 1)):
+    for slot in (SLOT, TotalSlot(2, 0, 0), TotalSlot(1, 1, 0), TotalSlot(1, 0, 1)):
         for among in (graph.peers, few):
             for peer in among:
                 drawn.update(masks(graph).keys(peer, slot=slot, participants=among).values())

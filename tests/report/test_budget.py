@@ -8,11 +8,11 @@ import pytest
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.schema import Privacy
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.results import BudgetStop
 from p2pfl.report.spending.budget import Budget
 from p2pfl.report.spending.meter import Meter, stopped
+from p2pfl.report.spending.stated import BudgetStop
 from p2pfl.simulation import simulate
 
 TABLE = {
@@ -29,7 +29,7 @@ PEERS = ("peer0", "peer1", "peer2", "peer3")
 
 def account(path, *, names=PEERS, **wanted):
     """What the experiment of these peers reads and writes there."""
-    return Budget(path, Privacy(**wanted), names)
+    return Budget(path, PrivacySettings(**wanted), names)
 
 
 def experiment(path, *changes):

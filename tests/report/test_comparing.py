@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from p2pfl.report.comparing import wording
-from p2pfl.report.comparing.comparison import Outcome, compare, lower_is_better
+from p2pfl.report.comparing.comparison import RunOutcome, compare, lower_is_better
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, outcomes_csv
-from p2pfl.report.comparing.statistics import estimate, holm, paired
+from p2pfl.report.comparing.intervals import estimate, holm, paired
 
 SCORES = st.floats(-1, 1, allow_nan=False).map(lambda value: round(value, 6))
 
@@ -77,7 +77,7 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(values):
 
 def outcomes(table, *, bytes_sent=100, gradients=10):
     return [
-        Outcome(values=dict(values), seed=seed, score=score, bytes_sent=bytes_sent, gradients=gradients, rounds=3)
+        RunOutcome(values=dict(values), seed=seed, score=score, bytes_sent=bytes_sent, gradients=gradients, rounds=3)
         for values, scores in table.items()
         for seed, score in enumerate(scores)
     ]
@@ -123,7 +123,9 @@ def test_all_other_scores_are_better_larger(name):
 
 def test_a_line_break_in_a_setting_does_not_end_a_comment_in_latex():
     runs = [
-        Outcome(values={"name": value}, seed=seed, score=0.5) for value in ("a\n\\input{x}", "b") for seed in range(2)
+        RunOutcome(values={"name": value}, seed=seed, score=0.5)
+        for value in ("a\n\\input{x}", "b")
+        for seed in range(2)
     ]
     text = comparison_tex(compare(runs, metric="accuracy", against={"name": "b"}))
     assert "\\input" not in text.replace("\\textbackslash{}", "")
@@ -170,7 +172,7 @@ def test_many_unequal_costs_are_one_warning():
 
 
 def test_a_failed_run_is_left_out_and_counted():
-    failed = Outcome(values={"algorithm": "fedavg", "split": "iid"}, seed=3, failure="the loss is not a number")
+    failed = RunOutcome(values={"algorithm": "fedavg", "split": "iid"}, seed=3, failure="the loss is not a number")
     found = compare([*outcomes(GRID), failed], metric="accuracy", against={"algorithm": "fedavg"})
     assert found.settings[0].failed == 1
     assert found.settings[0].score.count == 3
@@ -179,7 +181,9 @@ def test_a_failed_run_is_left_out_and_counted():
 
 def test_a_setting_without_any_score_has_no_difference():
     runs = [each for each in outcomes(GRID) if each.values["algorithm"] == "fedavg"]
-    failed = [Outcome(values={"algorithm": "scaffold", "split": "iid"}, seed=seed, failure="no") for seed in range(3)]
+    failed = [
+        RunOutcome(values={"algorithm": "scaffold", "split": "iid"}, seed=seed, failure="no") for seed in range(3)
+    ]
     found = compare([*runs, *failed], metric="accuracy", against={"algorithm": "fedavg"})
     assert not found.differences
     assert found.settings[2].score is None

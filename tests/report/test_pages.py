@@ -16,10 +16,10 @@ from growing import PEERS, Growing, began, ended, waits
 from markup import HOSTILE, checked
 from p2pfl.errors import InputError
 from p2pfl.experiment import check, read
-from p2pfl.report.comparing.comparison import Outcome, compare
+from p2pfl.report.comparing.comparison import RunOutcome, compare
 from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
 from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
-from p2pfl.report.pages.comparison_page import Part, comparison_page
+from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.report.pages.curves import means, scores
 from p2pfl.report.pages.gains import gains, verdict
 from p2pfl.report.pages.markup import tag
@@ -101,14 +101,14 @@ def test_nothing_that_comes_from_a_file_becomes_markup(run):
 
 def test_nothing_in_a_comparison_becomes_markup(run):
     outcomes = [
-        Outcome(values={HOSTILE: value}, seed=seed, score=seed / 10, bytes_sent=100 * (1 + len(value)))
+        RunOutcome(values={HOSTILE: value}, seed=seed, score=seed / 10, bytes_sent=100 * (1 + len(value)))
         for value in (HOSTILE, "plain")
         for seed in range(3)
     ]
     found = compare(outcomes, metric=HOSTILE, against={HOSTILE: "plain"})
     summary = run.summary | {"privacy": {"statement": HOSTILE}}
     metrics = [msgspec.structs.replace(each, scores={HOSTILE: 0.5}) for each in run.metrics]
-    parts = [Part(copied(run, summary=summary, metrics=metrics), place) for place in (0, 1)]
+    parts = [ComparedRun(copied(run, summary=summary, metrics=metrics), place) for place in (0, 1)]
     text = comparison_page(found, parts, name=HOSTILE)
     checked(text)
     assert text.count("alert(1)") > 10
@@ -166,9 +166,9 @@ def test_a_page_has_no_folders_of_absolute_paths(run):
         "mqtt://broker/topic/x and 1/2/3",
     ):
         assert left in said
-    outcomes = [Outcome(values={"data.options": f"{{'path': '{home}/{each}'}}"}, seed=0, score=0.5) for each in "ab"]
+    outcomes = [RunOutcome(values={"data.options": f"{{'path': '{home}/{each}'}}"}, seed=0, score=0.5) for each in "ab"]
     assert "/home" not in comparison_page(
-        compare(outcomes, metric="accuracy"), [Part(copied(run, experiment=experiment), 0)], name="c"
+        compare(outcomes, metric="accuracy"), [ComparedRun(copied(run, experiment=experiment), 0)], name="c"
     )
 
 
@@ -265,7 +265,7 @@ def test_many_peers_and_rounds_stay_small():
 
 def comparison():
     outcomes = [
-        Outcome(
+        RunOutcome(
             values={"learning.rate": rate}, seed=seed, score=base + seed / 100, bytes_sent=sent, gradients=5, rounds=2
         )
         for rate, base, sent in (("0.1", 0.5, 100), ("0.5", 0.7, 300))
@@ -276,7 +276,9 @@ def comparison():
 
 def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     found = comparison()
-    said = "".join(checked(comparison_page(found, [Part(run, 0), Part(run, 1)], name="Sweep of small")).text)
+    said = "".join(
+        checked(comparison_page(found, [ComparedRun(run, 0), ComparedRun(run, 1)], name="Sweep of small")).text
+    )
     for each in found.settings:
         assert f"{each.score.mean:.3f} ± {each.score.half:.3f}" in said
     assert f"{found.differences[0].difference.mean:+.3f}" in said
@@ -286,9 +288,9 @@ def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
 
 
 def test_a_comparison_of_failures_and_of_one_setting_have_pages():
-    failed = [Outcome(values={"a": "1"}, seed=0, failure="no"), Outcome(values={"a": "2"}, seed=0, failure="no")]
+    failed = [RunOutcome(values={"a": "1"}, seed=0, failure="no"), RunOutcome(values={"a": "2"}, seed=0, failure="no")]
     assert "No run has a score" in comparison_page(compare(failed, metric="accuracy"), [], name="none")
-    checked(comparison_page(compare([Outcome(values={}, seed=0, score=0.5)], metric="accuracy"), [], name="one"))
+    checked(comparison_page(compare([RunOutcome(values={}, seed=0, score=0.5)], metric="accuracy"), [], name="one"))
 
 
 def test_only_markup_is_not_escaped():
@@ -301,7 +303,7 @@ def test_a_browser_has_nothing_to_complain_about(run, tmp_path):
     """Violations of the content security policy are messages on the console."""
     for name, text in {
         "run": run_page(run),
-        "comparison": comparison_page(comparison(), [Part(run, 0), Part(run, 1)], name="c"),
+        "comparison": comparison_page(comparison(), [ComparedRun(run, 0), ComparedRun(run, 1)], name="c"),
         "control": "<!doctype html><script>console.log('seen')</script>",
     }.items():
         (tmp_path / f"{name}.html").write_text(text)

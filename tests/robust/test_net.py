@@ -32,7 +32,7 @@ def exchanged(net, rows=ROWS, *, since=None):
     return settled(both()).values
 
 
-def lying(name, **settings):
+def attacking(name, **settings):
     return Attack(name, BYZANTINE, 9, **settings)
 
 
@@ -88,7 +88,7 @@ def test_where_nobody_lies_the_neighbourhood_is_itself():
     net = stack()
     assert attacked(net, None, round=0) is net
     assert attacked(net, Attack("sign_flip", frozenset(), 9), round=0) is net
-    assert attacked(net, lying("label_flip"), round=0) is net
+    assert attacked(net, attacking("label_flip"), round=0) is net
 
 
 @pytest.mark.parametrize(
@@ -96,39 +96,39 @@ def test_where_nobody_lies_the_neighbourhood_is_itself():
 )
 def test_a_lie_is_that_of_byzfl(name, scale, expected):
     honest = ROWS if name != "sign_flip" else ROWS[:1]
-    rows = torch.cat([honest, ROWS[:1]])  # the last one lies
+    rows = torch.cat([honest, ROWS[:1]])  # the last one attacks
     names = [f"peer{index}" for index in range(len(rows))]
     attack = Attack(name, frozenset(names[-1:]), len(rows), scale)
-    lies = attack.lies(rows, since=torch.zeros_like(rows), peers=names, round=0, step=0)
-    assert lies[-1].tolist() == pytest.approx(GOLDEN[expected], abs=2e-6)
-    assert torch.equal(lies[:-1], rows[:-1])
+    sent = attack.corrupted(rows, since=torch.zeros_like(rows), peers=names, round=0, step=0)
+    assert sent[-1].tolist() == pytest.approx(GOLDEN[expected], abs=2e-6)
+    assert torch.equal(sent[:-1], rows[:-1])
 
 
 def test_lies_turn_round_the_update_and_not_the_row():
     since = scattered(9) + 5.0
     names = complete(9).peers
     for name, factor in (("sign_flip", -1.0), ("scaled", 10.0)):
-        lies = lying(name).lies(since + ROWS, since=since, peers=names, round=0, step=0)
-        assert torch.allclose(lies[3], since[3] + factor * ROWS[3])
-        assert torch.equal(lies[4], since[4] + ROWS[4])
-    lies = lying("ipm", scale=0.5).lies(since + ROWS, since=since, peers=names, round=0, step=0)
+        sent = attacking(name).corrupted(since + ROWS, since=since, peers=names, round=0, step=0)
+        assert torch.allclose(sent[3], since[3] + factor * ROWS[3])
+        assert torch.equal(sent[4], since[4] + ROWS[4])
+    sent = attacking("ipm", scale=0.5).corrupted(since + ROWS, since=since, peers=names, round=0, step=0)
     honest = [0, 1, 2, 4, 5, 6, 8]
-    assert torch.allclose(lies[7], since[honest].mean(0) - 0.5 * ROWS[honest].mean(0))
+    assert torch.allclose(sent[7], since[honest].mean(0) - 0.5 * ROWS[honest].mean(0))
 
 
 def test_random_lies_are_drawn_by_key_afresh_for_each_peer_round_and_exchange():
-    attack, names = lying("random", seed=5), complete(9).peers
+    attack, names = attacking("random", seed=5), complete(9).peers
     since = torch.zeros_like(ROWS)
-    first = attack.lies(ROWS, since=since, peers=names, round=2, step=1)
+    first = attack.corrupted(ROWS, since=since, peers=names, round=2, step=1)
     assert torch.equal(first[3], torch.from_numpy(draw(5, "lie 1", "peer3", 2).standard_normal(4)))
-    alone = attack.lies(ROWS[3:4], since=since[3:4], peers=("peer3",), round=2, step=1)
+    alone = attack.corrupted(ROWS[3:4], since=since[3:4], peers=("peer3",), round=2, step=1)
     assert torch.equal(alone[0], first[3])
-    others = [attack.lies(ROWS, since=since, peers=names, round=r, step=s)[3] for r, s in ((2, 2), (3, 1))]
+    others = [attack.corrupted(ROWS, since=since, peers=names, round=r, step=s)[3] for r, s in ((2, 2), (3, 1))]
     assert not any(torch.equal(each, first[3]) for each in (*others, first[7]))
 
 
 def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
-    net = attacked(stack(), lying("sign_flip"), round=0)
+    net = attacked(stack(), attacking("sign_flip"), round=0)
     found = exchanged(net)
     told = ROWS.clone()
     told[[3, 7]] *= -1
@@ -139,7 +139,7 @@ def test_a_malicious_peer_is_true_to_itself_and_lies_to_all_others():
 
 
 def test_a_rule_hears_what_the_average_hears():
-    net = robust(attacked(stack(), lying("scaled", scale=1e6), round=0), TrimmedMean(2))
+    net = robust(attacked(stack(), attacking("scaled", scale=1e6), round=0), TrimmedMean(2))
     found = exchanged(net)
     honest = [0, 1, 2, 4, 5, 6, 8]
     assert (found <= ROWS[honest].amax(0) + 1e-12)[honest].all()
@@ -148,26 +148,26 @@ def test_a_rule_hears_what_the_average_hears():
 
 def test_dissensus_leaves_every_honest_peer_where_it_was_as_its_paper_says():
     topology = small_world(9, degree=4, rewire=0.5, seed=3)
-    found = exchanged(attacked(stack(topology), lying("dissensus"), round=0))
+    found = exchanged(attacked(stack(topology), attacking("dissensus"), round=0))
     met = [
         i for i, peer in enumerate(topology.peers) if peer not in BYZANTINE and BYZANTINE & {*topology.receivers(peer)}
     ]
     assert len(met) > 3
     assert torch.allclose(found[met], ROWS[met], atol=1e-13)
-    away = exchanged(attacked(stack(topology), lying("dissensus", scale=2.0), round=0))
+    away = exchanged(attacked(stack(topology), attacking("dissensus", scale=2.0), round=0))
     spread = [float(rows[met].std(0).norm()) for rows in (exchanged(stack(topology)), found, away)]
     assert spread == sorted(spread)
 
 
 def test_what_is_heard_before_rows_are_released_is_true():
-    net = attacked(stack(), lying("sign_flip"), round=0)
+    net = attacked(stack(), attacking("sign_flip"), round=0)
     heard = settled(net.receive(Released(ROWS)))
     assert torch.equal(heard.rows, ROWS)
 
 
 def test_attackers_that_know_each_other_lie_by_the_deviations_that_their_paper_allows():
     names, honest = complete(9).peers, [0, 1, 2, 4, 5, 6, 8]
-    lies = lying("alie").lies(ROWS, since=torch.zeros_like(ROWS), peers=names, round=0, step=0)
+    sent = attacking("alie").corrupted(ROWS, since=torch.zeros_like(ROWS), peers=names, round=0, step=0)
     # N = 9, m = 2: s = floor(5.5) - 2 = 3, and the standard normal is below 0.18 in (7 - 3) / 7 of all cases
     expected = ROWS[honest].numpy().mean(0) - 0.18001237 * np.std(ROWS[honest].numpy(), axis=0, ddof=1)
-    assert lies[3].tolist() == pytest.approx(expected.tolist(), abs=1e-7)
+    assert sent[3].tolist() == pytest.approx(expected.tolist(), abs=1e-7)

@@ -13,8 +13,8 @@ from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.protocol.wire.sums import Agreement, RollCall, Term, Unmasking
-from p2pfl.secagg.protocol import Slot
+from p2pfl.protocol.wire.sums import ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.secagg.protocol import SumSlot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.secagg.signing import Seal
@@ -50,7 +50,7 @@ def getting(name="eve"):
 
 
 def given_terms(giver, gossip_step=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
-    part, share = giver.mask(Slot(receiver, *gossip_step), np.arange(SIZE) if points is None else points.copy())
+    part, share = giver.mask(SumSlot(receiver, *gossip_step), np.arange(SIZE) if points is None else points.copy())
     return list(giver.give(part, share, mass=mass, piece=piece))
 
 
@@ -176,7 +176,7 @@ def test_whoever_is_not_on_the_roll_gives_nothing_for_that_sum_any_more():
     receiver.open((2, 0), weighted=False)
     brought(receiver, givers[:3], (2, 0))
     late = givers[3]
-    part, share = late.mask(Slot("eve", 2, 0), np.arange(SIZE))  # in the middle of it
+    part, share = late.mask(SumSlot("eve", 2, 0), np.arange(SIZE))  # in the middle of it
     assert late.called("eve", receiver.close()) is None
     assert list(late.give(part, share, mass=None, piece=16)) == []
     assert late.over("eve", (1, 5))
@@ -249,7 +249,7 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
     with pytest.raises(DecodeError, match='"dan" has not signed this participant set'):
         ada.called("dan", call)
     again = Seal(IDENTITIES["eve"], Membership(announcement("eve", life=2), frozenset(), "test"))
-    signature = again.sign(Slot("eve", 0, 0), call.here, domain="roll")
+    signature = again.sign(SumSlot("eve", 0, 0), call.here, domain="roll")
     with pytest.raises(DecodeError, match='"eve" has not signed this participant set'):
         ada.called("eve", msgspec.structs.replace(call, signature=signature))
     assert ada.called("eve", call) is not None
@@ -273,10 +273,10 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
 
 def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
     ada = giving("ada")
-    assert ada.acquainted(Slot("eve", 0, 0))
+    assert ada.acquainted(SumSlot("eve", 0, 0))
     ada.acquaint({edge: secret for edge, secret in SECRETS.items() if edge != ("ada", "bob")})
-    assert not ada.acquainted(Slot("eve", 0, 0))
-    assert not ada.acquainted(Slot("bob", 0, 0))
+    assert not ada.acquainted(SumSlot("eve", 0, 0))
+    assert not ada.acquainted(SumSlot("bob", 0, 0))
 
 
 def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
@@ -284,7 +284,7 @@ def test_a_second_roll_that_differs_is_refused_although_it_is_signed(begun):
     first = receiver.close()
     ada.called("eve", first)
     here = NAMES[:3]
-    other = RollCall(0, 0, here, seal("eve").sign(Slot("eve", 0, 0), here, domain="roll"))
+    other = RollCall(0, 0, here, seal("eve").sign(SumSlot("eve", 0, 0), here, domain="roll"))
     for _ in range(2):
         with pytest.raises(PrivacyError, match="two different participant sets"):
             ada.called("eve", other)
@@ -327,9 +327,9 @@ def test_no_key_is_given_for_consents_that_somebody_has_not_signed(begun):
 def test_a_consent_of_another_life_does_not_pass(begun):
     receiver, givers = begun
     call = receiver.close()
-    before = seal("ada", life=9).sign(Slot("eve", 0, 0), call.here, domain="consent")
+    before = seal("ada", life=9).sign(SumSlot("eve", 0, 0), call.here, domain="consent")
     with pytest.raises(DecodeError, match='"ada" has not signed this consent'):
-        receiver.consented("ada", Agreement(0, 0, before))
+        receiver.consented("ada", ParticipantsConfirmed(0, 0, before))
     with pytest.raises(DecodeError, match='"bob" has not signed this consent'):
         receiver.consented("bob", givers[0].called("eve", call))
 

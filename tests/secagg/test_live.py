@@ -26,7 +26,7 @@ from p2pfl.protocol.wire.envelope import PRIVATE, SEALED
 from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.secagg import protocol as secagg
-from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.protocol import SumSlot
 from p2pfl.secagg.ring import portions
 from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
@@ -378,7 +378,7 @@ def two_faced(peer):
         post(topic, message)
         if isinstance(message, RollCall) and message.round == 1:
             here = message.here[1:]
-            slot = Slot("peer0", message.round, message.step)
+            slot = SumSlot("peer0", message.round, message.step)
             signature = seal.sign(slot, here, domain="roll")
             post(topic, RollCall(message.round, message.step, here, signature))
 

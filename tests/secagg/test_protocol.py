@@ -16,7 +16,7 @@ from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import mask, signed, unsigned, zeros
 from p2pfl.privacy.stream import BLOCK
 from p2pfl.secagg.in_process import exchanged, partners
-from p2pfl.secagg.protocol import Consent, Keys, Receiver, Roll, Sender, Share, Slot, Sum, enough, fewest
+from p2pfl.secagg.protocol import Consent, Keys, Receiver, Roll, Sender, Share, Sum, SumSlot, enough, fewest
 from p2pfl.secagg.ring import portion, portions, width
 from p2pfl.topology import complete, metropolis, random_regular, torus
 from schedule import derived
@@ -24,7 +24,7 @@ from schedule import derived
 SOURCE = SeededSource(7)
 NAMES = ("ada", "bob", "cleo", "dan", "eve")
 SECRETS = swarm_secrets(complete(5).named(NAMES), source=SOURCE, run="test")
-SLOT = Slot("rob", 3, 1)
+SLOT = SumSlot("rob", 3, 1)
 
 
 def the_sum(count=5, *, size=4, slot=SLOT, **given):
@@ -153,7 +153,7 @@ def test_shares_are_uniform_whatever_the_term_and_differ_for_every_sum_and_peer(
     terms = {"zero": np.zeros(40_000, np.int64), "large": np.full(40_000, 2**40)}
     rows = []
     for term, slot in itertools.product(
-        terms.values(), [SLOT, Slot("rob", 3, 2), Slot("rob", 4, 1), Slot("sue", 3, 1)]
+        terms.values(), [SLOT, SumSlot("rob", 3, 2), SumSlot("rob", 4, 1), SumSlot("sue", 3, 1)]
     ):
         which = Sum(slot, NAMES, size=40_000)
         rows += [sender(which, peer).share(term.copy()).values for peer in ("ada", "bob")]
@@ -314,7 +314,7 @@ def test_keys_need_everybodys_consent():
 
 
 def test_messages_of_another_sum_are_ignored():
-    which, other = the_sum(), the_sum(slot=Slot("rob", 3, 2))
+    which, other = the_sum(), the_sum(slot=SumSlot("rob", 3, 2))
     senders, shares = everybody(which)
     _, others = everybody(other)
     receiver = Receiver(which)
@@ -382,7 +382,7 @@ def test_fewer_shares_than_are_needed_give_no_roll():
     [
         {"count": 2},
         {"count": 4, "colluders": 3},
-        {"slot": Slot("ada", 0, 0)},
+        {"slot": SumSlot("ada", 0, 0)},
         {"width": 16},
     ],
 )

@@ -15,7 +15,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.privacy import Settings, private
-from p2pfl.privacy.accounting.sums import Sums
+from p2pfl.privacy.accounting.sum_leakage import Sums
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.secagg.in_process import partners
 from p2pfl.simulation import playing, simulate

@@ -9,7 +9,7 @@ from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
-from p2pfl.simulation.checkpoint import FILE, PART, SOONEST, Checkpoint, Facts, Keeper
+from p2pfl.simulation.checkpoint import FILE, PART, SOONEST, CheckpointKeeper, Facts, SimulationCheckpoint
 
 TABLE = {
     "rounds": 5,
@@ -120,12 +120,12 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
 def checkpoint(round=3, **facts):
     rows = torch.arange(6.0).view(2, 3)
     state = State(rows, Public(rows), memory={"step": torch.ones(2)}, extra={"view": rows[:, 1:]})
-    return Checkpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
+    return SimulationCheckpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
 
 
 def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):
     checkpoint(costs=((0.5, 1.0, 3),)).save(tmp_path / FILE)
-    found = Checkpoint.load(tmp_path / FILE, peers=2, size=3)
+    found = SimulationCheckpoint.load(tmp_path / FILE, peers=2, size=3)
     assert found.state.rows.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found.state.public.rows is found.state.rows
     assert found.state.memory["step"].tolist() == [1, 1]
@@ -143,8 +143,8 @@ def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tm
         saved.append(self.facts.round)
         now[0] += 2.0
 
-    monkeypatch.setattr(Checkpoint, "save", save)
-    keeper = Keeper(tmp_path, clock=lambda: now[0])
+    monkeypatch.setattr(SimulationCheckpoint, "save", save)
+    keeper = CheckpointKeeper(tmp_path, clock=lambda: now[0])
     keeper.keep(checkpoint(0))
     now[0] = SOONEST
     keeper.keep(checkpoint(1))

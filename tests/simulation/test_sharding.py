@@ -23,7 +23,7 @@ from p2pfl.simulation import simulate
 from p2pfl.simulation.checkpoint import FILE
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.sharding import Shard, keeping
-from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
 from peer.test_agreement import CASES
@@ -117,7 +117,7 @@ def test_a_gossip_step_is_that_of_one_process_and_only_boundary_models_travel(fa
     expected = steps(net, rows, masses)
 
     def work(group):
-        part = Part(weights, group)
+        part = WorkerShard(weights, group)
         net = StackedNeighbourhood(weights, round=0, seed=0, faults=faults, shard=part, mixer=Mixer(weights))
         values = steps(net, rows[part.places], masses[part.places])
         return part.places, values, group.bytes_out
@@ -138,7 +138,7 @@ def test_where_everybody_gets_the_average_only_sums_travel():
     rows = torch.randn(40, 100, generator=torch.Generator().manual_seed(0))
 
     def work(group):
-        part = Part(weights, group)
+        part = WorkerShard(weights, group)
         net = StackedNeighbourhood(weights, round=0, seed=0, shard=part)
         return settled(net.mix(Released(rows[part.places]))).values, group.bytes_out
 
@@ -155,7 +155,7 @@ def test_a_schedule_has_a_boundary_of_its_own_in_each_step():
     expected = [settled(StackedNeighbourhood(weights, round=k, seed=0).mix(Released(rows))).values for k in range(6)]
 
     def work(group):
-        part, mixer = Part(weights, group), Mixer(weights)
+        part, mixer = WorkerShard(weights, group), Mixer(weights)
         nets = [StackedNeighbourhood(weights, round=k, seed=0, shard=part, mixer=mixer) for k in range(6)]
         return part.places, [settled(net.mix(Released(rows[part.places]))).values for net in nets]
 
@@ -170,7 +170,7 @@ def test_workers_add_up_collect_and_share():
     weights = [metropolis(ring(5))]
 
     def work(group):
-        part = Part(weights, group)
+        part = WorkerShard(weights, group)
         rows = torch.arange(5.0).view(5, 1)[part.places]
         wraps = part.total(np.array([2**63 - 1 if part.leads else 1]))
         alike = [
@@ -201,7 +201,7 @@ def test_a_contribution_that_one_worker_refuses_ends_the_total_in_all():
     errors = []
 
     def work(group):
-        part = Part([metropolis(graph)], group)
+        part = WorkerShard([metropolis(graph)], group)
         net = StackedNeighbourhood([metropolis(graph)], round=0, seed=0, graph=graph, shard=part)
         most = limit(4, bits=64)
         values = {peer: np.array([most if peer == part.everyone[-1] else 1]) for peer in graph.peers}

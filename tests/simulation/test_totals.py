@@ -11,10 +11,10 @@ from p2pfl.errors import InputError, PrivacyError, RunError, TopologyError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings, private
-from p2pfl.privacy.accounting.sums import FactorNeighbourhood
+from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.robust import ClippedGossip, Median, robust
-from p2pfl.simulation.asynchronous import AsynchronousNeighbourhood, Flight
+from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Topology, complete, exponential, metropolis, natural, path, ring, spanning
 
@@ -148,7 +148,7 @@ def test_private_noise_needs_to_know_what_it_hides():
 def test_asynchronous_peers_and_the_accountant_of_sums_refuse_totals():
     weights = [metropolis(ring(5))]
     flight = Flight(weights, seed=1, faults=Faults())
-    net = AsynchronousNeighbourhood(weights, round=0, seed=1, faults=Faults(), flight=flight)
+    net = AsynchronousStackedNeighbourhood(weights, round=0, seed=1, faults=Faults(), flight=flight)
     with pytest.raises(RunError, match="an asynchronous algorithm cannot take a total"):
         settled(net.total(own(VALUES), size=2))
     with pytest.raises(PrivacyError, match="algorithms that also take totals"):

@@ -9,13 +9,14 @@ from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM
 from p2pfl.peer.neighbourhoods.adding import Adding, known
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Contribute, Convene, Subscribed
+from p2pfl.protocol.interface.events import Subscribed
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.membership.edges import Edges
+from p2pfl.protocol.session.participating import PLACE, RECEIPT
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import PLACE, RECEIPT
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.protocol.wire.totals import OfTotals
-from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.protocol import SumSlot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.topology import Topology, complete, metropolis
@@ -34,7 +35,7 @@ def part(name):
 
 
 def terms(giver, receiver):
-    masked = giver.giving.mask(Slot(receiver, *NOW), np.arange(6))
+    masked = giver.giving.mask(SumSlot(receiver, *NOW), np.arange(6))
     return list(giver.giving.give(*masked, mass=None, piece=LARGEST))
 
 
@@ -62,7 +63,7 @@ def summed(receiver, upto):
     return parts, {name: parts[name].giving.agreed(receiver, agreed) for name in givers}
 
 
-SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "Agreement": ("bob", "agreement")}
+SUMMED = {"Term": ("bob", "term"), "RollCall": ("ada", "roll"), "ParticipantsConfirmed": ("bob", "agreement")}
 SUMMED |= {"Agreements": ("ada", "agreements"), "Unmasking": ("bob", "unmasking")}
 """Whose sum it is of which ada says this to bob, and how far it is then."""
 
@@ -92,7 +93,7 @@ def totalling(name, middle):
     """A session that is to take part in a total."""
     given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
     return Session(
-        Codec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
+        MessageCodec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
     )
 
 
@@ -118,7 +119,7 @@ def totalled(middle, upto):
     return sessions["bob"], None
 
 
-TOTALLED = {"Here": "bob", "Subtotal": "bob", "Participants": "ada", "Total": "ada"}
+TOTALLED = {"Here": "bob", "Subtotal": "bob", "AgreedParticipants": "ada", "Total": "ada"}
 """Who is in the middle where ada sends this to bob."""
 
 

@@ -223,12 +223,12 @@ HELD: dict[tuple[str, int], str] = {
         secagg/test_protocol.py::test_the_receiver_gets_the_sum_of_those_whose_share_it_has_to_the_last_bit""",
     ("**What it hides.** The broker,", 5): """
         secagg/test_live.py::test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes
-        privacy/test_sums.py::test_one_sum_of_unequal_weights_leaks_the_share_of_each_square
-        experiment/test_sums.py::test_on_the_complete_graph_noise_is_the_curators_of_all_honest_peers""",
+        privacy/test_sum_leakage.py::test_one_sum_of_unequal_weights_leaks_the_share_of_each_square
+        experiment/test_neighbourhood_sums.py::test_on_the_complete_graph_noise_is_the_curators_of_all_honest_peers""",
     ("**What it leaks.** A receiver", 9): """
         cited
-        privacy/test_sums.py::test_as_many_exchanges_as_there_are_honest_peers_leave_nothing_but_private_noise
-        privacy/test_sums.py::test_a_view_that_is_too_large_says_the_local_floor
+        privacy/test_sum_leakage.py::test_as_many_exchanges_as_there_are_honest_peers_leave_nothing_but_private_noise
+        privacy/test_sum_leakage.py::test_a_view_that_is_too_large_says_the_local_floor
         secagg/test_protocol.py::test_two_rolls_that_differ_by_one_peer_unmask_nobody
         secagg/test_live.py::test_who_signs_two_rolls_is_excluded_and_both_are_kept""",
     ("**How live peers compute a", 3): """
@@ -241,11 +241,11 @@ HELD: dict[tuple[str, int], str] = {
         secagg/test_live.py::test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_and_the_run_ends""",
     ("**Settings and cost.** `transport.quorum` must", 3): """
         secagg/test_live.py::test_what_live_peers_cannot_add_up_is_refused_before_anything_starts""",
-    ("**Without noise there is no", 1): "privacy/test_sums.py::test_without_noise_nothing_is_promised",
+    ("**Without noise there is no", 1): "privacy/test_sum_leakage.py::test_without_noise_nothing_is_promised",
     ("**What p2pfl refuses.** It refuses", 4): """
-        experiment/test_sums.py::test_what_sums_cannot_hide_is_refused_with_its_reason
-        experiment/test_sums.py::test_two_receivers_whose_neighbourhoods_differ_by_one_peer_are_refused_where_they_may_collude
-        experiment/test_sums.py::test_with_several_colluders_a_sum_needs_all_neighbours""",
+        experiment/test_neighbourhood_sums.py::test_what_sums_cannot_hide_is_refused_with_its_reason
+        experiment/test_neighbourhood_sums.py::test_two_receivers_whose_neighbourhoods_differ_by_one_peer_are_refused_where_they_may_collude
+        experiment/test_neighbourhood_sums.py::test_with_several_colluders_a_sum_needs_all_neighbours""",
     ("A peer releases `y =", 7): """
         privacy/test_release.py::test_each_tensor_is_clipped_by_itself_and_the_whole_is_at_most_the_clip
         privacy/test_masks.py::test_masks_cancel_bit_for_bit_on_any_connected_graph

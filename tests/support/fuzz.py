@@ -32,9 +32,9 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.errors import AuthenticityError, DecodeError, InputError, PeerError
     from p2pfl.identity import Identity, Roster, SeededSource
     from p2pfl.protocol.telemetry.audience import Audience
-    from p2pfl.protocol.telemetry.messages import Grant, Request
-    from p2pfl.protocol.telemetry.messages import decode as decode_telemetry
-    from p2pfl.protocol.telemetry.messages import encode as encode_telemetry
+    from p2pfl.protocol.telemetry.observer_messages import Grant, Request
+    from p2pfl.protocol.telemetry.observer_messages import decode as decode_telemetry
+    from p2pfl.protocol.telemetry.observer_messages import encode as encode_telemetry
     from p2pfl.protocol.wire.codec import PREFIX, VERSION, decode, encode
     from p2pfl.protocol.wire.envelope import SEALED
     from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain

@@ -17,7 +17,7 @@ from p2pfl.protocol.agreement.messages import Release, counted
 from p2pfl.protocol.agreement.settlement import Fetch
 from p2pfl.protocol.agreement.translation import read_promise, read_vote
 from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.events import Decide, Offer
+from p2pfl.protocol.interface.requests import Decide, Offer
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
@@ -38,23 +38,23 @@ from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
 from p2pfl.protocol.wire.stream import Inbox, Outbox
 from p2pfl.protocol.wire.sums import RollCall
 from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
-from p2pfl.protocol.wire.totals import Abort, Again, OfTotals, Participants, participants_statement
+from p2pfl.protocol.wire.totals import Abort, Again, AgreedParticipants, OfTotals, participants_statement
 from p2pfl.protocol.wire.verdicts import (
     Contradiction,
     Copy,
-    Decision,
+    DecisionMessage,
     Halves,
-    Last,
+    LastVote,
     OfVerdicts,
-    Prepare,
-    Promise,
+    PrepareMessage,
     Promised,
-    Proposal,
-    Vote,
+    PromiseMessage,
+    ProposalMessage,
     Votes,
     Wanted,
+    WireVote,
 )
-from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
 
@@ -64,14 +64,14 @@ KEY = bytes([9]) * 32
 
 def vote(member, peer="ada", *, number=0):
     """A signed vote on a release of the first round."""
-    made = Vote(peer, 1, 0, member, number, peer if number == 0 else member, True, bytes(64), 1)
+    made = WireVote(peer, 1, 0, member, number, peer if number == 0 else member, True, bytes(64), 1)
     return revoted(made)
 
 
 def promise(member, *, voted=False):
     """A signed promise for ada's ballot on the release of bob, and the vote for it that it reports."""
-    last, proof = (Last(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
-    return Promise(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
+    last, proof = (LastVote(0, "bob", counted=True), (vote("bob", "bob"),)) if voted else (None, ())
+    return PromiseMessage(repromised(Promised("bob", 1, 0, member, 1, "ada", bytes(64), 1, last)), proof)
 
 
 def revoted(changed):
@@ -101,13 +101,13 @@ def voting():
 
 VOTED = (
     Votes((vote("ada"), vote("ada", "bob"))),
-    Prepare("bob", 1, 0, 1),
+    PrepareMessage("bob", 1, 0, 1),
     promise("ada", voted=True),
-    Proposal(
-        revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
+    ProposalMessage(
+        revoted(WireVote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False)),
         (promise("ada").promise, promise("cleo").promise),
     ),
-    Decision((vote("ada"), vote("bob"))),
+    DecisionMessage((vote("ada"), vote("bob"))),
     Halves(0, {"bob": bytes(32)}, ("bob",), 1),
     Contradiction(vote("cleo"), revoted(msgspec.structs.replace(vote("cleo"), digest=KEY))),
     Wanted("cleo", 1, 0, KEY),
@@ -184,20 +184,20 @@ def genuine(message):
         case Announcement():
             return message.signed(IDENTITIES["ada"], swarm=SWARM)
         case RollCall(round, step, here):
-            signature = seal("ada").sign(Slot("ada", round, step), here, domain="roll")
+            signature = seal("ada").sign(SumSlot("ada", round, step), here, domain="roll")
             return RollCall(round, step, here, signature)
-        case Participants():
+        case AgreedParticipants():
             statement = participants_statement(message, swarm=SWARM)
             signature = IDENTITIES["ada"].sign(statement, domain="participants")
             return msgspec.structs.replace(message, signature=signature)
         case Votes() | Contradiction():
             return _revoted(message)
-        case Promise(promised, proof):
-            return Promise(repromised(promised), tuple(map(revoted, proof)))
-        case Proposal(own, promises, proof):
-            return Proposal(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
-        case Decision(votes):
-            return Decision(tuple(map(revoted, votes)))
+        case PromiseMessage(promised, proof):
+            return PromiseMessage(repromised(promised), tuple(map(revoted, proof)))
+        case ProposalMessage(own, promises, proof):
+            return ProposalMessage(revoted(own), tuple(map(repromised, promises)), tuple(map(revoted, proof)))
+        case DecisionMessage(votes):
+            return DecisionMessage(tuple(map(revoted, votes)))
         case _:
             return message
 

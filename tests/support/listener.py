@@ -11,13 +11,13 @@ import torch
 from p2pfl.peer.connection import Connection
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Close, Expect, Gather, Offer, Open
+from p2pfl.protocol.interface.requests import Close, Expect, Gather, Offer, Open
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import Encoded, encode_row, row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import Topology
 from p2pfl.transport.mqtt import MqttTransport
 
@@ -30,7 +30,7 @@ def connected(channel, name, life):
     other = {"ada": "bob", "bob": "ada"}[name]
     me = Announcement(name, life, "up")
     session = Session(
-        Codec("burst", me),
+        MessageCodec("burst", me),
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),

@@ -4,7 +4,8 @@ import torch
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Begin, Offer, Open, Received, Stored
+from p2pfl.protocol.interface.events import Received, Stored
+from p2pfl.protocol.interface.requests import Begin, Offer, Open
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
@@ -12,7 +13,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Announcement, Chunk, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
-from p2pfl.protocol.wire.sealing import Codec, root_of
+from p2pfl.protocol.wire.sealing import MessageCodec, root_of
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")
@@ -27,7 +28,7 @@ def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False,
     ledgers = PeerLedgers(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
     how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
     return Session(
-        Codec("s", me),
+        MessageCodec("s", me),
         membership=Membership(me, frozenset(others)),
         mailbox=Mailbox(),
         edges=Edges(name, graph),

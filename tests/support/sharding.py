@@ -9,8 +9,8 @@ from torch.distributed import HashStore
 
 from p2pfl.experiment import plan
 from p2pfl.identity import SeededSource
-from p2pfl.simulation.engine import Start, simulate_shard
-from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.engine import RunStart, simulate_shard
+from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.workers import connected
 
 BUILDING = threading.Lock()
@@ -43,8 +43,8 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
             resolved = plan(experiment)
         leads = group.rank == 0
         how = {"folder": folder, "observe": observe} if leads else {}
-        begun = Start(time.perf_counter(), datetime.now(UTC))
+        begun = RunStart(time.perf_counter(), datetime.now(UTC))
         how |= {"begun": begun, "source": SeededSource(experiment.seed), "baselines": baselines, "resume": resume}
-        return simulate_shard(resolved, Part(resolved.weights, group), **how)
+        return simulate_shard(resolved, WorkerShard(resolved.weights, group), **how)
 
     return together(work, workers=workers)[0]

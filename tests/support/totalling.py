@@ -6,14 +6,15 @@ import numpy as np
 
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
-from p2pfl.protocol.interface.events import Begin, Convene, Subscribed, Tick
+from p2pfl.protocol.interface.events import Subscribed, Tick
+from p2pfl.protocol.interface.requests import Begin, Convene
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
+from p2pfl.protocol.session.participating import PLACE
 from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.session.totals import PLACE
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.messages import Announcement, Pulse
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.protocol.wire.totals import OfTotals
 from sessions import arrived
 
@@ -40,7 +41,7 @@ class Swarm:
     def _session(self, peer, patience):
         me = Announcement(peer, 1, "up")
         return Session(
-            Codec("s", me),
+            MessageCodec("s", me),
             membership=Membership(me, frozenset(self.graph.neighbours(peer))),
             mailbox=Mailbox(),
             edges=Edges(peer, self.graph),

@@ -16,7 +16,7 @@ from p2pfl.simulation import simulate
 from p2pfl.sweep import running, workers
 from p2pfl.sweep.cell import Job, affordable, attempt
 from p2pfl.sweep.running import UNFINISHED, sweep
-from p2pfl.sweep.study import Budget, Study
+from p2pfl.sweep.study import CostBudget, Study
 
 SMALL = """
 name = "small"
@@ -181,9 +181,9 @@ def test_a_budget_buys_as_many_rounds_as_fit(what, small):
     experiment = read(small)
     key = "bytes_sent" if what == "bytes" else "gradients"
     costs = [cost(experiment, rounds)[key] for rounds in (3, 4)]
-    assert affordable(experiment, Budget(what, costs[1])) == 4
-    assert affordable(experiment, Budget(what, costs[1] - 1)) == 3
-    assert affordable(experiment, Budget(what, costs[0])) == 3
+    assert affordable(experiment, CostBudget(what, costs[1])) == 4
+    assert affordable(experiment, CostBudget(what, costs[1] - 1)) == 3
+    assert affordable(experiment, CostBudget(what, costs[0])) == 3
 
 
 def cost(experiment, rounds):
@@ -198,7 +198,7 @@ def read_table(experiment):
 
 def test_a_budget_that_pays_for_no_round_says_what_a_round_takes(small):
     with pytest.raises(InputError, match="does not pay for one round, which takes"):
-        affordable(read(small), Budget("bytes", 10))
+        affordable(read(small), CostBudget("bytes", 10))
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.transport.backoff import DOUBT, RETURN, Attempts, Backoff, Outages
+from p2pfl.transport.backoff import DOUBT, RETURN, Backoff, Outages, RetrySchedule
 
 BACKOFF = Backoff(first=0.25, largest=8.0, outage=600.0)
 names = st.text(max_size=8)
@@ -70,7 +70,7 @@ def test_others_get_more_time_to_come_back_after_an_outage():
 
 
 def test_attempts_go_on_until_the_deadline_and_the_last_is_made_at_it():
-    attempts = Attempts(BACKOFF, "ada", now=100.0)
+    attempts = RetrySchedule(BACKOFF, "ada", now=100.0)
     now, pauses = 100.0, []
     while (pause := attempts.pause(now)) is not None:
         pauses.append(pause)
@@ -82,7 +82,7 @@ def test_attempts_go_on_until_the_deadline_and_the_last_is_made_at_it():
 
 def test_without_an_outage_there_is_one_attempt_and_no_second_connection():
     at_once = Backoff(outage=0.0)
-    assert Attempts(at_once, "ada", now=100.0).pause(100.0) is None
+    assert RetrySchedule(at_once, "ada", now=100.0).pause(100.0) is None
     outages = Outages(at_once, "ada", now=100.0)
     assert not outages.hopeless(100.0)
     outages.lost(110.0)

@@ -9,7 +9,7 @@ import pytest
 
 from certificates import reachable
 from p2pfl.errors import AccessError, BrokerError, InputError, RefusedError
-from p2pfl.protocol.telemetry.messages import inbox, outlet
+from p2pfl.protocol.telemetry.observer_messages import inbox, outlet
 from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.transport.channel import Message, Will

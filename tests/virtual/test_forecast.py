@@ -11,7 +11,7 @@ from p2pfl.cli import main
 from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
 from p2pfl.simulation import simulate
-from p2pfl.virtual.forecast import Link, Network, One, Training, forecast, network, shipped
+from p2pfl.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast, network, shipped
 from swarms import SMALL
 
 
@@ -21,7 +21,9 @@ def test_rounds_take_what_training_and_the_slower_of_two_lines_take():
     experiment = read(SMALL, changes=changes)
     latency, seconds = 0.1, 2.0
     over = Network(
-        link=Link(latency=latency), training=Training(seconds=seconds), peers={"peer1": One(seconds=3 * seconds)}
+        link=LinkSettings(latency=latency),
+        training=TrainingSettings(seconds=seconds),
+        peers={"peer1": One(seconds=3 * seconds)},
     )
     run = forecast(experiment, over, baselines=False)
     a_round = 3 * seconds + 4 * latency
@@ -39,7 +41,7 @@ def test_half_the_bandwidth_takes_twice_as_long():
     changes = ["topology.kind=ring", "topology.peers=3", "rounds=2", "model.hidden=[512]"]
     experiment = read(SMALL, changes=changes)
     took = [
-        forecast(experiment, Network(link=Link(up=rate, down=1e9)), baselines=False).summary["wall_s"]
+        forecast(experiment, Network(link=LinkSettings(up=rate, down=1e9)), baselines=False).summary["wall_s"]
         for rate in (1e5, 5e4)
     ]
     assert took[1] / took[0] == pytest.approx(2.0, rel=0.1)
@@ -98,7 +100,7 @@ def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tm
 @pytest.mark.slow
 def test_training_on_scaled_features_takes_its_time():
     experiment = read(SMALL, changes=["data.scale=true", "rounds=1"])
-    run = forecast(experiment, Network(training=Training(seconds=100.0)), baselines=False)
+    run = forecast(experiment, Network(training=TrainingSettings(seconds=100.0)), baselines=False)
     assert [record.seconds_training for record in run.metrics] == pytest.approx([100.0] * len(run.metrics))
 
 

@@ -7,13 +7,14 @@ from p2pfl.errors import DecodeError
 from p2pfl.experiment import read
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Fail, Publish
-from p2pfl.protocol.interface.events import Enter, Published, Subscribed, Tick
+from p2pfl.protocol.interface.events import Published, Subscribed, Tick
+from p2pfl.protocol.interface.requests import Enter
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement, Claim, Key
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import path
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -60,7 +61,7 @@ def session(**given):
     membership = Membership(me, frozenset({"bob"}))
     edges = Edges("ada", path(2).named(("ada", "bob")))
     how = {"row_bytes": 100, "chunk": 1024, "patience": 60.0}
-    return Session(Codec("s", me, **given), membership=membership, mailbox=Mailbox(), edges=edges, **how)
+    return Session(MessageCodec("s", me, **given), membership=membership, mailbox=Mailbox(), edges=edges, **how)
 
 
 def test_who_has_begun_says_hello_again_to_a_neighbour_that_does_not_answer():

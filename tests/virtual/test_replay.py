@@ -13,9 +13,9 @@ from p2pfl.identity import FirstUse, Identity, SecretSource
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.virtual.clock import VirtualLoop
-from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import Conditions, WorldTransport
 from p2pfl.virtual.replay import replayed
+from p2pfl.virtual.timed_learner import Timed
 from swarms import SMALL
 from worlds.__main__ import main as command
 

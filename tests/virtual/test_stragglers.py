@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from p2pfl.experiment import read
-from p2pfl.virtual.forecast import Link, Network, One, Training, forecast
+from p2pfl.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast
 from p2pfl.virtual.network import Conditions
 from swarms import SMALL
 from worlds.explore import outcome as explored
@@ -67,7 +67,9 @@ def test_peers_that_train_longer_than_phi_would_wait_are_not_suspected(graph):
 @cache
 def forecasted(hurry):
     changes = [*AVERAGING, "rounds=40", "learning.weighted=false", f"transport.hurry={hurry}"]
-    over = Network(link=Link(latency=0.05), training=Training(seconds=1.0), peers={"peer3": One(seconds=10.0)})
+    over = Network(
+        link=LinkSettings(latency=0.05), training=TrainingSettings(seconds=1.0), peers={"peer3": One(seconds=10.0)}
+    )
     return forecast(read(SMALL, changes=changes), over, baselines=False)
 
 

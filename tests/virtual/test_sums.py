@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from p2pfl.protocol.wire.sums import Unmasking
-from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.protocol import SumSlot
 from p2pfl.secagg.sender import Giving
 from worlds.explore import outcome
 from worlds.keys import KeyWatch
 from worlds.settings import Plans, setting
 from worlds.sums import SumWatch
 
-SLOT = Slot("eve", 0, 0)
+SLOT = SumSlot("eve", 0, 0)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_a_sum_is_that_of_the_terms_on_its_roll(watch, failures):
 
 def test_the_keys_that_open_a_term_are_never_given_together(watch, failures):
     watch.opened(SLOT, "ada", Unmasking(0, 0, bytes(32), {"bob": bytes(32)}))
-    watch.opened(Slot("eve", 0, 1), "bob", Unmasking(0, 1, bytes(32), {}))
+    watch.opened(SumSlot("eve", 0, 1), "bob", Unmasking(0, 1, bytes(32), {}))
     assert not failures
     watch.opened(SLOT, "bob", Unmasking(0, 0, bytes(32), {}))
     assert "the term of bob" in failures[0]

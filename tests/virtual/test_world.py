@@ -15,9 +15,9 @@ from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.errors import DecodeError
 from p2pfl.experiment import plan, read
 from p2pfl.peer import ending, peer
+from p2pfl.peer.contributing import Totalling
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.journal import Journal
-from p2pfl.peer.totals import Totalling
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.ledgers.flows import FlowLedger
 from p2pfl.protocol.ledgers.masks import MaskLedger

@@ -19,9 +19,9 @@ from p2pfl.report.notices.observing import PeerAnnounced, TelemetryStopped
 from p2pfl.report.swarm.timeline import setting_of
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
-from p2pfl.virtual.learner import Timed
+from p2pfl.virtual.timed_learner import Timed
 from p2pfl.watch import frames
-from p2pfl.watch.live import LiveFeed, Observer
+from p2pfl.watch.live import LiveFeed, SwarmObserver
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
 PEERS = ("peer0", "peer1", "peer2")
@@ -88,7 +88,7 @@ class World:
     async def look(self, feed, *, name="ops", identity=OPS, swarm="plant", seconds=None):
         trust = Roster({each: Identity.generate(SeededSource(5), peer=each).public for each in PEERS})
         looking = Looking(swarm, name=name, identity=identity, source=SecretSource(), trust=trust, peers=PEERS)
-        observer = Observer(looking, swarm=swarm, name=name, feed=feed)
+        observer = SwarmObserver(looking, swarm=swarm, name=name, feed=feed)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await observer.look(self.transport, client=f"watch-{id(feed)}")

@@ -365,7 +365,7 @@ class WatchedBooks(PeerLedgers):
             self.final = {partner: dict(each) for partner, each in self.flows.net.items()}
         return super().remainder()
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.MaskJournal | None) -> None:
         """Go on from a page."""
         super().turn(page, rows, round=round, journal=journal)
         found = self.watch.pages.get((self.peer, msgspec.json.encode(page)), Entered())

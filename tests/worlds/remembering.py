@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.ledgers import masks as ledger
-from p2pfl.protocol.ledgers.flows import FlowLedger, GossipStep, Row, Statement
+from p2pfl.protocol.ledgers.flows import FlowLedger, FlowStatement, GossipStep, Row
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.payments import Mask, Payment
 from p2pfl.protocol.ledgers.slots import Slot
@@ -58,7 +58,7 @@ class WatchedFlows(FlowLedger):
             self.changed()
         return moved
 
-    def receive(self, partner: str, statement: Statement) -> dict[GossipStep, Row]:
+    def receive(self, partner: str, statement: FlowStatement) -> dict[GossipStep, Row]:
         """Learn what a partner stated; return what is taken back."""
         return self._taken(partner, super().receive(partner, statement))
 
@@ -104,7 +104,7 @@ class WatchedMasks(MaskLedger):
         """Pay all differences."""
         return self._noted(super().settle(shared=shared))
 
-    def receive(self, partner: str, statement: ledger.Statement) -> None:
+    def receive(self, partner: str, statement: ledger.MaskStatement) -> None:
         """Learn what a partner stated."""
         super().receive(partner, statement)
         self.changed()

@@ -14,7 +14,7 @@ import numpy as np
 from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.secagg.protocol import Sender, Share, Slot
+from p2pfl.secagg.protocol import Sender, Share, SumSlot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from worlds.keys import Fail, KeyWatch
@@ -34,24 +34,24 @@ class SumWatch:
     def __init__(self, fail: Fail, keys: KeyWatch) -> None:
         self.fail = fail
         self.keys = keys
-        self.terms: dict[tuple[Slot, str], list[Ints]] = defaultdict(list)
+        self.terms: dict[tuple[SumSlot, str], list[Ints]] = defaultdict(list)
         """By sum and sender, the term of each of its lives that gave one."""
-        self._own: set[tuple[Slot, str]] = set()
-        self._pairs: set[tuple[Slot, str]] = set()
+        self._own: set[tuple[SumSlot, str]] = set()
+        self._pairs: set[tuple[SumSlot, str]] = set()
 
     def watched(self, adding: Adding) -> None:
         """Watch both parts of a peer in sums."""
         adding.giving = WatchedGiving.of(adding.giving, self)
         adding.getting = WatchedGetting.of(adding.getting, self)
 
-    def opened(self, slot: Slot, sender: str, word: Unmasking) -> None:
+    def opened(self, slot: SumSlot, sender: str, word: Unmasking) -> None:
         """A sender gives keys away."""
         self._own.add((slot, sender))
         self._pairs.update((slot, other) for other in word.pairs)
         for _, peer in self._own & self._pairs:
             self.fail(f"the term of {peer} in {slot} can be read: its own key and those of its pairs were given away")
 
-    def summed(self, slot: Slot, here: tuple[str, ...], total: Ints) -> None:
+    def summed(self, slot: SumSlot, here: tuple[str, ...], total: Ints) -> None:
         """A receiver has its sum."""
         choices = product(*(self.terms[slot, sender] for sender in here))
         if not any(np.array_equal(total, np.sum(terms, axis=0)) for terms in choices):
@@ -70,7 +70,7 @@ class WatchedGiving(Giving):
         watched.watch = watch
         return watched
 
-    def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
         """Mask a term."""
         term = points.copy()
         self.watch.terms[slot, self.peer].append(term)
@@ -81,7 +81,7 @@ class WatchedGiving(Giving):
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Open a term."""
         word = super().agreed(receiver, all_)
-        self.watch.opened(Slot(receiver, all_.round, all_.step), self.peer, word)
+        self.watch.opened(SumSlot(receiver, all_.round, all_.step), self.peer, word)
         return word
 
 

@@ -18,7 +18,7 @@ from p2pfl.experiment import Plan
 from p2pfl.neighbourhood import Neighbourhood, Released
 from p2pfl.peer import Peer
 from p2pfl.privacy.ring import Ring
-from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.rows import draw
 from p2pfl.traits import Traits
 from worlds.keys import KeyWatch
@@ -151,7 +151,7 @@ class WatchedMasks(TotalMasks):
 
     watch: KeyWatch = field(kw_only=True, repr=False)
 
-    def hide(self, values: Ints, *, peer: str, slot: Slot, participants: Sequence[str], bits: int) -> Ring:
+    def hide(self, values: Ints, *, peer: str, slot: TotalSlot, participants: Sequence[str], bits: int) -> Ring:
         """Hide a contribution."""
         for other, key in self.keys(peer, slot=slot, participants=participants).items():
             self.watch.used(key, f"mask of the total of {peer} with {other}", values.tobytes())

@@ -21,7 +21,7 @@ from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notic
 from p2pfl.report.notices.masses import account
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
-from p2pfl.virtual.learner import Goals
+from p2pfl.virtual.timed_learner import Goals
 from worlds import totals
 from worlds.excuses import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History

@@ -26,8 +26,8 @@ from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting
 from p2pfl.virtual.clock import WHO, StuckError, VirtualLoop
-from p2pfl.virtual.learner import Timed
 from p2pfl.virtual.network import NOBODY, WorldTransport
+from p2pfl.virtual.timed_learner import Timed
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.invariants import InvariantError, Watch

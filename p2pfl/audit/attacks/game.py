@@ -51,7 +51,7 @@ RIDGE = 1e-10
 
 
 @dataclass(frozen=True)
-class Game:
+class GameResult:
     r"""Result of one player of one observer.
 
     Parameters
@@ -96,7 +96,7 @@ def play(
     fresh: Fresh,
     trials: int = TRIALS,
     seed: int = 0,
-) -> list[Game]:
+) -> list[GameResult]:
     """Let both players of every observer play, and compare them with their bounds.
 
     Parameters
@@ -114,7 +114,7 @@ def play(
 
     Returns
     -------
-    list of Game
+    list of GameResult
         Result of each player.
     """
     size = max(2, math.ceil(trials / KEYS))
@@ -137,9 +137,9 @@ def play(
     return found
 
 
-def _game(observer: Observer, player: str, releases: int, scores: Floats, truth: Bools, *, tests: int) -> Game:
+def _game(observer: Observer, player: str, releases: int, scores: Floats, truth: Bools, *, tests: int) -> GameResult:
     measured = separation(scores, truth)
-    return Game(
+    return GameResult(
         observer=observer.name,
         colluders=observer.colluders,
         victim=observer.victim,
@@ -217,4 +217,4 @@ def _learned(features: Floats, truth: Bools) -> tuple[Floats, Bools]:
     return scores, truth[1::2]
 
 
-__all__ = ["Game", "play"]
+__all__ = ["GameResult", "play"]

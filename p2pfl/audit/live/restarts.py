@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from p2pfl.audit import statistics
-from p2pfl.audit.claims import Claim
-from p2pfl.audit.live.sums import sums
-from p2pfl.audit.live.swarms import Settlement, interrupted, launched, overlooked
-from p2pfl.audit.live.tap import Release, Tap, Tapped
-from p2pfl.audit.noise import Noise
+from p2pfl.audit.claims import ExactClaim
+from p2pfl.audit.live.secure_sums import sums
+from p2pfl.audit.live.swarms import SettlementResult, interrupted, launched, overlooked
+from p2pfl.audit.live.tap import Tap, Tapped, TappedRelease
+from p2pfl.audit.noise_claims import Noise
 from p2pfl.audit.statistics import Ints
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
@@ -55,7 +55,7 @@ BLOCK = 16
 """Length in bytes of the blocks of payload that no two runs may share."""
 
 
-def live(plan: Plan, *, rounds: int = ROUNDS) -> list[Claim]:
+def live(plan: Plan, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     """Attack live peers that protect their models as in the experiment.
 
     Parameters
@@ -67,7 +67,7 @@ def live(plan: Plan, *, rounds: int = ROUNDS) -> list[Claim]:
 
     Returns
     -------
-    list of Claim
+    list of ExactClaim
         Claims about live peers.
 
     Examples
@@ -123,7 +123,7 @@ def short(
     return replace(found, protection=replace(found.protection, settings=settings, found=None))
 
 
-def released(settings: Settings, *, rounds: int = ROUNDS) -> list[Claim]:
+def released(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     """Run the same peers twice, and once more with a restart, and check all their releases.
 
     Parameters
@@ -152,14 +152,14 @@ def released(settings: Settings, *, rounds: int = ROUNDS) -> list[Claim]:
     ]
 
 
-def fresh_keys(tap: Tap) -> Claim:
+def fresh_keys(tap: Tap) -> ExactClaim:
     """Compare the public keys that two runs of the same experiment announced."""
     common = len(tap.keys[0] & tap.keys[1])
     sentence = "Two runs of one experiment with one seed announce no public key twice (keys)."
-    return Claim("live peers draw new keys", sentence, float(common), 0.0, PART)
+    return ExactClaim("live peers draw new keys", sentence, float(common), 0.0, PART)
 
 
-def fresh_bytes(tap: Tap) -> Claim:
+def fresh_bytes(tap: Tap) -> ExactClaim:
     """Compare the payloads of two runs, block by block."""
     first, second = (
         {frame[start : start + BLOCK] for frame in tap.frames[run] for start in range(64, len(frame) - BLOCK, BLOCK)}
@@ -167,10 +167,10 @@ def fresh_bytes(tap: Tap) -> Claim:
         for run in range(2)
     )
     sentence = f"Two runs of one experiment publish no sealed block of {BLOCK} bytes twice (blocks)."
-    return Claim("live peers seal anew", sentence, float(len(first & second)), 0.0, PART)
+    return ExactClaim("live peers seal anew", sentence, float(len(first & second)), 0.0, PART)
 
 
-def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[Claim]:
+def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[ExactClaim]:
     """Let one peer miss another in the last round: both are charged for it, and the correction is public.
 
     Parameters
@@ -190,20 +190,20 @@ def settling(settings: Settings, *, adjacency: str = "zero-out") -> list[Claim]:
     return claims
 
 
-def _settled(found: Settlement, *, settings: Settings) -> list[Claim]:
+def _settled(found: SettlementResult, *, settings: Settings) -> list[ExactClaim]:
     """Check that only a peer that owes a mask releases more than what is public, and that the excess is a mask."""
     sizes = sorted(float(np.sqrt(np.square(points * 2.0**-settings.bits).mean())) for points in found.paid.values())
     *others, owing = sizes or [0.0]
     few = len(next(iter(found.paid.values()))) if found.paid else 1
     return [
-        Claim(
+        ExactClaim(
             "settling shows what is public",
             "After the last round a peer that owes no mask releases its public model and nothing else (deviation).",
             max(others, default=math.inf),
             0.0,
             PART,
         ),
-        Claim(
+        ExactClaim(
             "settling is under a mask",
             "A peer that owes a mask releases its public model and that mask (relative error of the deviation).",
             abs(owing / settings.mask - 1),
@@ -213,7 +213,7 @@ def _settled(found: Settlement, *, settings: Settings) -> list[Claim]:
     ]
 
 
-def _charged(found: Settlement, plan: Plan) -> Claim:
+def _charged(found: SettlementResult, plan: Plan) -> ExactClaim:
     """Check that both ends of a mask that one of them left out are charged at the local floor."""
     cost, floor = plan.protection.cost.mu, plan.protection.local.mu
     wanted = LAST * cost**2 + floor**2
@@ -221,7 +221,7 @@ def _charged(found: Settlement, plan: Plan) -> Claim:
         wanted - sum(count * each.mu**2 for each, count in found.costs[name].items())
         for name in plan.topology.peers[:2]
     )
-    return Claim(
+    return ExactClaim(
         "half a mask is charged",
         "A release that lacks half of a mask is charged at the local floor at both ends (mu squared that is missing).",
         lacking,
@@ -230,7 +230,7 @@ def _charged(found: Settlement, plan: Plan) -> Claim:
     )
 
 
-def _counted(releases: Sequence[Release], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> Claim:
+def _counted(releases: Sequence[TappedRelease], costs: Mapping[str, Mapping[Cost, int]], plan: Plan) -> ExactClaim:
     """Check that every release is charged, including those that a restart repeats."""
     cost = plan.protection.cost.mu
     made = Counter(each.peer for each in releases if each.run == releases[-1].run or each.round <= AGAIN)  # and sent
@@ -238,10 +238,10 @@ def _counted(releases: Sequence[Release], costs: Mapping[str, Mapping[Cost, int]
         made[name] - sum(count * each.mu**2 for each, count in spent.items()) / cost**2 for name, spent in costs.items()
     )
     sentence = "Every release is charged, and so is a round that is released again after a restart (releases missing)."
-    return Claim("every release is charged", sentence, lacking, 1e-9, PART)
+    return ExactClaim("every release is charged", sentence, lacking, 1e-9, PART)
 
 
-def _noises(points: Ints, settings: Settings) -> list[Claim]:
+def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
     """Check the releases ``[turns, N, P]`` and, where masks cancel over the ring, the noise that remains."""
     unit, count = 2.0**settings.bits, points.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
@@ -255,11 +255,11 @@ def _noises(points: Ints, settings: Settings) -> list[Claim]:
             found += Noise("private noise", PART, left, settings.noise * unit * math.sqrt(count)).claims()
         else:
             sentence = "The masks of all live peers sum to zero in every round (points)."
-            found.append(Claim("live masks cancel", sentence, float(np.abs(left).max()), 0.0, PART))
+            found.append(ExactClaim("live masks cancel", sentence, float(np.abs(left).max()), 0.0, PART))
     return found
 
 
-def _afresh(before: Ints, after: Ints, settings: Settings) -> list[Claim]:
+def _afresh(before: Ints, after: Ints, settings: Settings) -> list[ExactClaim]:
     """Predict the releases after a restart from those before it, ``[turns, N, P]`` each.
 
     Masks of the abandoned attempt may be in a release once more, if one end has to correct for the other. The release
@@ -273,7 +273,7 @@ def _afresh(before: Ints, after: Ints, settings: Settings) -> list[Claim]:
         sums = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
         looked.append(("noise after a restart is fresh", "noise", *sums, settings.noise * unit * math.sqrt(count)))
     return [
-        Claim(
+        ExactClaim(
             name,
             f"All releases before a restart predict no part of the {what} after it (share of the deviation).",
             *_predicted(known, new, expected=expected),
@@ -294,7 +294,7 @@ def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float
     return lacking, statistics.normal(tests=len(new)) / math.sqrt(2 * freedom)
 
 
-def _turns(releases: Sequence[Release], peers: Sequence[str]) -> list[list[Ints]]:
+def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list[Ints]]:
     """Return the points of all peers for each run and round that all of them released, in the order of ``peers``."""
     turns: dict[tuple[int, int], dict[str, Ints]] = {}
     for each in releases:

@@ -101,7 +101,7 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
 
 
 @dataclass
-class Settlement:
+class SettlementResult:
     """Result of a run in which one peer did not share its last mask with another.
 
     Attributes
@@ -119,7 +119,7 @@ class Settlement:
     costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
 
 
-async def overlooked(plan: Tapped, *, round: int) -> Settlement:
+async def overlooked(plan: Tapped, *, round: int) -> SettlementResult:
     """Let the first peer release a round without the mask that it shares with the second one.
 
     Parameters
@@ -129,10 +129,10 @@ async def overlooked(plan: Tapped, *, round: int) -> Settlement:
     round
         Last round.
     """
-    found, names = Settlement(), plan.topology.peers
+    found, names = SettlementResult(), plan.topology.peers
 
     async def one(name: str, incarnation: int) -> None:
-        peer = Settling(
+        peer = SettlingPeer(
             name,
             plan,
             transport=transport,
@@ -156,10 +156,10 @@ async def _run(peer: Peer) -> None:
         await peer.run()
 
 
-class Settling(Peer):
+class SettlingPeer(Peer):
     """Peer that shows what it releases after the last round; the one that ``overlooks`` another masks without it."""
 
-    settlement: Settlement
+    settlement: SettlementResult
     last: int
     overlooks: str
 

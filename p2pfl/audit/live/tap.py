@@ -20,11 +20,11 @@ from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
-from p2pfl.virtual.learner import Goals
+from p2pfl.virtual.timed_learner import Goals
 
 
 @dataclass(frozen=True)
-class Release:
+class TappedRelease:
     """Release of a live peer.
 
     Attributes
@@ -58,13 +58,13 @@ class Tap:
     """
 
     run: int = 0
-    releases: list[Release] = field(default_factory=list)
+    releases: list[TappedRelease] = field(default_factory=list)
     frames: dict[int, set[bytes]] = field(default_factory=dict)
     keys: dict[int, set[bytes]] = field(default_factory=dict)
 
     def note(self, peer: str, round: int, released: Released, since: Public) -> None:
         """Record a release of points of the grid."""
-        self.releases.append(Release(self.run, peer, round, beyond(released, since)))
+        self.releases.append(TappedRelease(self.run, peer, round, beyond(released, since)))
 
     def overhear(self, client: str, message: Message) -> bool:
         """Record a message, and do not drop it; a memory transport calls this to decide which messages to drop."""
@@ -77,7 +77,7 @@ class Tap:
             self.frames.setdefault(self.run, set()).add(bytes(message.data))
         return False
 
-    def table(self, runs: Sequence[int] | None = None) -> list[Release]:
+    def table(self, runs: Sequence[int] | None = None) -> list[TappedRelease]:
         """Return the releases of some runs, by run, round and peer."""
         chosen = [each for each in self.releases if runs is None or each.run in runs]
         return sorted(chosen, key=lambda each: (each.run, each.round, each.peer))

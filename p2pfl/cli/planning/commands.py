@@ -70,15 +70,15 @@ def privacy(options: argparse.Namespace) -> int:
 
 def _totals(outlined: Outline, options: argparse.Namespace) -> int:
     """Print what exact totals show; there is no guarantee to draw or to compare."""
-    from p2pfl.cli.planning import totals  # noqa: PLC0415
+    from p2pfl.cli.planning import disclosures  # noqa: PLC0415
 
     if options.plot:
         raise InputError("exact totals have no epsilon to draw; leave --plot out")
-    found = totals.facts(outlined)
+    found = disclosures.facts(outlined)
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
-        totals.show(found)
+        disclosures.show(found)
     return 0
 
 

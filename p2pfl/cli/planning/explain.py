@@ -15,7 +15,7 @@ from p2pfl.cli import terminal
 from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import Agreement
+from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.report.formats import size
 from p2pfl.report.summary import describe as describe_privacy
@@ -126,7 +126,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     experiment, peers = resolved.experiment, len(resolved.topology.peers)
     rounds = resolved.protection.affordable if resolved.protection.claimed else experiment.rounds
     row = resolved.learner.layout.size * resolved.learner.dtype.itemsize
-    agreement = Agreement(resolved)
+    agreement = PeersAgreement(resolved)
     hears = sum(each.matrix.nnz - peers for each in resolved.weights) / (len(resolved.weights) * peers)
     exchanges = rounds * resolved.gossip.steps
     if resolved.protection.totals:  # the bytes of a total follow from the data

@@ -28,7 +28,7 @@ from p2pfl.report.spending.promises import promise
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
-    from p2pfl.simulation.curator import Comparison
+    from p2pfl.simulation.curator import CuratorComparison
 
 POINTS = 32
 """Rounds at which epsilon is computed for the plot;"""
@@ -257,7 +257,7 @@ def say(comparison: Mapping[str, Any]) -> None:
     console.print(Text(comparison["sentence"], style=style), soft_wrap=not console.is_terminal)
 
 
-def _verdict(resolved: Plan, found: Comparison, *, peers: int | None, epsilon: float | None) -> str:
+def _verdict(resolved: Plan, found: CuratorComparison, *, peers: int | None, epsilon: float | None) -> str:
     protection = resolved.protection
     spent = protection.total({protection.cost: protection.affordable or protection.rounds})
     reached = "would break down" if found.curator is None else f"would reach {found.metric} {found.curator:.3f}"

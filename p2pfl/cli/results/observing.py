@@ -23,7 +23,7 @@ from p2pfl.report.swarm.state import Entry
 from p2pfl.report.swarm.timeline import setting_of
 from p2pfl.topology.drawing import positions
 from p2pfl.topology.graph import NAME
-from p2pfl.watch.live import LiveFeed, Observer
+from p2pfl.watch.live import LiveFeed, SwarmObserver
 from p2pfl.watch.source import DRAWN
 
 
@@ -60,7 +60,7 @@ def observing(
     looking = Looking(
         experiment.name, name=options.name, identity=identity, source=source, trust=trust, peers=topology.peers
     )
-    observer = Observer(looking, swarm=experiment.name, name=options.name, feed=feed)
+    observer = SwarmObserver(looking, swarm=experiment.name, name=options.name, feed=feed)
 
     def complain(wait: BrokerUnavailable) -> None:
         print(f"p2pfl: {sentence(wait)}", file=sys.stderr)

@@ -12,10 +12,10 @@ from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
 from p2pfl.report import Run, tensorboard
 from p2pfl.report.comparing import wording
-from p2pfl.report.comparing.comparison import Comparison, Outcome
+from p2pfl.report.comparing.comparison import Comparison, RunOutcome
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
-from p2pfl.report.pages.comparison_page import Part, comparison_page
+from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.report.pages.run_page import run_page
 
 
@@ -60,7 +60,7 @@ def _one(run: Run, options: argparse.Namespace) -> int:
     return 0
 
 
-def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[Part], str]:
+def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[ComparedRun], str]:
     """Return the comparison of a sweep or of several runs, the runs, and a title."""
     if not any(is_sweep(folder) for folder in folders):
         runs = [Run.load(folder) for folder in folders]
@@ -76,13 +76,13 @@ def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparis
     return made.comparison, _parts(made.comparison, ended), f"Sweep of {made.name}"
 
 
-def _parts(comparison: Comparison, runs: Iterable[tuple[Run, Outcome]]) -> list[Part]:
+def _parts(comparison: Comparison, runs: Iterable[tuple[Run, RunOutcome]]) -> list[ComparedRun]:
     """Return the runs with the places of their settings."""
     places = {tuple(each.values.items()): place for place, each in enumerate(comparison.settings)}
-    return [Part(run, places[tuple(outcome.values.items())]) for run, outcome in runs]
+    return [ComparedRun(run, places[tuple(outcome.values.items())]) for run, outcome in runs]
 
 
-def _named(comparison: Comparison, parts: Iterable[Part]) -> dict[str, Run]:
+def _named(comparison: Comparison, parts: Iterable[ComparedRun]) -> dict[str, Run]:
     """Return the runs of a comparison by setting and seed."""
     settings = comparison.settings
     return {

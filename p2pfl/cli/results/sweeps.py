@@ -12,7 +12,7 @@ from p2pfl.cli import terminal
 from p2pfl.cli.results import comparisons
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.report.comparing.comparison import Outcome
+from p2pfl.report.comparing.comparison import RunOutcome
 from p2pfl.report.comparing.exports import comparison_json
 from p2pfl.sweep.running import sweep
 from p2pfl.sweep.study import (
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
     console = terminal.console(stderr=True, quiet=options.json)
 
-    def observe(outcome: Outcome, done: int, count: int) -> None:
+    def observe(outcome: RunOutcome, done: int, count: int) -> None:
         console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
     result = sweep(study, folder, processes=options.jobs or cores(), observe=observe)
@@ -107,12 +107,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def line(outcome: Outcome) -> str:
+def line(outcome: RunOutcome) -> str:
     """Return what a run gave, as one line.
 
     Examples
     --------
-    >>> line(Outcome(values={"learning.rate": "0.1"}, seed=3, score=0.91234, seconds=1.25))
+    >>> line(RunOutcome(values={"learning.rate": "0.1"}, seed=3, score=0.91234, seconds=1.25))
     'learning.rate=0.1 seed 3: 0.912 in 1.2 s'
     """
     what = outcome.failure

@@ -14,9 +14,9 @@ from p2pfl.data.description import Description
 from p2pfl.errors import InputError
 from p2pfl.exact import ExactLearner
 from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.schema import Learning, Model, Privacy
+from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.inference.model_file import load
-from p2pfl.inference.statistics import meaning_of, model_of, tensors_of
+from p2pfl.inference.saved_statistics import meaning_of, model_of, tensors_of
 from p2pfl.simulation import simulate
 
 Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
@@ -82,9 +82,9 @@ def totalled(
         rounds=rounds,
         topology=experiment.topology,
         data=read(experiment, changes=["data.scale=false"]).data,
-        model=Model(name=model, options=dict(options)),
-        learning=Learning(algorithm="exact"),
-        privacy=Privacy(mode="none"),
+        model=ModelSettings(name=model, options=dict(options)),
+        learning=LearningSettings(algorithm="exact"),
+        privacy=PrivacySettings(mode="none"),
     )
     return _run(plan(wanted))
 

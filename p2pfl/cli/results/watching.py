@@ -17,7 +17,7 @@ from p2pfl.report.swarm.state import Entry
 from p2pfl.watch import frames
 from p2pfl.watch.feed import Feed
 from p2pfl.watch.sinks import Sinks
-from p2pfl.watch.source import Source
+from p2pfl.watch.source import StateSource
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Function that returns a coroutine."""
@@ -64,7 +64,7 @@ def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None)
     return _once(feed, options)
 
 
-def _once(feed: Source, options: argparse.Namespace) -> int:
+def _once(feed: StateSource, options: argparse.Namespace) -> int:
     feed.refresh()
     if options.json:
         print(json.dumps(frames.frame(feed.swarm, now=feed.at, stage=feed.stage), allow_nan=False))
@@ -73,7 +73,7 @@ def _once(feed: Source, options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(feed: Source, options: argparse.Namespace, *, beside: Work | None = None) -> int:
+def _serve(feed: StateSource, options: argparse.Namespace, *, beside: Work | None = None) -> int:
     try:
         from p2pfl.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:

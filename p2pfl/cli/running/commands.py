@@ -136,7 +136,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
-    from p2pfl.peer.updates import Alone, Described, Done  # noqa: PLC0415
+    from p2pfl.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -167,7 +167,7 @@ def peer(options: argparse.Namespace) -> int:
             nonlocal done
             if isinstance(event, Record):
                 log.record(event)
-            elif isinstance(event, Described):
+            elif isinstance(event, ModelDescription):
                 own.describe(event.about)
             log.observe(event)
             if isinstance(event, Done):  # what follows may be interrupted

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from p2pfl.errors import InputError
 
 if TYPE_CHECKING:
+    from p2pfl.deploy.bundles.certifying import CollectedRequests
     from p2pfl.deploy.bundles.fleet import Fleet
-    from p2pfl.deploy.bundles.requests import Request
-    from p2pfl.deploy.bundles.signing import Collected
+    from p2pfl.deploy.bundles.requests import DeviceRequest
 
 
 def arguments(commands: Any) -> None:
@@ -102,7 +102,7 @@ def _collect(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> 
     return 0
 
 
-def _confirmed(requests: Sequence[Request]) -> bool:
+def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
     """Show the requests that are to be signed, and return whether the operator agrees."""
     for made in requests:
         print(f"{made.peer}  {made.fingerprint}  certificate request {made.certificate_fingerprint}", file=sys.stderr)
@@ -127,12 +127,12 @@ def _revoke(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> i
     return 0
 
 
-def _results(found: Collected) -> dict[str, Any]:
+def _results(found: CollectedRequests) -> dict[str, Any]:
     results = {"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}
     return results if found.observers is None else results | {"observers": found.observers}
 
 
-def _show(found: Collected) -> None:
+def _show(found: CollectedRequests) -> None:
     for name, shown in found.fingerprints.items():
         print(f"{name}  {shown}")
     for file, digest in (("roster.toml", found.roster), ("observers.toml", found.observers)):

@@ -75,7 +75,7 @@ def shown(name: str, *, keys: Path, roster: Path | None) -> IdentityReport:
         A file cannot be written.
     """
     _check_name(name)
-    identity = credentials(schema.Trust(keys=str(keys)), peer=name).identity
+    identity = credentials(schema.TrustSettings(keys=str(keys)), peer=name).identity
     message = f"{name} has the key {identity.fingerprint} in {_file(keys, name)}"
     if roster is not None:
         _read(roster, added=(name, identity.public)).write(roster)

@@ -9,8 +9,8 @@ from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Private, nearest
+from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.encoding import coded, encoded, labels, numbers
-from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
 from p2pfl.errors import DataError
 
 NUMBER, INTEGER = "number", "integer"
@@ -49,9 +49,9 @@ class Table:
     >>> table = Table({"age": "number", "sex": ["f", "m"], "ill": ["no", "yes"]}, target="ill")
     >>> table.classes, [field.name for field in table.fields]
     (2, ['age', 'sex'])
-    >>> from p2pfl.data.tables.reading import Cells
+    >>> from p2pfl.data.tables.cells import TextCells
     >>> rows = {"age": lambda: ["31", "44"], "sex": lambda: ["m", "f"], "ill": lambda: ["no", "yes"]}
-    >>> features, targets = table.read(Cells("patients", rows, rows=2))
+    >>> features, targets = table.read(TextCells("patients", rows, rows=2))
     >>> features.tolist(), targets.tolist()
     ([[31.0, 0.0, 1.0], [44.0, 1.0, 0.0]], [0, 1])
     """
@@ -118,11 +118,11 @@ class Table:
         DataError
             A column is missing, or a cell does not fit; the message names the place, the column and the value.
         """
-        cells = source if isinstance(source, Cells) else read(source)
+        cells = source if isinstance(source, TextCells) else read(source)
         features = encoded(coded(cells, self.fields), self.fields)
         return (features - self.mean) / self.deviation, self._targets(cells)
 
-    def _targets(self, cells: Cells) -> FloatArray | IntArray:
+    def _targets(self, cells: TextCells) -> FloatArray | IntArray:
         """Return classes, numbers, or times, which are negative where the event has not happened."""
         if self.target.levels is not None:
             return labels(cells, self.target, role="target")

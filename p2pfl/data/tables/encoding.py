@@ -7,7 +7,7 @@ import numpy as np
 
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Field
-from p2pfl.data.tables.reading import MISSING, Cells, is_missing, whole
+from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, whole
 from p2pfl.errors import DataError
 
 EXACT = 2**24
@@ -18,7 +18,7 @@ Role = Literal["feature", "target"]
 """Use of a column; rules for cells that do not fit are for features alone."""
 
 
-def coded(cells: Cells, fields: Sequence[Field], *, missing: Collection[str] = MISSING) -> FloatArray:
+def coded(cells: TextCells, fields: Sequence[Field], *, missing: Collection[str] = MISSING) -> FloatArray:
     """Return one number per cell: the number itself, or the position of the level.
 
     The rules of the columns replace missing cells and unknown levels.
@@ -44,7 +44,7 @@ def coded(cells: Cells, fields: Sequence[Field], *, missing: Collection[str] = M
 
     Examples
     --------
-    >>> cells = Cells("patients", {"sex": lambda: ["m", ""], "age": lambda: ["31", "44.5"]}, rows=2)
+    >>> cells = TextCells("patients", {"sex": lambda: ["m", ""], "age": lambda: ["31", "44.5"]}, rows=2)
     >>> coded(cells, [Field("sex", ("f", "m"), missing="f"), Field("age")]).tolist()
     [[1.0, 31.0], [0.0, 44.5]]
     """
@@ -70,7 +70,9 @@ def encoded(codes: FloatArray, fields: Sequence[Field]) -> FloatArray:
     return np.concatenate(parts, axis=1)  # [n, F]
 
 
-def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> FloatArray:
+def numbers(
+    cells: TextCells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature"
+) -> FloatArray:
     """Return a column of numbers, ``[n]`` float64.
 
     Parameters
@@ -107,7 +109,7 @@ def numbers(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, r
     return values
 
 
-def labels(cells: Cells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> IntArray:
+def labels(cells: TextCells, field: Field, *, missing: Collection[str] = MISSING, role: Role = "feature") -> IntArray:
     """Return the positions of a column's levels, ``[n]`` int64.
 
     The whole number ``1.0`` is the level ``1``, as a program writes it that keeps whole numbers as decimal ones.
@@ -152,7 +154,7 @@ def _whole(cell: str) -> float:
     return value if value == np.rint(value) and abs(value) <= EXACT else np.nan
 
 
-def _filler(cells: Cells, field: Field, *, missing: Collection[str], role: Role) -> float | str | None:
+def _filler(cells: TextCells, field: Field, *, missing: Collection[str], role: Role) -> float | str | None:
     """Return what replaces a missing cell; ``None`` where no cell is missing and no rule says."""
     gone = np.array([is_missing(cell, missing) for cell in cells.column(field.name)])
     if field.missing is None and gone.any():
@@ -161,7 +163,7 @@ def _filler(cells: Cells, field: Field, *, missing: Collection[str], role: Role)
     return field.missing
 
 
-def _unfit(cells: Cells, field: Field, wrong: np.ndarray, what: str, remedy: str) -> DataError:
+def _unfit(cells: TextCells, field: Field, wrong: np.ndarray, what: str, remedy: str) -> DataError:
     """Return the error of the first wrong cell, with the number of the others."""
     first, count = int(np.flatnonzero(wrong)[0]), int(wrong.sum())
     cell = cells.column(field.name)[first]

@@ -3,8 +3,8 @@
 import math
 from typing import Any
 
+from p2pfl.data.tables.cells import TextCells, is_missing, whole
 from p2pfl.data.tables.encoding import number
-from p2pfl.data.tables.reading import Cells, is_missing, whole
 from p2pfl.errors import DataError
 
 FEW_ROWS = 8
@@ -17,7 +17,7 @@ MOST_CLASSES = 20
 """Largest number of different whole numbers in a target that stand for classes."""
 
 
-def propose(cells: Cells, *, target: str) -> tuple[dict[str, Any], list[str]]:
+def propose(cells: TextCells, *, target: str) -> tuple[dict[str, Any], list[str]]:
     """Propose the declaration of a table's columns.
 
     A column of numbers is a ``number`` or, if all are whole, an ``integer``. A column of text is the list of its levels
@@ -45,7 +45,7 @@ def propose(cells: Cells, *, target: str) -> tuple[dict[str, Any], list[str]]:
     Examples
     --------
     >>> rows = {"age": lambda: ["31", ""], "sex": lambda: ["m", "f"], "ill": lambda: ["1", "0"]}
-    >>> columns, remarks = propose(Cells("patients", rows, rows=2), target="ill")
+    >>> columns, remarks = propose(TextCells("patients", rows, rows=2), target="ill")
     >>> columns
     {'age': 'integer', 'sex': ['f', 'm'], 'ill': ['0', '1']}
     >>> remarks

@@ -13,9 +13,9 @@ from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
+from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.own import located
 from p2pfl.data.tables.proposal import MOST_CLASSES
-from p2pfl.data.tables.reading import MISSING, Cells, is_missing, read
 from p2pfl.errors import DataError
 
 MOST_LEVELS = 1000
@@ -43,7 +43,7 @@ def csv(
     """Load one table that p2pfl shares out among the peers: a CSV or Parquet file.
 
     Columns of numbers are standardised, and text is one-hot encoded (a feature for each level). Missing cells (see
-    :data:`~p2pfl.data.tables.reading.MISSING`) become the mean or the most frequent level of the training part. A
+    :data:`~p2pfl.data.tables.cells.MISSING`) become the mean or the most frequent level of the training part. A
     target of text or of few whole numbers (see :data:`~p2pfl.data.tables.proposal.MOST_CLASSES`) gives classes in
     sorted order, any other a regression. All columns, including dropped ones, remain available to ``split = "column"``.
 
@@ -112,7 +112,7 @@ def _check_options(*, path: Any, target: Any, drop: Any, header: Any) -> None:
             raise DataError(f'the option "{name}" must be {expected}, but it is {value!r}; change it')
 
 
-def _columns(cells: Cells) -> dict[str, Column]:
+def _columns(cells: TextCells) -> dict[str, Column]:
     return {name: _column(name, cells.column(name)) for name in cells.names}
 
 

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import p2pfl
 from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
-from p2pfl.deploy.bundles.requests import Request
+from p2pfl.deploy.bundles.certifying import CollectedRequests, Signing
+from p2pfl.deploy.bundles.requests import DeviceRequest
 from p2pfl.deploy.bundles.requirements import Machine, requirements
-from p2pfl.deploy.bundles.signing import Collected, Signing
 from p2pfl.errors import InputError, StorageError
 from p2pfl.experiment import Experiment, find, read
 from p2pfl.experiment.outline import built, loaded
@@ -214,13 +214,17 @@ class Fleet:
     # ------------------------------------------------------------------ certificates
 
     def collect(
-        self, files: Sequence[Path], *, now: dt.datetime, confirm: Callable[[Sequence[Request]], bool] | None = None
-    ) -> Collected:
-        """Sign the requests of devices and observers, see :meth:`p2pfl.deploy.bundles.signing.Signing.collect`."""
+        self,
+        files: Sequence[Path],
+        *,
+        now: dt.datetime,
+        confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None,
+    ) -> CollectedRequests:
+        """Sign the requests of devices and observers, see :meth:`p2pfl.deploy.bundles.certifying.Signing.collect`."""
         return self.signing(now=now).collect(files, confirm=confirm)
 
-    def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> Collected:
-        """Revoke keys and certificates, see :meth:`p2pfl.deploy.bundles.signing.Signing.revoke`."""
+    def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> CollectedRequests:
+        """Revoke keys and certificates, see :meth:`p2pfl.deploy.bundles.certifying.Signing.revoke`."""
         return self.signing(now=now).revoke(names, reason=reason)
 
     def signing(self, *, now: dt.datetime) -> Signing:

@@ -33,7 +33,7 @@ _PREFIX = "ed25519:"
 
 
 @dataclass(frozen=True)
-class Request:
+class DeviceRequest:
     """Request of a device to the operator.
 
     Attributes
@@ -104,7 +104,7 @@ class Request:
         return found
 
 
-def request(peer: str, *, keys: Path, to: Path) -> Request:
+def request(peer: str, *, keys: Path, to: Path) -> DeviceRequest:
     """Write the request of a device; make its keys if it has none.
 
     Parameters
@@ -133,7 +133,7 @@ def request(peer: str, *, keys: Path, to: Path) -> Request:
         key = None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path} is not a P-256 key as PEM without a passphrase; remove it to make a new one")
-    made = Request(peer, identity.public, requested(key, peer=peer).decode())
+    made = DeviceRequest(peer, identity.public, requested(key, peer=peer).decode())
     table = {
         "peer": peer,
         "key": _PREFIX + base64.b64encode(made.public).decode(),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import p2pfl
 from p2pfl.deploy.checks.finding import Finding, ok, problem, warning
-from p2pfl.deploy.checks.messages import PATIENCE, Probe
+from p2pfl.deploy.checks.round_trip import PATIENCE, Probe
 from p2pfl.errors import BrokerError, DecodeError, PeerError, TransportError, VersionError
 from p2pfl.identity import KEY_BYTES, Roster
 from p2pfl.protocol.membership.refusals import NotReadable, NotSigned, NotTrusted, OtherWireFormat, differences, text

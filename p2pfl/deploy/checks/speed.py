@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, warning
-from p2pfl.deploy.checks.messages import PATIENCE, Probe
+from p2pfl.deploy.checks.round_trip import PATIENCE, Probe
 from p2pfl.errors import BrokerError, TransportError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared

@@ -13,9 +13,9 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints, from_wide, wide
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
+from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.freedom import penalty_for
-from p2pfl.exact.additive.learners import DEGREE, BaseLearner
-from p2pfl.exact.additive.predictor import Additive
+from p2pfl.exact.additive.predictor import AdditiveModel
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import added_along, inverse, log
 from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
@@ -142,9 +142,9 @@ class Componentwise:
         shapes |= {"choices": (steps,), "risks": (steps,), "updates": (steps, widest)}
         return Layout(tuple(shapes), tuple(shapes.values()))
 
-    def module(self) -> Additive:
+    def module(self) -> AdditiveModel:
         """Return the torch module of the shared effects."""
-        return Additive(self.layout, self.learners, binary=self.classes is not None)
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
 
     def start(self) -> Tensors:
         """Return the model without a step."""

@@ -1,4 +1,4 @@
-""":class:`Additive`, the torch module of an additive model."""
+""":class:`AdditiveModel`, the torch module of an additive model."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from p2pfl.exact.additive.learners import DEGREE, BaseLearner
+from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.rows import Layout
 
 
-class Additive(nn.Module):
+class AdditiveModel(nn.Module):
     """Sum of functions of single columns.
 
     Parameters

@@ -32,7 +32,7 @@ def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
 
 
 @dataclass(frozen=True)
-class Curve:
+class SurvivalCurve:
     """Kaplan-Meier curve.
 
     Attributes
@@ -49,7 +49,7 @@ class Curve:
     error: Floats
 
 
-def kaplan_meier(events: Ints, leaving: Ints) -> Curve:
+def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:
     r"""Return the curve that follows from totals.
 
     .. math:: S(c) = \prod_{c' \le c} \Bigl(1 - \frac{d_{c'}}{n_{c'}}\Bigr), \qquad
@@ -78,7 +78,7 @@ def kaplan_meier(events: Ints, leaving: Ints) -> Curve:
             spread += died / (there * (there - died)) if there > died else math.inf if died else 0.0
         survival[cell], hazard[cell] = alive, spread
     error = np.where(survival > 0, survival * np.sqrt(np.where(survival > 0, hazard, 0.0)), 0.0)
-    return Curve(at_risk, events, survival, error)
+    return SurvivalCurve(at_risk, events, survival, error)
 
 
 def log_rank(events: Ints, leaving: Ints) -> tuple[float, float]:

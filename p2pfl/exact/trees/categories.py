@@ -24,7 +24,7 @@ SUPPORT = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class CategorySplits:
     """Best splits of nodes by one category.
 
     Parameters
@@ -75,7 +75,7 @@ class Categories:
         self._cells = slice(start, start + int(bins.sizes[feature]))
         self._missing = int(bins.counts[feature]) + 1 if bins.missing[feature] else -1
 
-    def best(self, histograms: Ints, bounds: Floats, before: Floats) -> Found:
+    def best(self, histograms: Ints, bounds: Floats, before: Floats) -> CategorySplits:
         """Return the best split of each node.
 
         Parameters
@@ -109,4 +109,4 @@ class Categories:
         turned = np.concatenate([gains[:, :number], gains[:, : number - 1 : -1]], axis=1)  # the last places in turn
         places = turned.argmax(axis=1)
         places = np.where(places < number, places, 3 * number - 1 - places)
-        return Found(turned.max(axis=1), places, order, used, left, self._missing)
+        return CategorySplits(turned.max(axis=1), places, order, used, left, self._missing)

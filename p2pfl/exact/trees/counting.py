@@ -11,7 +11,7 @@ import scipy.sparse
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.bins import MOST, Bins
 from p2pfl.exact.model import Part
-from p2pfl.exact.trees.growing import Task
+from p2pfl.exact.trees.growing import GrowthTask
 
 
 class Binned:
@@ -101,7 +101,7 @@ class Routes:
         samples = binned.codes.shape[1]
         self.nodes = np.repeat(np.arange(trees)[:, None], samples, axis=1)  # [trees, n]
 
-    def move(self, task: Task) -> None:
+    def move(self, task: GrowthTask) -> None:
         """Move samples of nodes that were split to their children."""
         if not task.splits:
             return
@@ -117,7 +117,7 @@ class Routes:
             codes = self.binned.codes[feature[at], moving]
             nodes[moving] = child[at] + ~lower[at, codes]
 
-    def count(self, task: Task, values: Sequence[npt.NDArray[np.float64]]) -> Ints:
+    def count(self, task: GrowthTask, values: Sequence[npt.NDArray[np.float64]]) -> Ints:
         """Return sums of V values ``[trees, n]`` by counted node and bin, ``[m, cells, V]``.
 
         Nodes of one tree follow each other in the task.

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from p2pfl.encodings import Floats
-from p2pfl.exact.columns import Columns
 from p2pfl.exact.model import Part, Tensors
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
 
 
@@ -151,7 +151,7 @@ class Forest(nn.Module):
         classes: int | None,
         deepest: int,
         shapes: Mapping[str, Sequence[int]] | None = None,
-        seen: Columns | None = None,
+        seen: TreeFeatures | None = None,
     ) -> None:
         super().__init__()
         self.columns, self.classes, self.seen = columns, classes, seen

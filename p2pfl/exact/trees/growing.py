@@ -28,7 +28,7 @@ WORDS, BITS = 8, 32
 
 
 @dataclass(frozen=True)
-class Task:
+class GrowthTask:
     """Next work of the peers: move samples to the children of split nodes, and count some nodes.
 
     Parameters
@@ -45,7 +45,7 @@ class Task:
 
 
 @dataclass
-class Node:
+class GrowingNode:
     """Node of a tree that grows.
 
     Parameters
@@ -85,16 +85,16 @@ class Growth:
     trees: int
     max_depth: int | None
     max_leaf_nodes: int | None
-    nodes: list[Node] = field(init=False)
+    nodes: list[GrowingNode] = field(init=False)
     _siblings: list[tuple[int, int, int]] = field(default_factory=list, init=False)  # parent, counted child, other
-    _task: Task | None = field(init=False)
+    _task: GrowthTask | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.nodes = [Node(tree, 0) for tree in range(self.trees)]
-        self._task = Task({}, tuple(range(self.trees)))
+        self.nodes = [GrowingNode(tree, 0) for tree in range(self.trees)]
+        self._task = GrowthTask({}, tuple(range(self.trees)))
 
     @property
-    def task(self) -> Task | None:
+    def task(self) -> GrowthTask | None:
         """Next work of the peers; ``None`` if the trees are complete."""
         return self._task
 
@@ -135,7 +135,7 @@ class Growth:
                 assert split is not None  # noqa: S101 (it was chosen)
                 node.left = len(self.nodes)
                 each = zip((split.left, split.right), self._bounds(node, split), strict=True)
-                self.nodes += [Node(tree, node.depth + 1, sums, bounds) for sums, bounds in each]
+                self.nodes += [GrowingNode(tree, node.depth + 1, sums, bounds) for sums, bounds in each]
                 splits[number] = (split.feature, split.lower(self.search.bins), node.left)
                 if not any(map(self._may_split, (node.left, node.left + 1))):
                     node.histogram = None
@@ -143,9 +143,9 @@ class Growth:
                 smaller = node.left + int(split.left[2] > split.right[2])
                 counted.append(smaller)
                 self._siblings.append((number, smaller, 2 * node.left + 1 - smaller))
-        self._task = Task(splits, tuple(counted)) if counted else None
+        self._task = GrowthTask(splits, tuple(counted)) if counted else None
 
-    def _bounds(self, node: Node, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _bounds(self, node: GrowingNode, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
         """Return the bounds of the children: a feature with a direction parts them in the middle of their values."""
         limits = self.search.limits
         sign = 0 if limits.signs is None else limits.signs[split.feature]
@@ -220,7 +220,9 @@ class Growth:
         return -rate * float(sums[0] * limits.unit) / float(limits.weight(sums))
 
     @staticmethod
-    def _describe(found: dict[str, Floats], node: Node, where: tuple[int, int], *, left: int, bins: Bins) -> None:
+    def _describe(
+        found: dict[str, Floats], node: GrowingNode, where: tuple[int, int], *, left: int, bins: Bins
+    ) -> None:
         split = node.split
         assert split is not None  # noqa: S101 (the node is split)
         found["feature"][where] = split.feature

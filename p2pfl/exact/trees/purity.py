@@ -44,7 +44,7 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
+class HistogramCells:
     """Places of the histograms of some nodes, each of K features, in one total.
 
     Parameters
@@ -99,7 +99,7 @@ class Purity:
         whole = sums[..., 0].astype(np.float64)
         return whole * whole / count
 
-    def best(self, flat: Ints, cells: Cells) -> tuple[list[Cut | None], Ints]:
+    def best(self, flat: Ints, cells: HistogramCells) -> tuple[list[Cut | None], Ints]:
         """Return the best split of each node, ``None`` where none gains anything, and the sums of the nodes ``[m, V]``.
 
         Parameters

@@ -10,7 +10,7 @@ import numpy as np
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.bins import MOST, Bins
 from p2pfl.exact.model import Part
-from p2pfl.exact.trees.purity import Cells, Cut, Purity
+from p2pfl.exact.trees.purity import Cut, HistogramCells, Purity
 
 LARGEST = 2**21
 """Integers of a total; a level with more takes several totals."""
@@ -95,7 +95,7 @@ class Thicket:
 
     def split(self, level: Level, total: Ints) -> dict[int, int]:
         """Continue with the histograms of some nodes ``[cells, V]``; return the left child of each that is split."""
-        cuts, sums = self.purity.best(total, Cells(self.bins, level.features))
+        cuts, sums = self.purity.best(total, HistogramCells(self.bins, level.features))
         found = dict[int, int]()
         for number, cut, whole in zip(level.nodes.tolist(), cuts, sums, strict=True):
             node = self.nodes[number]
@@ -195,7 +195,7 @@ class Bagged:
 
     def count(self, thicket: Thicket, level: Level) -> Ints:
         """Return sums by node, feature and bin, flattened."""
-        cells = Cells(thicket.bins, level.features)
+        cells = HistogramCells(thicket.bins, level.features)
         offsets, width = cells.offsets, 2 if self.classes is None else self.classes
         found = np.zeros(cells.size * width, np.int64)
         slot = _table(level.nodes, np.arange(len(level.nodes)), OUT)

@@ -1,4 +1,4 @@
-""":class:`Work`, one round of boosting: what peers are asked for, and what follows from the totals."""
+""":class:`BoostingRound`, one round of boosting: what peers are asked for, and what follows from the totals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Owns, Part, Tensors
 from p2pfl.exact.trees.counting import Binned, Routes
-from p2pfl.exact.trees.growing import Growth, Task
+from p2pfl.exact.trees.growing import Growth, GrowthTask
 from p2pfl.exact.trees.limits import Limits
 from p2pfl.exact.trees.losses import Loss, fraction
 from p2pfl.exact.trees.splits import Search
@@ -75,7 +75,7 @@ class Boosted(Protocol):
         ...
 
 
-class Work:
+class BoostingRound:
     """One round of boosting.
 
     Parameters
@@ -136,7 +136,7 @@ class Work:
             sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
         self.growth.tell(sums)
 
-    def _answer(self, peer: str, task: Task) -> Ints:
+    def _answer(self, peer: str, task: GrowthTask) -> Ints:
         """Return what a peer adds to the total of a level."""
         if task.splits:
             routes = self._routes[peer]

@@ -15,18 +15,18 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
-    Attack,
-    Compression,
-    Data,
+    AttackSettings,
+    CompressionSettings,
+    DataSettings,
     Experiment,
-    Gossip,
-    Learning,
-    Model,
-    Privacy,
-    Robustness,
+    GossipSettings,
+    LearningSettings,
+    ModelSettings,
+    PrivacySettings,
+    RobustnessSettings,
     Section,
-    Simulation,
-    Topology,
+    SimulationSettings,
+    TopologySettings,
 )
 from p2pfl.traits import UNDECLARED, Traits
 
@@ -90,22 +90,22 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
     Examples
     --------
-    >>> idle(Experiment(learning=Learning(algorithm="dpsgd", epochs=3)))
+    >>> idle(Experiment(learning=LearningSettings(algorithm="dpsgd", epochs=3)))
     {'learning.epochs': 'dpsgd makes learning.steps steps per round, 1 by default'}
     """
     model, topology = experiment.model, experiment.topology
     found = _unlearned(experiment)
     if topology.file is not None:
         drawn = "topology.file defines the graph"
-        keys = (key for key in Topology.__struct_fields__ if key != "file")
-        found |= {f"topology.{key}": drawn for key in keys if _set(topology, Topology(), key)}
+        keys = (key for key in TopologySettings.__struct_fields__ if key != "file")
+        found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
     if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"
         split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
-        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, Data(), key)}
-    if ":" in model.name and _set(model, Model(), "hidden"):
+        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, DataSettings(), key)}
+    if ":" in model.name and _set(model, ModelSettings(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    if not experiment.simulation.slow and _set(experiment.simulation, Simulation(), "pace"):
+    if not experiment.simulation.slow and _set(experiment.simulation, SimulationSettings(), "pace"):
         found["simulation.pace"] = "there are no simulation.slow peers"
     found |= _unmixed(experiment) | _uncompressed(experiment.compression)
     if _traits(experiment.learning.algorithm).additive:
@@ -151,7 +151,7 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
         why["schedule_options"] = "there is no learning.schedule"
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
-    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, Learning(), key)}
+    return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, LearningSettings(), key)}
 
 
 def _undone(experiment: Experiment) -> dict[str, str]:
@@ -194,7 +194,7 @@ def _unmixed(experiment: Experiment) -> dict[str, str]:
         why["tolerance"] = f"{name} makes gossip.steps gossip steps per round, 1 by default"
     elif gossip.steps is not None:
         why["tolerance"] = "gossip.steps replaces it"
-    return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, Gossip(), key)}
+    return {f"gossip.{key}": reason for key, reason in why.items() if _set(gossip, GossipSettings(), key)}
 
 
 def _unhidden(experiment: Experiment) -> dict[str, str]:
@@ -215,17 +215,21 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
     if _traits(experiment.learning.algorithm).full_participation:
         why["participation"] = f"all peers take part in each round of {experiment.learning.algorithm}"
-    return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, Privacy(), key)}
+    return {f"privacy.{key}": reason for key, reason in why.items() if _set(privacy, PrivacySettings(), key)}
 
 
-def _uncompressed(wanted: Compression) -> dict[str, str]:
+def _uncompressed(wanted: CompressionSettings) -> dict[str, str]:
     """Return the keys of ``[compression]`` that have no effect."""
     name, traits = wanted.name, codec_traits(wanted.name)
     taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
     if traits and traits.differences:
         taken |= {"gamma", "refresh"}
     unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
-    return {f"compression.{key}": f'compression.name is "{name}"' for key in unused if _set(wanted, Compression(), key)}
+    return {
+        f"compression.{key}": f'compression.name is "{name}"'
+        for key in unused
+        if _set(wanted, CompressionSettings(), key)
+    }
 
 
 def _unused(mode: str) -> Mapping[str, str]:
@@ -233,7 +237,7 @@ def _unused(mode: str) -> Mapping[str, str]:
     found: Mapping[str, str] = getattr(MODES.kind(mode), "unused", {})
     if ":" not in mode:
         return found
-    other = {key for key in Privacy.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
+    other = {key for key in PrivacySettings.__struct_fields__ if key != "mode" and not MODES.takes(mode, key)}
     return {**{key: f'privacy.mode is "{mode}", which has no parameter {key}' for key in other}, **found}
 
 
@@ -259,7 +263,7 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
         why["attack.scale"] = "labels are flipped or not"
     if attack.peers:
         why["attack.share"] = "attack.peers names the peers that attack"
-    wanted = {"robustness": (robustness, Robustness()), "attack": (attack, Attack())}
+    wanted = {"robustness": (robustness, RobustnessSettings()), "attack": (attack, AttackSettings())}
     return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
 
 

@@ -33,8 +33,8 @@ def codec(experiment: Experiment, *, length: int, dtype: torch.dtype) -> Codec |
 
     Examples
     --------
-    >>> from p2pfl.experiment.schema import Compression
-    >>> codec(Experiment(compression=Compression(name="quantise", bits=4)), length=100, dtype=torch.float32)
+    >>> from p2pfl.experiment.schema import CompressionSettings
+    >>> codec(Experiment(compression=CompressionSettings(name="quantise", bits=4)), length=100, dtype=torch.float32)
     Quantise(bits=4, number=3)
     """
     wanted = experiment.compression

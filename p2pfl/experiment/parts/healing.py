@@ -17,8 +17,8 @@ def healer(experiment: Experiment) -> graphs.Healing | None:
 
     Examples
     --------
-    >>> from p2pfl.experiment.schema import Topology
-    >>> found = healer(Experiment(topology=Topology(kind="ring", peers=4, heal=True)))
+    >>> from p2pfl.experiment.schema import TopologySettings
+    >>> found = healer(Experiment(topology=TopologySettings(kind="ring", peers=4, heal=True)))
     >>> found.over(["peer0", "peer1", "peer3"]).neighbours("peer3")
     ('peer0', 'peer1')
     """

@@ -23,7 +23,7 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.losses import BUILT_IN, LOSSES, Own, PerSample, accuracy
+from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.whole import WHOLE, Whole
@@ -295,7 +295,7 @@ def _own(reference: str, *, key: str, known: Mapping[str, Any]) -> Any:
     if ":" not in reference:
         raise ExperimentError(f'{key} is "{reference}"; {nearest(reference, known)}, or name "package.module:function"')
     function: PerSample = imported(reference)
-    return function if function in BUILT_IN or isinstance(function, Whole) else Own(function, name=reference)
+    return function if function in BUILT_IN or isinstance(function, Whole) else UserFunction(function, name=reference)
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:

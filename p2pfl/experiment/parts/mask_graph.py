@@ -8,7 +8,7 @@ from p2pfl import topology as graphs
 from p2pfl.experiment import schema
 
 
-def mask_graph(wanted: schema.Privacy, topology: graphs.Topology, *, seed: int) -> graphs.Topology:
+def mask_graph(wanted: schema.PrivacySettings, topology: graphs.Topology, *, seed: int) -> graphs.Topology:
     """Return the graph of mask partners; any two peers can agree on a key through the broker.
 
     The number of partners is ``mask_degree``, by default the smallest that leaves the honest peers

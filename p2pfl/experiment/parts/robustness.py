@@ -38,8 +38,8 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
 
     Examples
     --------
-    >>> wanted = schema.Robustness(rule="trimmed_mean")
-    >>> rule(Experiment(robustness=wanted, learning=schema.Learning(weighted=False)), graphs.ring(4))
+    >>> wanted = schema.RobustnessSettings(rule="trimmed_mean")
+    >>> rule(Experiment(robustness=wanted, learning=schema.LearningSettings(weighted=False)), graphs.ring(4))
     TrimmedMean(attackers=1)
     """
     wanted = experiment.robustness
@@ -58,7 +58,7 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
     return made
 
 
-def _made(wanted: schema.Robustness) -> Rule:
+def _made(wanted: schema.RobustnessSettings) -> Rule:
     made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers, "radius": wanted.radius})
     return NearestMixed(made, wanted.attackers) if wanted.nearest else made
 
@@ -97,13 +97,13 @@ def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attac
         raise ExperimentError(
             f'attack.peers contains "{unknown[0]}", which is not a peer of the experiment; correct it'
         )
-    liars = attackers(experiment, peers)
-    if len(peers) - len(liars) < 2:
+    attacking = attackers(experiment, peers)
+    if len(peers) - len(attacking) < 2:
         raise ExperimentError(
-            f"the attack leaves {len(peers) - len(liars)} of {len(peers)} peers honest; lower attack.share or shorten "
-            "attack.peers until at least two are"
+            f"the attack leaves {len(peers) - len(attacking)} of {len(peers)} peers honest; lower attack.share or "
+            "shorten attack.peers until at least two are"
         )
-    return Attack(wanted.name, liars, len(peers), wanted.scale, experiment.seed)
+    return Attack(wanted.name, attacking, len(peers), wanted.scale, experiment.seed)
 
 
 def attackers(experiment: Experiment, peers: Sequence[str]) -> frozenset[str]:
@@ -132,7 +132,7 @@ def misled(federation: Federation, attack: Attack | None) -> Federation:
             'attack.name = "label_flip" needs data with classes, and these have none; choose another attack'
         )
     targets = dataset.targets.clone()
-    for peer in attack.liars & set(federation.train):
+    for peer in attack.attackers & set(federation.train):
         own = federation.train[peer]
         targets[own] = flipped(targets[own], classes=dataset.classes)
     return replace(federation, dataset=replace(dataset, targets=targets))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.experiment.rules.rule import Rule, each
+from p2pfl.experiment.rules.rule import SettingsRule, each
 
 HEALING = each(
     (
@@ -35,28 +35,28 @@ HEALING = each(
 """Topologies that heal over a missing peer."""
 
 MIXED = (
-    Rule(
+    SettingsRule(
         "gossip.weights",
         lambda it: it.tilted and it.algorithm.full_participation,
         "with {algorithm}, which does not divide by weights",
         "take sgp or fedavg, or other weights",
         '"push"',
     ),
-    Rule(
+    SettingsRule(
         "gossip.weights",
         lambda it: it.tilted and not it.unequal,
         "with learning.weighted = false, because it divides by the weights of peers",
         "set learning.weighted to true, or take other weights",
         '"push"',
     ),
-    Rule(
+    SettingsRule(
         "topology.kind",
         lambda it: it.graph and it.graph.period > 1 and it.algorithm.needs_one_graph,
         "with {algorithm}, which {why}",
         "take one graph, such as a ring, or another algorithm",
         "a schedule of {it.graph.period} graphs",
     ),
-    Rule(
+    SettingsRule(
         "gossip.weights",
         lambda it: it.graph and not it.graph.symmetric and it.algorithm.needs_symmetric_weights,
         "with {algorithm}, which {why}",

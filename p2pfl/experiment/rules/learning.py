@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.experiment.rules.rule import Rule, When, accelerated, each
+from p2pfl.experiment.rules.rule import SettingsRule, When, accelerated, each
 
 APART = "leave it out, or take an algorithm whose peers wait for each other"
 HURRIED: tuple[tuple[When, str], ...] = (
@@ -20,7 +20,7 @@ HURRIED: tuple[tuple[When, str], ...] = (
     ),
 )
 WAITING = (
-    *(Rule("transport.hurry", when, because, "leave one of the two out") for when, because in HURRIED),
+    *(SettingsRule("transport.hurry", when, because, "leave one of the two out") for when, because in HURRIED),
     *each(
         (lambda it: not it.algorithm.asynchronous, "with {algorithm}, whose peers wait for each other"),
         keys=("simulation.delay", "simulation.slow"),
@@ -70,25 +70,25 @@ WAITING = (
 """Peers that wait for each other, and peers that do not."""
 
 LEARNING = (
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: (it.local or it.experiment.model.norm == "local") and not it.algorithm.keeps_local,
         "with layers that stay with each peer, because it would average them",
         'set it to fedbn or fedper, or set model.norm to "frozen" or "group"',
     ),
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.algorithm.needs_local and (it.local is False or it.experiment.model.norm in {"frozen", "group"}),
         "with a model none of whose layers stays with its peer",
         "set it to fedavg, or take a model with batch normalisation and leave model.norm out",
     ),
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.learner and not it.learner.gradients and it.algorithm.needs_gradients,
         "with this learner, which provides no gradients, because the algorithm {why}",
         "take fedavg, or a learner that declares gradients",
     ),
-    Rule(
+    SettingsRule(
         "privacy.mask",
         lambda it: it.blind_masks,
         "with this learner, which declares no steps from which masks could be sized",
@@ -110,7 +110,7 @@ LEARNING = (
         keys=("learning.example_noise",),
         remedy="leave it out, or change learning.algorithm to fedavg",
     ),
-    Rule(
+    SettingsRule(
         "learning.optimizer",
         lambda it: it.algorithm.plain_sgd_only and not it.plain_sgd,
         "with {algorithm}, which divides a change by the steps that made it",
@@ -154,7 +154,7 @@ COMPRESSED = (
         keys=("compression.name",),
         remedy="leave one of the two out",
     ),
-    Rule(
+    SettingsRule(
         "compression.name",
         lambda it: it.algorithm.needs_difference_codec and not it.differences,
         "with {algorithm}, which is defined by the compressed differences that it sends",

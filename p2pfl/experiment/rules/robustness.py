@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.experiment.rules.rule import Composition, Rule, accelerated, each
+from p2pfl.experiment.rules.rule import Composition, SettingsRule, accelerated, each
 
 
 def _averaged(it: Composition) -> str:
@@ -43,7 +43,7 @@ CONTESTED = (
         keys=("robustness.nearest",),
         remedy="leave it out, or take another rule",
     ),
-    Rule(
+    SettingsRule(
         "robustness.radius",
         lambda it: it.rule and it.rule.needs_radius and it.experiment.robustness.radius is None,
         "with {rule}",

@@ -182,7 +182,7 @@ When = Callable[[Composition], object]
 
 
 @dataclass(frozen=True)
-class Rule:
+class SettingsRule:
     """One combination of settings that is refused.
 
     Parameters
@@ -201,9 +201,9 @@ class Rule:
 
     Examples
     --------
-    >>> from p2pfl.experiment.schema import Experiment, Learning
-    >>> rule = Rule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "leave it out")
-    >>> rule.refusal(Composition.of(Experiment(learning=Learning(algorithm="ditto", stop=0.1))))
+    >>> from p2pfl.experiment.schema import Experiment, LearningSettings
+    >>> rule = SettingsRule("learning.stop", lambda it: it.algorithm.personal, "with {algorithm}", "leave it out")
+    >>> rule.refusal(Composition.of(Experiment(learning=LearningSettings(algorithm="ditto", stop=0.1))))
     'learning.stop = 0.1 does not work with ditto; leave it out'
     """
 
@@ -251,14 +251,16 @@ def is_set(key: str) -> When:
     return lambda it: it.value(key) not in (None, False, 0, "none", "label_flip")
 
 
-def each(*cases: tuple[When, str], keys: tuple[str, ...], base: When | None = None, remedy: str) -> tuple[Rule, ...]:
+def each(
+    *cases: tuple[When, str], keys: tuple[str, ...], base: When | None = None, remedy: str
+) -> tuple[SettingsRule, ...]:
     """Return a rule for each key and each case; it applies if the key is set and ``base`` and the case hold."""
 
     def applies(key: str, when: When) -> When:
         asked = is_set(key)
         return lambda it: asked(it) and (base is None or base(it)) and when(it)
 
-    return tuple(Rule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)
+    return tuple(SettingsRule(key, applies(key, when), why, remedy) for key in keys for when, why in cases)
 
 
 def accelerated(it: Composition) -> object:

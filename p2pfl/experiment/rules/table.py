@@ -12,7 +12,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment.rules.graphs import HEALING, MIXED
 from p2pfl.experiment.rules.learning import COMPRESSED, LEARNING, WAITING
 from p2pfl.experiment.rules.robustness import CONTESTED
-from p2pfl.experiment.rules.rule import Composition, Rule, When, accelerated, each
+from p2pfl.experiment.rules.rule import Composition, SettingsRule, When, accelerated, each
 
 SUMMED: tuple[tuple[str, When, str, str], ...] = (
     (
@@ -69,7 +69,7 @@ PRIVATE = (
         keys=("learning.stragglers",),
         remedy='set it to 0, or privacy.mode to "none"',
     ),
-    Rule(
+    SettingsRule(
         "privacy.mode",
         lambda it: it.mode.masks and it.graph and not it.graph.keeps_mean,
         "on {kind}, whose weights do not keep the mean in which masks cancel",
@@ -91,13 +91,13 @@ PRIVATE = (
         keys=("data.scale",),
         remedy="leave the noise out, or scale the features by known bounds instead",
     ),
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.mode.sums and not it.algorithm.linear and it.algorithm.nonlinear,
         'with privacy.mode = "{mode}", which needs sums of models, because the algorithm {why}',
         PAIRWISE,
     ),
-    Rule(
+    SettingsRule(
         "topology.kind",
         lambda it: it.mode.sums and it.graph and it.graph.period > 1,
         'with privacy.mode = "{mode}", because each graph shows every receiver another sum',
@@ -105,7 +105,7 @@ PRIVATE = (
         "a schedule of {it.graph.period} graphs",
     ),
     *(
-        Rule(
+        SettingsRule(
             key,
             when,
             f'with privacy.mode = "{{mode}}", because {because}',
@@ -127,7 +127,7 @@ def _sparse(it: Composition) -> bool:
 
 
 DECIDED = tuple(
-    Rule("privacy.departures", _decided(when), because, "leave one of the two out")
+    SettingsRule("privacy.departures", _decided(when), because, "leave one of the two out")
     for when, because in (
         (
             lambda it: it.experiment.privacy.mask_graph != "same",
@@ -152,13 +152,13 @@ DECIDED = tuple(
 """Agreement on which releases of a round count."""
 
 ADDED = (
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.learner and it.algorithm.additive and not it.learner.additive,
         "with this learner, whose model does not follow from totals",
         "take another algorithm, or a model such as boosting",
     ),
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.learner and it.learner.additive and not it.algorithm.additive,
         "with this learner, whose model follows from exact totals alone",
@@ -202,19 +202,19 @@ ADDED = (
 """Models that follow from exact totals."""
 
 SHARED = (
-    Rule(
+    SettingsRule(
         "telemetry.share",
         lambda it: it.experiment.telemetry.share != "none" and it.experiment.telemetry.observers is None,
         "without telemetry.observers, the file with the keys of those who may look",
         "name one, which p2pfl identity NAME --roster FILE writes",
     ),
-    Rule(
+    SettingsRule(
         "telemetry.share",
         lambda it: it.experiment.telemetry.share == "scores" and it.claims and not it.experiment.telemetry.unaccounted,
         "with private noise, whose guarantee does not cover scores of private data",
         'set it to "health", or set telemetry.unaccounted = true',
     ),
-    Rule(
+    SettingsRule(
         "telemetry.share",
         lambda it: (
             it.experiment.telemetry.share != "none" and it.mode.hides and it.experiment.privacy.participation < 1
@@ -226,13 +226,13 @@ SHARED = (
 """Telemetry for observers."""
 
 SHARDED = (
-    Rule(
+    SettingsRule(
         "learning.algorithm",
         lambda it: it.sharded and it.algorithm.asynchronous,
         "with several workers, because models of earlier cycles are on their way between peers",
         "simulate it in one process, or take an algorithm whose peers wait for each other",
     ),
-    Rule(
+    SettingsRule(
         "attack.name",
         lambda it: it.sharded and it.experiment.attack.name in ("alie", "ipm"),
         "with several workers, none of which has the models of all honest peers",
@@ -263,8 +263,8 @@ def check(it: Composition) -> None:
 
     Examples
     --------
-    >>> from p2pfl.experiment.schema import Experiment, Learning
-    >>> check(Composition.of(Experiment(learning=Learning(algorithm="gossip_learning", stop=0.1))))
+    >>> from p2pfl.experiment.schema import Experiment, LearningSettings
+    >>> check(Composition.of(Experiment(learning=LearningSettings(algorithm="gossip_learning", stop=0.1))))
     Traceback (most recent call last):
     p2pfl.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles of \
 their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other

@@ -6,30 +6,43 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from p2pfl.experiment.schema.learning import Compression, Data, Evaluation, Learning, Model
-from p2pfl.experiment.schema.network import Gossip, Simulation, Telemetry, Topology, Transport, Trust
-from p2pfl.experiment.schema.protection import Attack, Privacy, Robustness
+from p2pfl.experiment.schema.learning import (
+    CompressionSettings,
+    DataSettings,
+    EvaluationSettings,
+    LearningSettings,
+    ModelSettings,
+)
+from p2pfl.experiment.schema.network import (
+    GossipSettings,
+    SimulationSettings,
+    TelemetrySettings,
+    TopologySettings,
+    TransportSettings,
+    TrustSettings,
+)
+from p2pfl.experiment.schema.protection import AttackSettings, PrivacySettings, RobustnessSettings
 from p2pfl.experiment.schema.values import LARGEST, NotNegative, Number, Section
 
 __all__ = [
     "LARGEST",
-    "Attack",
-    "Compression",
-    "Data",
-    "Evaluation",
+    "AttackSettings",
+    "CompressionSettings",
+    "DataSettings",
+    "EvaluationSettings",
     "Experiment",
-    "Gossip",
-    "Learning",
-    "Model",
+    "GossipSettings",
+    "LearningSettings",
+    "ModelSettings",
     "NotNegative",
-    "Privacy",
-    "Robustness",
+    "PrivacySettings",
+    "RobustnessSettings",
     "Section",
-    "Simulation",
-    "Telemetry",
-    "Topology",
-    "Transport",
-    "Trust",
+    "SimulationSettings",
+    "TelemetrySettings",
+    "TopologySettings",
+    "TransportSettings",
+    "TrustSettings",
 ]
 
 
@@ -49,17 +62,17 @@ class Experiment(Section, frozen=True):
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")] = "experiment"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     rounds: Number = 10
-    topology: Topology = Topology()
-    data: Data = Data()
-    model: Model = Model()
-    learning: Learning = Learning()
-    evaluation: Evaluation = Evaluation()
-    gossip: Gossip = Gossip()
-    compression: Compression = Compression()
-    privacy: Privacy = Privacy()
-    robustness: Robustness = Robustness()
-    attack: Attack = Attack()
-    trust: Trust = Trust()
-    transport: Transport = Transport()
-    telemetry: Telemetry = Telemetry()
-    simulation: Simulation = Simulation()
+    topology: TopologySettings = TopologySettings()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    learning: LearningSettings = LearningSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    gossip: GossipSettings = GossipSettings()
+    compression: CompressionSettings = CompressionSettings()
+    privacy: PrivacySettings = PrivacySettings()
+    robustness: RobustnessSettings = RobustnessSettings()
+    attack: AttackSettings = AttackSettings()
+    trust: TrustSettings = TrustSettings()
+    transport: TransportSettings = TransportSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()
+    simulation: SimulationSettings = SimulationSettings()

@@ -9,7 +9,7 @@ from msgspec import Meta
 from p2pfl.experiment.schema.values import NotNegative, Number, Positive, Reference, Section, Share
 
 
-class Data(Section, frozen=True):
+class DataSettings(Section, frozen=True):
     """Data of the peers, and their split across peers.
 
     Attributes
@@ -55,7 +55,7 @@ class Data(Section, frozen=True):
         return ":" in self.name or self.name in {"synthetic", "table"}
 
 
-class Model(Section, frozen=True):
+class ModelSettings(Section, frozen=True):
     """The model to train.
 
     Attributes
@@ -88,7 +88,7 @@ class Model(Section, frozen=True):
     norm: Literal["frozen", "group", "local"] | None = None
 
 
-class Learning(Section, frozen=True):
+class LearningSettings(Section, frozen=True):
     """Training of the peers.
 
     Attributes
@@ -178,7 +178,7 @@ class Learning(Section, frozen=True):
     example_clip: Positive = 1.0
 
 
-class Evaluation(Section, frozen=True):
+class EvaluationSettings(Section, frozen=True):
     """Amount that ``simulate`` evaluates after each round; the last round is always evaluated in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
@@ -200,7 +200,7 @@ class Evaluation(Section, frozen=True):
     samples: Number | None = None
 
 
-class Compression(Section, frozen=True):
+class CompressionSettings(Section, frozen=True):
     """Compression of models; later messages make up for what compression lost.
 
     Attributes

@@ -9,7 +9,7 @@ from msgspec import Meta
 from p2pfl.experiment.schema.values import Endless, Number, Reference, Section, Share, Waiting
 
 
-class Topology(Section, frozen=True):
+class TopologySettings(Section, frozen=True):
     """Topology: which peers send models to each other.
 
     Attributes
@@ -68,7 +68,7 @@ class Topology(Section, frozen=True):
     heal: bool = False
 
 
-class Gossip(Section, frozen=True):
+class GossipSettings(Section, frozen=True):
     """Averaging with the neighbours.
 
     Attributes
@@ -93,7 +93,7 @@ class Gossip(Section, frozen=True):
     acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
 
 
-class Trust(Section, frozen=True):
+class TrustSettings(Section, frozen=True):
     """Trust: which key belongs to which peer.
 
     Attributes
@@ -110,7 +110,7 @@ class Trust(Section, frozen=True):
     keys: str | None = None
 
 
-class Transport(Section, frozen=True):
+class TransportSettings(Section, frozen=True):
     """Communication of live peers.
 
     Attributes
@@ -169,7 +169,7 @@ class Transport(Section, frozen=True):
     checkpoint: Number = 1
 
 
-class Telemetry(Section, frozen=True):
+class TelemetrySettings(Section, frozen=True):
     """Telemetry: what a peer of this device tells observers, while one of them looks.
 
     Attributes
@@ -189,7 +189,7 @@ class Telemetry(Section, frozen=True):
     unaccounted: bool = False
 
 
-class Simulation(Section, frozen=True):
+class SimulationSettings(Section, frozen=True):
     """Faults in ``simulate``; live peers meet the real ones.
 
     Attributes

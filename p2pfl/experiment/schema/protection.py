@@ -10,7 +10,7 @@ from msgspec import Meta
 from p2pfl.experiment.schema.values import Endless, File, NotNegative, Number, Positive, Reference, Section
 
 
-class Privacy(Section, frozen=True):
+class PrivacySettings(Section, frozen=True):
     """Protection of a peer's update.
 
     Attributes
@@ -84,7 +84,7 @@ class Privacy(Section, frozen=True):
     budget: File | None = None
 
 
-class Robustness(Section, frozen=True):
+class RobustnessSettings(Section, frozen=True):
     """Robust rule in place of the average, if peers may be Byzantine.
 
     Attributes
@@ -107,7 +107,7 @@ class Robustness(Section, frozen=True):
     nearest: bool = False
 
 
-class Attack(Section, frozen=True):
+class AttackSettings(Section, frozen=True):
     """Byzantine peers, to see what becomes of the others.
 
     Attributes

@@ -14,7 +14,7 @@ import torch
 from p2pfl.data import Dataset
 from p2pfl.data.imported import located
 from p2pfl.errors import LearningError
-from p2pfl.learning.losses import Own, PerSample, accuracy, binary_cross_entropy, named
+from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named
 from p2pfl.learning.metrics import auc as area
 from p2pfl.learning.metrics import macro_auc
 
@@ -152,7 +152,7 @@ def scores_of(metrics: Mapping[str, PerSample | Whole]) -> tuple[dict[str, PerSa
             whole[name] = metric
             continue
         own = named(metric)
-        if isinstance(own, Own) and getattr(own.function, "whole", False):
+        if isinstance(own, UserFunction) and getattr(own.function, "whole", False):
             whole[name] = Function(own.function, name=own.name)
         else:
             each[name] = own

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray, Orders
-from p2pfl.learning.steps.sharing import Group, groups
+from p2pfl.learning.steps.sharing import SharedSamples, groups
 from p2pfl.rows import placed
 
 
@@ -55,7 +55,7 @@ class Footprint:
         return max(1, self.block // (2 * self.row + width * self.sample))
 
 
-class Part:
+class DeviceSamples:
     """Samples of R rows, on the device.
 
     Parameters
@@ -85,13 +85,13 @@ class Part:
         self._spread: torch.Tensor | None = None
 
     @cached_property
-    def groups(self) -> list[Group] | None:
+    def groups(self) -> list[SharedSamples] | None:
         """Groups of samples that the same rows hold; ``None`` if they do not pay."""
         return groups(self._each)
 
-    def first(self) -> "Part":
+    def first(self) -> "DeviceSamples":
         """Return the samples of the first row."""
-        return Part(self._each[:1], self.samples.device)
+        return DeviceSamples(self._each[:1], self.samples.device)
 
     def spread(self, targets: torch.Tensor) -> torch.Tensor:
         """Return the variance of each row's targets, ``[R]`` float64, of several the mean; it is computed once."""
@@ -119,18 +119,18 @@ class Held:
 
     def __init__(self, parts: Mapping[str, IntArray], device: torch.device) -> None:
         self.parts, self.device = parts, device
-        self._last: tuple[tuple[str, ...], Part] | None = None
+        self._last: tuple[tuple[str, ...], DeviceSamples] | None = None
 
-    def of(self, peers: tuple[str, ...]) -> Part:
+    def of(self, peers: tuple[str, ...]) -> DeviceSamples:
         """Return the samples of some peers."""
         last = self._last
         if last is None or last[0] is not peers:
-            last = self._last = peers, Part([self.parts[peer] for peer in peers], self.device)
+            last = self._last = peers, DeviceSamples([self.parts[peer] for peer in peers], self.device)
         return last[1]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class BatchSchedule:
     """Batches of R rows in a round.
 
     Attributes
@@ -147,7 +147,7 @@ class Schedule:
         Permutations of the samples, one for each epoch.
     """
 
-    part: Part
+    part: DeviceSamples
     widths: IntArray
     counts: IntArray
     first: int
@@ -159,7 +159,7 @@ class Schedule:
         return -(-self.part.counts // np.maximum(self.widths, 1))
 
 
-class Plan:
+class StepPlan:
     """Steps of K rows, rows with the most steps first.
 
     Parameters
@@ -181,7 +181,7 @@ class Plan:
         True if all active rows have batches of that length.
     """
 
-    def __init__(self, schedule: Schedule, chosen: IntArray) -> None:
+    def __init__(self, schedule: BatchSchedule, chosen: IntArray) -> None:
         part, orders = schedule.part, schedule.orders
         counts, widths, each = (of[chosen] for of in (schedule.counts, schedule.widths, schedule.epoch))  # [K]
         step = np.arange(counts[0])[:, None]  # [T, 1]

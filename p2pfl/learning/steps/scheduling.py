@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray, check_batch, orders
-from p2pfl.learning.steps.batching import Held, Schedule
+from p2pfl.learning.steps.batching import BatchSchedule, Held
 from p2pfl.learning.stragglers import work as share_of_work
 
 
@@ -38,7 +38,7 @@ def scheduled(
     active: torch.Tensor | None,
     only: int | None = None,
     whole: bool = False,
-) -> Schedule:
+) -> BatchSchedule:
     """Return the batches of every peer in a round, or the one of number ``only``; idle peers have none.
 
     Parameters
@@ -61,7 +61,7 @@ def scheduled(
     counts = np.where(busy, 1, 0) if only is not None else np.where(busy, _work(learner, peers, round, each), 0)
     epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
     drawn = orders(held, epochs, seed=learner.seed, peers=peers, round=round, device=learner.device)
-    return Schedule(part, widths, counts, first, drawn)
+    return BatchSchedule(part, widths, counts, first, drawn)
 
 
 def _work(learner: Scheduled, peers: Sequence[str], round: int, each: IntArray) -> IntArray:

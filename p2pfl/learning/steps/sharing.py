@@ -17,7 +17,7 @@ LEAST = 32
 
 
 @dataclass(frozen=True)
-class Group:
+class SharedSamples:
     """Samples that the same rows hold.
 
     Attributes
@@ -35,7 +35,7 @@ class Group:
     times: IntArray
 
 
-def groups(each: Sequence[IntArray]) -> list[Group] | None:
+def groups(each: Sequence[IntArray]) -> list[SharedSamples] | None:
     """Return the groups of the samples of some rows; ``None`` if too few are shared, or there are too many groups.
 
     Parameters
@@ -63,7 +63,7 @@ def groups(each: Sequence[IntArray]) -> list[Group] | None:
     found = []
     for label in range(len(firsts)):
         rows = np.flatnonzero(held[:, label])
-        found.append(Group(positions[labels == label], rows, held[rows, label]))
+        found.append(SharedSamples(positions[labels == label], rows, held[rows, label]))
     return found
 
 

@@ -17,10 +17,10 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
 from p2pfl.learning.learner import Correction
-from p2pfl.learning.steps.batching import Batch, Plan, Schedule
+from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
-from p2pfl.learning.steps.sharing import Group
+from p2pfl.learning.steps.sharing import SharedSamples
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, placed
@@ -75,7 +75,7 @@ class Work:
 
     rows: Rows
     memory: dict[str, torch.Tensor]
-    schedule: Schedule
+    schedule: BatchSchedule
     peers: tuple[str, ...]
     round: int
     first: int = 0  # number of the first step in the round
@@ -173,12 +173,12 @@ class _Block:
     """Rows that train together, from their first step to their last."""
 
     def __init__(
-        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[Group] | None = None
+        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[SharedSamples] | None = None
     ) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
         self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
-        self.plan = Plan(work.schedule, chosen)
+        self.plan = StepPlan(work.schedule, chosen)
         parts = learner.layout.split(work.rows.index_select(0, self.where))
         self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
         self.trained = len(learner.trained.names)  # number of parts with a gradient

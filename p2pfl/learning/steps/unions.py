@@ -13,13 +13,13 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.learning.steps.batching import Batch, Schedule
+from p2pfl.learning.steps.batching import Batch, BatchSchedule
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.sharing import Group
+from p2pfl.learning.steps.sharing import SharedSamples
 from p2pfl.rows import placed
 
 
-def groups_of(schedule: Schedule) -> list[Group] | None:
+def groups_of(schedule: BatchSchedule) -> list[SharedSamples] | None:
     """Return the groups of samples of rows; ``None`` if batches are not whole, or groups of samples do not pay."""
     whole = bool((schedule.widths == schedule.part.counts).all())
     return schedule.part.groups if whole and len(schedule.counts) > 1 else None
@@ -53,7 +53,7 @@ class Unions:
 
     def __init__(
         self,
-        groups: Sequence[Group],
+        groups: Sequence[SharedSamples],
         *,
         counts: IntArray,
         chosen: IntArray,

@@ -11,7 +11,7 @@ from typing import Any
 from p2pfl.errors import DecodeError, PeerError, ResumeError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.protocol.wire.messages import Announcement, Claim
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind, Notice
 from p2pfl.transport import Channel, Transport
 
@@ -165,7 +165,7 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     """
     key, last = source.bytes(KEY_BYTES, purpose="claim", peer=peer), None
     async with transport.join(client) as channel:
-        codec = Codec(swarm, Announcement(peer, 0, "up", key=key))
+        codec = MessageCodec(swarm, Announcement(peer, 0, "up", key=key))
         inbox = f"in/{peer}"
         await channel.subscribe(codec.topic("state"), codec.topic(inbox))
         for _ in range(CLAIMS):
@@ -179,7 +179,7 @@ async def announced(transport: Transport, *, swarm: str, peer: str, client: str,
     return last
 
 
-async def _announcements(channel: Channel, codec: Codec) -> AsyncGenerator[Announcement | None]:
+async def _announcements(channel: Channel, codec: MessageCodec) -> AsyncGenerator[Announcement | None]:
     """Yield announcements under a peer's name, and ``None`` once its own claim is back."""
     async for arrived in channel:
         address = codec.address(arrived.topic)

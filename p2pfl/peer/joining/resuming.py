@@ -9,7 +9,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.checkpoint import Checkpoint
 from p2pfl.peer.storage.writer import Keeper
-from p2pfl.protocol.interface.events import Begin, Compare, Resume
+from p2pfl.protocol.interface.requests import Begin, Compare, Resume
 from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership.entering import common, entrance

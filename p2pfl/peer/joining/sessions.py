@@ -1,14 +1,20 @@
-"""Membership and session of a peer, from the plan of its experiment."""
+"""Announcement, membership and session of a peer, from the plan of its experiment."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
+import p2pfl
 from p2pfl.algorithms import beside_of
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import Plan
-from p2pfl.identity import Trust
+from p2pfl.identity import SecretSource, Source, Trust
 from p2pfl.peer.masking.settling import kept_by
+from p2pfl.peer.storage.checkpoint import Store
+from p2pfl.peer.storage.writer import Keeper
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.incoming.plausible import AFTER
 from p2pfl.protocol.membership.edges import Edges
@@ -17,8 +23,49 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.session.streams import arrive_singly
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.rows import row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.secagg.in_process import partners
+
+
+def check_remembering(plan: Plan, source: Source, store: Store | None) -> None:
+    """Refuse to vote on releases if the peer would forget its votes when it restarts; simulated peers never do."""
+    if plan.decided and store is None and isinstance(source, SecretSource):
+        raise ExperimentError(
+            "privacy.departures needs a peer that keeps its votes on the disk, because one that restarts without them "
+            "could vote twice; give Peer a store, or leave privacy.departures out"
+        )
+
+
+def announced(
+    name: str, facts: Mapping[str, Any], public: tuple[bytes, bytes], keeper: Keeper, *, rounds: list[int]
+) -> Announcement:
+    """Return the announcement of this incarnation.
+
+    Parameters
+    ----------
+    name, facts
+        Name of the peer, and what all peers must agree on.
+    public
+        Public keys, of the exchange and of the identity.
+    keeper
+        What earlier incarnations left on the disk.
+    rounds
+        Rounds with which the peer can continue.
+    """
+    journal = keeper.journal
+    used = max([journal.until[0], *(each.attempt for each in journal.verdicts)])
+    attempt = used + 1 if rounds and not journal.over else 0
+    return Announcement(
+        name,
+        journal.incarnation,
+        "up",
+        {**facts},
+        *public,
+        rounds=rounds,
+        attempt=attempt,
+        version=p2pfl.__version__,
+        nonce=keeper.nonce,
+    )
 
 
 def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
@@ -37,7 +84,7 @@ def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
     return Membership(me, frozenset(around), plan.experiment.name, trust, frozenset(names))
 
 
-def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
+def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
     """Return the session of one peer.
 
     Parameters
@@ -77,3 +124,19 @@ def session_for(plan: Plan, codec: Codec, membership: Membership, mailbox: Mailb
         sums=plan.protection.sums is not None,
         commits=plan.commits,
     )
+
+
+def restore(session: Session, keeper: Keeper, *, commits: bool) -> None:
+    """Restore the votes of earlier incarnations.
+
+    Parameters
+    ----------
+    session, keeper
+        Session of this incarnation, and what earlier ones left on the disk.
+    commits
+        True if the members of a round commit it together.
+    """
+    if not commits:
+        session.verdicts.restore(keeper.journal.verdicts)
+    elif not keeper.former.bare:  # or else the attempts of this run may have the same numbers
+        session.commits.restore(keeper.journal.verdicts)

@@ -14,7 +14,8 @@ from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import Guarantee, PeerSummary
+from p2pfl.report.results import PeerSummary
+from p2pfl.report.spending.stated import StatedGuarantee
 from p2pfl.report.summary import describe
 
 
@@ -84,7 +85,7 @@ def concluded(
         stopped=done.stopped,
         given=done.given,
         vanished=tuple(done.vanished),
-        privacy=msgspec.convert(describe(plan, spent=done.spent, played=played), Guarantee),
+        privacy=msgspec.convert(describe(plan, spent=done.spent, played=played), StatedGuarantee),
         alarms=tuple(alarms),
         unsettled={done.peer: done.unsettled} if done.unsettled else {},
         best={} if done.best is None else {done.peer: kept(done.peer, done.best)},

@@ -19,13 +19,13 @@ from p2pfl.errors import StorageError
 from p2pfl.experiment import write
 from p2pfl.identity import Roster, Source
 from p2pfl.peer.peer import Peer
-from p2pfl.protocol.interface import events
+from p2pfl.protocol.interface import events, requests
 from p2pfl.report import Record
 from p2pfl.rows import Rows, raw
 from p2pfl.transport import Channel
 
 
-class About(msgspec.Struct, frozen=True, tag_field="is", tag="about"):
+class LoggedPeer(msgspec.Struct, frozen=True, tag_field="is", tag="about"):
     """Description of the peer, with its experiment as TOML."""
 
     peer: str
@@ -35,7 +35,7 @@ class About(msgspec.Struct, frozen=True, tag_field="is", tag="about"):
     threads: int
 
 
-class Drawn(msgspec.Struct, frozen=True, tag_field="is", tag="drawn"):
+class LoggedDraw(msgspec.Struct, frozen=True, tag_field="is", tag="drawn"):
     """Secret bytes, and their purpose."""
 
     purpose: str
@@ -44,15 +44,15 @@ class Drawn(msgspec.Struct, frozen=True, tag_field="is", tag="drawn"):
     data: bytes
 
 
-class Entered(msgspec.Struct, frozen=True, tag_field="is", tag="entered"):
+class LoggedEnter(msgspec.Struct, frozen=True, tag_field="is", tag="entered"):
     """Event ``Enter``, in seconds since the start of the log."""
 
     at: float
     limit: int
 
 
-class Received(msgspec.Struct, frozen=True, tag_field="is", tag="received"):
-    """Event ``Received``, with the seconds that the channel had been offline, and its grace, at that time."""
+class LoggedReceived(msgspec.Struct, frozen=True, tag_field="is", tag="received"):
+    """Event ``LoggedReceived``, with the seconds that the channel had been offline, and its grace, at that time."""
 
     at: float
     away: float
@@ -69,13 +69,13 @@ class Ended(msgspec.Struct, frozen=True, tag_field="is", tag="ended"):
     training: float
 
 
-class Last(msgspec.Struct, frozen=True, tag_field="is", tag="last"):
+class LoggedEnd(msgspec.Struct, frozen=True, tag_field="is", tag="last"):
     """Checksum of the final parameters."""
 
     row: str
 
 
-Line = About | Drawn | Entered | Received | Ended | Last
+Line = LoggedPeer | LoggedDraw | LoggedEnter | LoggedReceived | Ended | LoggedEnd
 
 
 def checksum(rows: Rows) -> str:
@@ -111,13 +111,13 @@ class SessionLog:
         """Write down the events of the session of a peer that has joined."""
         roster = dict(peer.trust.peers) if isinstance(peer.trust, Roster) else None
         experiment = write(peer.plan.experiment)
-        self._write(About(peer.name, peer.me.incarnation, experiment, roster, torch.get_num_threads()))
+        self._write(LoggedPeer(peer.name, peer.me.incarnation, experiment, roster, torch.get_num_threads()))
         connection = peer.connection
         connection.observe = lambda event: self._event(event, connection.channel)
 
     def drawn(self, data: bytes, *, purpose: str, peer: str, round: int) -> None:
         """Write down a secret; any thread may call it."""
-        self._write(Drawn(purpose, peer, round, data))
+        self._write(LoggedDraw(purpose, peer, round, data))
 
     def ended(self, record: Record) -> None:
         """Write down the end of a round."""
@@ -125,7 +125,7 @@ class SessionLog:
 
     def close(self, rows: Rows) -> None:
         """Write down the checksum of the final parameters, and close the file."""
-        self._write(Last(checksum(rows)))
+        self._write(LoggedEnd(checksum(rows)))
         self._file.close()
 
     @property
@@ -136,10 +136,10 @@ class SessionLog:
     def _event(self, event: events.Event, channel: Channel) -> None:
         """Write down an event, unless it follows from the others."""
         match event:
-            case events.Enter():
-                self._write(Entered(self._now, event.limit))
+            case requests.Enter():
+                self._write(LoggedEnter(self._now, event.limit))
             case events.Received():
-                self._write(Received(self._now, channel.away, channel.grace, event.topic, bytes(event.data)))
+                self._write(LoggedReceived(self._now, channel.away, channel.grace, event.topic, bytes(event.data)))
             case _:
                 pass
 

@@ -28,7 +28,7 @@ from p2pfl.peer.launch.worker import BEAT, earlier, main
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
-from p2pfl.peer.updates import Described, Done, Event, Failed
+from p2pfl.peer.updates import Done, Event, Failed, ModelDescription
 from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
 from p2pfl.report.notices.observing import PeerResponded, PeerSilent
@@ -68,7 +68,7 @@ class _Swarm:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
         threads = max(1, (os.cpu_count() or 1) // len(names))
-        roster = _roster(names, folder / "keys") if experiment.trust == schema.Trust() else None
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
         table = plain(experiment)
         for name in names:
             ours, theirs = context.Pipe()
@@ -265,7 +265,7 @@ def _follow(
                 log.record(event)
                 last = time.perf_counter()
                 began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
-            case Described():
+            case ModelDescription():
                 result.describe(event.about)
             case Done():
                 done[event.peer] = event

@@ -35,7 +35,7 @@ from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
 from p2pfl.peer.telemetry import Telemetry
-from p2pfl.peer.updates import Alive, Alone, Described, Done, Event, Failed, Progress
+from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
@@ -113,7 +113,7 @@ async def live(
         nonlocal introduced
         if not introduced:
             introduced = True
-            notify(Described(name, described(lives.peer.plan)))
+            notify(ModelDescription(name, described(lives.peer.plan)))
 
     telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
     if telemetry is not None:

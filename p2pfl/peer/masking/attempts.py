@@ -19,7 +19,7 @@ from p2pfl.privacy import Masks
 from p2pfl.privacy.stream import Ints
 from p2pfl.protocol.agreement.attempts import connected
 from p2pfl.protocol.interface.effects import Concluded
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report.spending.meter import Meter
 from p2pfl.rows import Rows
@@ -220,7 +220,7 @@ class Attempts:
         UndecidedError
             The verdicts are not known in time, the others continue without this peer, or this peer is to end now.
         """
-        answer = await self.connection.ask(Report(complete, self._known if complete else b""))
+        answer = await self.connection.ask(ReportAttempt(complete, self._known if complete else b""))
         if not isinstance(answer, Concluded):
             await self._expose()
             missing = ", ".join(sorted(getattr(answer, "peers", ())))

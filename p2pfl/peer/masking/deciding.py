@@ -14,12 +14,12 @@ from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import check_partners
 from p2pfl.privacy.stream import Floats, grid_normals
 from p2pfl.protocol.interface.effects import Decided, Disclosed
-from p2pfl.protocol.interface.events import Decide, Disclose
+from p2pfl.protocol.interface.requests import Decide, Disclose
 from p2pfl.protocol.ledgers.slots import Slot
 
 
 @dataclass(frozen=True)
-class Half:
+class DroppedHalf:
     """Mask in a release whose other half was dropped.
 
     Attributes
@@ -91,7 +91,7 @@ class Deciding:
             )
         return dropped
 
-    async def halves(self, round: int, dropped: Collection[str], *, applied: Collection[str]) -> list[Half]:
+    async def halves(self, round: int, dropped: Collection[str], *, applied: Collection[str]) -> list[DroppedHalf]:
         """Publish the keys of this peer's masks with dropped peers; return the masks to remove, its own first.
 
         Parameters
@@ -133,12 +133,12 @@ class Deciding:
         if self.cover.slot is not None:
             self.charge(self.cover.slot)
 
-    def _drawn(self, round: int, keys: Mapping[tuple[str, str], bytes]) -> Iterator[Half]:
+    def _drawn(self, round: int, keys: Mapping[tuple[str, str], bytes]) -> Iterator[DroppedHalf]:
         scale, size = 2.0**-self.cover.bits, len(self.cover.places(round))
         for (holder, peer), key in keys.items():
             if key:
                 points = grid_normals(key, size, deviation=self.cover.deviation, bits=self.cover.bits)  # [Q]
-                yield Half(holder, points.astype(np.float64) * (scale if holder < peer else -scale))
+                yield DroppedHalf(holder, points.astype(np.float64) * (scale if holder < peer else -scale))
 
 
 def _undecided(me: str, round: int, answer: object) -> str:

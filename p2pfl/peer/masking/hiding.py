@@ -28,7 +28,7 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import Ints
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.protocol.agreement.translation import VerdictRecord
-from p2pfl.protocol.ledgers.masks import Journal
+from p2pfl.protocol.ledgers.masks import MaskJournal
 from p2pfl.protocol.ledgers.slots import END, Slot
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.spending.meter import Meter
@@ -121,7 +121,7 @@ class Hiding:
         self._alone = kept.uncovered
 
     @property
-    def notes(self) -> Journal:
+    def notes(self) -> MaskJournal:
         """Facts that the mask ledger must not forget."""
         return self.session.ledgers.masks.journal()
 
@@ -149,7 +149,7 @@ class Hiding:
         """Return whether the budget permits these costs of the run."""
         return self.meter.affords(costs)
 
-    def durable(self, masks: Journal) -> None:
+    def durable(self, masks: MaskJournal) -> None:
         """Confirm to partners only what is on the disk."""
         self.session.ledgers.masks.durable = masks.notes
 

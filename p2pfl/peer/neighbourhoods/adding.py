@@ -12,9 +12,9 @@ from p2pfl.identity import Source
 from p2pfl.protocol.interface.effects import SLOW
 from p2pfl.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.protocol.wire.messages import ForOne
-from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.report.spending.meter import Meter
-from p2pfl.secagg.protocol import Slot, Sum
+from p2pfl.secagg.protocol import Sum, SumSlot
 from p2pfl.secagg.receiver import Getting
 from p2pfl.secagg.sender import Giving
 from p2pfl.secagg.signing import Seal, Sums
@@ -32,7 +32,7 @@ def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
         As in :class:`p2pfl.secagg.protocol.Sum`.
     """
 
-    def find(slot: Slot) -> Sum | None:
+    def find(slot: SumSlot) -> Sum | None:
         row = weights.row(slot.receiver)
         senders = tuple(peer for peer in row if peer != slot.receiver)
         return Sum(slot, senders, size=size, width=width, colluders=colluders) if senders else None
@@ -95,7 +95,7 @@ class Adding:
                 if not self.giving.whole(sender, message):
                     self._check(sender)
                 return [] if answer is None else [(sender, answer)]
-            case Agreement():
+            case ParticipantsConfirmed():
                 agreed = self.getting.consented(sender, message)
                 return [] if agreed is None else [(peer, agreed) for peer in self.getting.called]
             case Agreements():

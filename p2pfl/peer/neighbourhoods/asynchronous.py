@@ -9,7 +9,7 @@ from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood, values
 from p2pfl.protocol.interface.effects import Collected
-from p2pfl.protocol.interface.events import Collect, Offer
+from p2pfl.protocol.interface.requests import Collect, Offer
 from p2pfl.protocol.wire.rows import Delivery
 
 

@@ -13,10 +13,10 @@ from p2pfl.encodings import Ints
 from p2pfl.errors import DecodeError
 from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
 from p2pfl.peer.connection import Connection
-from p2pfl.peer.masking.deciding import Deciding, Half
-from p2pfl.peer.totals import Totalling
+from p2pfl.peer.contributing import Totalling
+from p2pfl.peer.masking.deciding import Deciding, DroppedHalf
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
 from p2pfl.protocol.wire.rows import Delivery, Encoded, encode_row
 from p2pfl.rows import Rows, scaled
@@ -77,7 +77,8 @@ class LiveNeighbourhood:
         """Add up the rows one by one as they come in turn, so that few are held at a time.
 
         Where the peers decide which releases count, all of them hold the same average after the first gossip step of
-        the round. Further steps would change nothing, and a lying peer could part the others in them, so none is made.
+        the round. Further steps would change nothing, and a Byzantine peer could part the others in them, so none is
+        made.
         """
         if self.deciding is not None and self.step:
             self.step += 1
@@ -353,7 +354,7 @@ class Conserved:
         if back is not None:
             self.total += back
 
-    def remove(self, half: Half) -> None:
+    def remove(self, half: DroppedHalf) -> None:
         """Remove a mask from the model that contains it, in all terms of the sum."""
         weights = self.applied
         size, share = len(half.values), weights.get(half.holder, 0.0)

@@ -71,7 +71,7 @@ def _alone(path: Path) -> Iterator[None]:
         yield
 
 
-def credentials(settings: schema.Trust, *, peer: str, folder: Path | None = None) -> Credentials:
+def credentials(settings: schema.TrustSettings, *, peer: str, folder: Path | None = None) -> Credentials:
     """Read, or make, what ``[trust]`` names.
 
     Parameters

@@ -69,9 +69,9 @@ class Journal(msgspec.Struct, frozen=True):
         return self.until == END
 
     @property
-    def masks(self) -> ledger.Journal:
+    def masks(self) -> ledger.MaskJournal:
         """Journal of the mask ledger, from :attr:`until` and :attr:`notes`."""
-        return ledger.Journal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
+        return ledger.MaskJournal(Slot(*self.until), {name: note.read() for name, note in self.notes.items()})
 
     @property
     def spent(self) -> Counter[Cost]:
@@ -82,7 +82,7 @@ class Journal(msgspec.Struct, frozen=True):
         self,
         *,
         round: int,
-        masks: ledger.Journal,
+        masks: ledger.MaskJournal,
         spent: Mapping[Cost, int],
         alone: Collection[Slot] = (),
         sampled: Mapping[Sampling, int] | None = None,
@@ -104,7 +104,7 @@ class Journal(msgspec.Struct, frozen=True):
 
 
 class _Masks(msgspec.Struct, frozen=True):
-    """:class:`p2pfl.protocol.ledgers.masks.Notes` as they are written."""
+    """:class:`p2pfl.protocol.ledgers.statements.MaskNotes` as they are written."""
 
     own: tuple[Run, ...]
     received: tuple[Run, ...]
@@ -117,14 +117,14 @@ class _Masks(msgspec.Struct, frozen=True):
     received_epochs: Epochs = ()
 
     @staticmethod
-    def of(note: ledger.Notes) -> _Masks:
+    def of(note: ledger.MaskNotes) -> _Masks:
         points = note.until, note.paid, note.known, note.confirmed
         return _Masks(note.own.runs, note.received.runs, *points, note.key, note.own.epochs, note.received.epochs)
 
-    def read(self) -> ledger.Notes:
+    def read(self) -> ledger.MaskNotes:
         own, received = Drawn.read(self.own, self.own_epochs), Drawn.read(self.received, self.received_epochs)
         until, paid, known, confirmed = (Slot(*each) for each in (self.until, self.paid, self.known, self.confirmed))
-        return ledger.Notes(own, received, until, paid, known, confirmed, self.key)
+        return ledger.MaskNotes(own, received, until, paid, known, confirmed, self.key)
 
 
 def sealed(journal: Journal) -> bytes:

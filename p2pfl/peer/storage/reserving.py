@@ -24,8 +24,8 @@ from p2pfl.peer.storage.checkpoint import rounds_apart
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.ledgers.drawn import Drawn
-from p2pfl.protocol.ledgers.masks import Journal as Masks
-from p2pfl.protocol.ledgers.masks import Notes
+from p2pfl.protocol.ledgers.masks import MaskJournal as Masks
+from p2pfl.protocol.ledgers.masks import MaskNotes
 from p2pfl.protocol.ledgers.slots import Slot, Slots
 
 _T = TypeVar("_T")
@@ -124,10 +124,10 @@ def _ahead(masks: Masks, *, slots: int) -> Masks:
     last = Slot(attempt, stop - 1)
     coming = Slots.of([(attempt, stop, stop + slots)])
 
-    def note(each: Notes) -> Notes:
+    def note(each: MaskNotes) -> MaskNotes:
         epochs = [epoch for slot, epoch in each.own.since(last) if slot == last]
         own = each.own | Drawn.of((epoch, coming) for epoch in epochs)
-        return Notes(own, each.received, each.until, each.paid, each.known, each.confirmed, each.key)
+        return MaskNotes(own, each.received, each.until, each.paid, each.known, each.confirmed, each.key)
 
     return Masks(Slot(attempt, stop + slots), {name: note(each) for name, each in masks.notes.items()})
 

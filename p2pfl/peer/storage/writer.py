@@ -19,7 +19,7 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.incoming.equivocation import Proof
-from p2pfl.protocol.ledgers.masks import Journal as Masks
+from p2pfl.protocol.ledgers.masks import MaskJournal as Masks
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.rows import Rows
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting.colluders import Search, worst_rows
-from p2pfl.privacy.accounting.leakage import Cover, Mask, Noise, first_highest
+from p2pfl.privacy.accounting.leakage import Mask, Noise, NoiseCover, first_highest
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.topology import Schedule, Topology
 
@@ -251,7 +251,7 @@ def _among(count: int) -> str:
 
 def _covers(
     graph: Topology | Schedule, *, noise: Noise, mask: Mask, rounds: int, absent: Mapping[int, Collection[str]]
-) -> list[tuple[int, Cover]]:
+) -> list[tuple[int, NoiseCover]]:
     """Count the rounds by cover."""
     if isinstance(mask, Mapping) and graph.period > 1:
         raise InputError("a schedule of graphs needs a single mask deviation, not one for each edge; give a number")
@@ -264,13 +264,13 @@ def _covers(
     for round, peers in gone.items():
         kinds[round % graph.period, frozenset()] -= 1
         kinds[round % graph.period, peers] += 1
-    whole = {number: Cover.of(graph.at(number), noise=noise, mask=mask) for number in range(graph.period)}
+    whole = {number: NoiseCover.of(graph.at(number), noise=noise, mask=mask) for number in range(graph.period)}
     return [(times, whole[number].without(peers)) for (number, peers), times in kinds.items() if times]
 
 
 def _everyone(graph: Topology | Schedule, *, noise: Noise, mask: Mask, guarantee: Guarantee) -> Guarantee:
     """Return the case in which only the peer with the least private noise is honest."""
-    own = Cover.of(graph.at(0), noise=noise, mask=mask).own
+    own = NoiseCover.of(graph.at(0), noise=noise, mask=mask).own
     peer = graph.peers[int(np.argmin(own))]
     others = tuple(other for other in graph.peers if other != peer)
     return replace(

@@ -33,7 +33,7 @@ from scipy.sparse import csgraph
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity
 from p2pfl.privacy.accounting.colluders import Rows, worst_rows
-from p2pfl.privacy.accounting.leakage import Cover, Floats, Ints
+from p2pfl.privacy.accounting.leakage import Floats, Ints, NoiseCover
 from p2pfl.privacy.accounting.spending import per_round
 from p2pfl.topology import Topology, Weights, check_connected, metropolis
 
@@ -166,7 +166,7 @@ def _noises(
     """
     noise, mask = bound.best(prices, overhead) if bound.sets else (1.0, 10.0)  # any, to start with a set
     while True:
-        cover = Cover.of(graph, noise=noise, mask=mask)
+        cover = NoiseCover.of(graph, noise=noise, mask=mask)
         rows, leak, _ = worst_rows([(1, cover)], count=colluders, seed=seed, limit=_FEW)
         if bound.sets and leak <= bound.allowed * (1 + _SLACK / 2):
             return noise, mask
@@ -194,7 +194,7 @@ class _Prices:
     @classmethod
     def of(cls, graph: Topology, weights: Weights, *, steps: int, horizon: float) -> _Prices:
         n = len(graph.peers)
-        laplacian = csgraph.laplacian(Cover.of(graph, noise=0.0, mask=1.0).masks).toarray()  # [N, N]
+        laplacian = csgraph.laplacian(NoiseCover.of(graph, noise=0.0, mask=1.0).masks).toarray()  # [N, N]
         once = weights.matrix.toarray() - 1 / n  # [N, N]
         if np.allclose(once, once.T, rtol=0, atol=1e-14):
             values, vectors = np.linalg.eigh(once)
@@ -258,7 +258,7 @@ class _Bound:
 
     def add(self, graph: Topology, colluders: Collection[str]) -> bool:
         """Learn of a set of colluders, unless it is known or there are enough."""
-        cover = Cover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
+        cover = NoiseCover.of(graph, noise=1.0, mask=1.0)  # where masks are: their size does not matter
         kept = cover.honest(colluders)
         rows = tuple(np.setdiff1d(np.arange(len(cover.peers)), kept).tolist())
         if rows in self.sets or len(self.sets) == _SETS:
@@ -335,7 +335,7 @@ class _Spectrum:
         return float(mask) * (1 + 1e-12)
 
 
-def _spectra(cover: Cover, kept: Ints) -> Iterator[_Spectrum]:
+def _spectra(cover: NoiseCover, kept: Ints) -> Iterator[_Spectrum]:
     """Return components of the honest peers if only these rows are honest; every mask counts as one."""
     count, label = csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
     for number in range(count):

@@ -18,7 +18,7 @@ import numpy as np
 
 from p2pfl.draws import draw
 from p2pfl.errors import InputError
-from p2pfl.privacy.accounting.leakage import Cover, Floats, Ints, Mask, Noise
+from p2pfl.privacy.accounting.leakage import Floats, Ints, Mask, Noise, NoiseCover
 from p2pfl.topology import Topology
 
 Search = Literal["exact", "enumerated", "searched"]
@@ -96,13 +96,13 @@ def worst_colluders(
     >>> sorted(worst), round(leak, 7), how
     (['peer0'], 0.2365327, 'enumerated')
     """
-    cover = Cover.of(graph, noise=noise, mask=mask)
+    cover = NoiseCover.of(graph, noise=noise, mask=mask)
     rows, leak, how = worst_rows([(1, cover)], count=count, seed=seed, limit=limit)
     return frozenset(cover.peers[row] for row in rows), leak, how
 
 
 def worst_rows(
-    rounds: Sequence[tuple[int, Cover]], *, count: int, seed: int = 0, limit: int = 20_000
+    rounds: Sequence[tuple[int, NoiseCover]], *, count: int, seed: int = 0, limit: int = 20_000
 ) -> tuple[Rows, float, Search]:
     """Return the result of :func:`worst_colluders` for the sum of leaks over rounds, given the count of each cover."""
     n = len(rounds[0][1].peers)
@@ -118,7 +118,7 @@ def worst_rows(
 
 @dataclass(frozen=True, eq=False)
 class _Searched:
-    rounds: tuple[tuple[int, Cover], ...]
+    rounds: tuple[tuple[int, NoiseCover], ...]
     count: int
     seed: int
     limit: int
@@ -242,12 +242,12 @@ class _Ranking:
     masks are larger than noise, so beyond a ratio the masks are flattened: good enough to rank.
     """
 
-    rounds: tuple[tuple[int, Cover], ...]
+    rounds: tuple[tuple[int, NoiseCover], ...]
     precisions: tuple[Floats, ...]
     flattened: bool
 
     @classmethod
-    def of(cls, rounds: Iterable[tuple[int, Cover]]) -> _Ranking:
+    def of(cls, rounds: Iterable[tuple[int, NoiseCover]]) -> _Ranking:
         flat = [(times, *_flat(cover)) for times, cover in rounds]
         covers = tuple((times, cover) for times, cover, _ in flat)
         precisions = tuple(cover.precision() for _, cover in covers)
@@ -291,7 +291,7 @@ def _differences(precision: Floats, own: Ints, other: Ints) -> Floats:
     return across
 
 
-def _edges(cover: Cover, rows: Rows) -> tuple[Ints, Ints, Floats]:
+def _edges(cover: NoiseCover, rows: Rows) -> tuple[Ints, Ints, Floats]:
     """Return every edge of a colluder once: its end, the other end, and the variance of its mask."""
     masks = cover.masks
     spans = [slice(*masks.indptr[row : row + 2]) for row in rows]
@@ -302,7 +302,7 @@ def _edges(cover: Cover, rows: Rows) -> tuple[Ints, Ints, Floats]:
     return own[once], other[once], variances[once]
 
 
-def _flat(cover: Cover) -> tuple[Cover, bool]:
+def _flat(cover: NoiseCover) -> tuple[NoiseCover, bool]:
     """Bring masks and noise close enough for a downdate; return whether that took a change."""
     strongest = cover.masks.data.max(initial=0.0)
     degree = max(np.diff(cover.masks.indptr).max(), 1)
@@ -310,7 +310,7 @@ def _flat(cover: Cover) -> tuple[Cover, bool]:
     most = _STEEP * own.min() / degree
     factor = 1.0 if strongest <= most else most / strongest
     changed = factor < 1 or bool((own != cover.own).any())
-    return Cover(cover.peers, own, cover.masks * factor), changed
+    return NoiseCover(cover.peers, own, cover.masks * factor), changed
 
 
 def _highest(score: Score, sets: Iterable[Rows], *, most: int = _FINAL) -> list[Rows]:
@@ -318,7 +318,7 @@ def _highest(score: Score, sets: Iterable[Rows], *, most: int = _FINAL) -> list[
     return heapq.nsmallest(most, sets, key=lambda rows: (-float(f"{score(rows):.9e}"), rows))
 
 
-def _complete(cover: Cover) -> bool:
+def _complete(cover: NoiseCover) -> bool:
     """Return whether all peers are in equivalent places."""
     n = len(cover.peers)
     alike = [np.ptp(values) == 0 for values in (cover.own, cover.masks.data) if len(values)]

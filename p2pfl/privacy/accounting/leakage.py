@@ -83,13 +83,13 @@ def leakage(graph: Topology, *, noise: Noise, mask: Mask, colluders: Collection[
     >>> round(leakage(ring(8), noise=1.0, mask=4.0, colluders={"peer1"})["peer0"], 7)
     0.2365327
     """
-    cover = Cover.of(graph, noise=noise, mask=mask)
+    cover = NoiseCover.of(graph, noise=noise, mask=mask)
     kept = cover.honest(colluders)
     return {cover.peers[row]: float(leak) for row, leak in zip(kept, cover.leaks(kept), strict=True)}
 
 
 @dataclass(frozen=True, eq=False)
-class Cover:
+class NoiseCover:
     """The noise that covers a round, as variances in peer order.
 
     Parameters
@@ -105,7 +105,7 @@ class Cover:
     masks: scipy.sparse.csr_array
 
     @classmethod
-    def of(cls, graph: Topology, *, noise: Noise, mask: Mask) -> Cover:
+    def of(cls, graph: Topology, *, noise: Noise, mask: Mask) -> NoiseCover:
         """Check the deviations and square them."""
         own: Floats = np.array(_deviations("noise", noise, graph.peers), dtype=np.float64)  # [N]
         edges = sorted({(min(edge), max(edge)) for edge in graph.edges})
@@ -128,13 +128,13 @@ class Cover:
             raise InputError(f'colluder "{strangers[0]}" is not one of the {len(self.peers)} peers; check its name')
         return np.array([row for row, peer in enumerate(self.peers) if peer not in colluders], dtype=np.int64)
 
-    def without(self, gone: Collection[str]) -> Cover:
+    def without(self, gone: Collection[str]) -> NoiseCover:
         """Take the masks of the edges of some peers away."""
         here = scipy.sparse.diags_array([float(peer not in gone) for peer in self.peers])  # [N, N]
         masks = scipy.sparse.csr_array(here @ self.masks @ here)
         masks.eliminate_zeros()
         masks.sort_indices()
-        return Cover(self.peers, self.own, masks)
+        return NoiseCover(self.peers, self.own, masks)
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""

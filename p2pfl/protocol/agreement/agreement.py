@@ -2,7 +2,7 @@ r"""Part of one member in the agreement on one subject.
 
 The protocol is single-decree Paxos among a committee of n members, of which a strict majority
 :math:`q = \lfloor n / 2 \rfloor + 1` decides, with two additions. The first ballot belongs to the owner and needs no
-preparation, because no ballot is below it. Above it, members check what they accept, so that a member that lies cannot
+preparation, because no ballot is below it. Above it, members check what they accept, so that a Byzantine member cannot
 make others vote for a value that its proposer was not free to choose.
 
 1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
@@ -20,7 +20,7 @@ A record is durable before a member sends any vote, acceptance or promise in it.
 *Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
 was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
 That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
-are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a member that lies, see
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a Byzantine member, see
 :mod:`p2pfl.protocol.agreement.proofs`.
 
 *Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
@@ -48,14 +48,14 @@ from p2pfl.protocol.agreement.effects import (
     Doubt,
     Effect,
     Event,
+    MemberRecord,
+    MessageReceived,
     Noted,
     Propose,
-    Received,
-    Record,
+    RecordStored,
     Send,
-    Stored,
-    Tick,
-    WakeAt,
+    TickAt,
+    TimePassed,
 )
 from p2pfl.protocol.agreement.messages import (
     HIGHEST,
@@ -118,11 +118,11 @@ class Agreement(Durable):
     >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
     >>> bob = Agreement("bob", subject, committee, wanted="dropped")
     >>> vote = Vote(subject, "ada", committee.first, "counted")
-    >>> [type(effect).__name__ for effect in bob.handle(Received("ada", vote), now=0.0)]
-    ['Store']
-    >>> [type(effect).__name__ for effect in bob.handle(Stored(), now=0.0)]
-    ['Send', 'Send', 'Store']
-    >>> bob.handle(Stored(), now=0.0)[0].decision.value
+    >>> [type(effect).__name__ for effect in bob.handle(MessageReceived("ada", vote), now=0.0)]
+    ['StoreRecord']
+    >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
+    ['Send', 'Send', 'StoreRecord']
+    >>> bob.handle(RecordStored(), now=0.0)[0].decision.value
     'counted'
     """
 
@@ -130,7 +130,7 @@ class Agreement(Durable):
     subject: Subject
     committee: Committee
     wanted: Value
-    record: Record = BLANK
+    record: MemberRecord = BLANK
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
     incarnation: int = 0
@@ -144,8 +144,8 @@ class Agreement(Durable):
     _prevented: frozenset[str] = frozenset()  # members that have promised a higher ballot than that
     _began: int = 0  # number of ballots that this incarnation began
     _highest: int = 0  # number of the highest known ballot
-    _durable: Record = BLANK
-    _written: Record | None = None  # write in progress
+    _durable: MemberRecord = BLANK
+    _written: MemberRecord | None = None  # write in progress
     _held: list[Send] = field(default_factory=list)  # sent once the write in progress is durable
     _next: list[Send] = field(default_factory=list)  # sent once the current record is durable
     _effects: list[Effect] = field(default_factory=list)
@@ -189,16 +189,16 @@ class Agreement(Durable):
                 self._propose(value)
             case Doubt():
                 self._wait()
-            case Received(sender, message):
+            case MessageReceived(sender, message):
                 self._receive(sender, message)
             case Noted(vote):
                 self._note(vote, self._noted)
-            case Stored():
+            case RecordStored():
                 self._stored()
-            case Tick():
+            case TimePassed():
                 self._tick()
         if self.due != due and self.due < math.inf:
-            self._effects.append(WakeAt(self.due))
+            self._effects.append(TickAt(self.due))
         effects, self._effects = self._effects, []
         return effects
 
@@ -442,7 +442,7 @@ class Agreement(Durable):
 
     def _decide(self, decision: Decision) -> None:
         """Record a decision, on which the peer acts once it is durable, and discard all other state."""
-        self.record = Record(decided=decision)
+        self.record = MemberRecord(decided=decision)
         self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
         self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
         self._store()

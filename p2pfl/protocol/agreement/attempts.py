@@ -3,7 +3,7 @@
 Each member reports whether it is complete: it has received every model of every gossip step of the attempt. Its report
 is the subject of an agreement among all members, with the member as its owner. A member that does not report is dropped
 in a ballot above the first. So all members come to the same verdict on each report, and to the same outcome, which is a
-function of the verdicts. This is Paxos Commit, with proofs against one member that lies.
+function of the verdicts. This is Paxos Commit, with proofs against one Byzantine member.
 
 References
 ----------
@@ -25,7 +25,7 @@ FAILED = counted(b"\0")
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttemptOutcome:
     """Outcome of an attempt.
 
     Attributes
@@ -61,7 +61,7 @@ def complete(incarnations: bytes = b"") -> Value:
     return counted(COMPLETE + incarnations)
 
 
-def outcome(verdicts: Mapping[str, Value]) -> Outcome:
+def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
     """Return the outcome of an attempt.
 
     It counts if all members are complete and knew the same incarnations when they chose their masks. Of a member that
@@ -76,17 +76,17 @@ def outcome(verdicts: Mapping[str, Value]) -> Outcome:
     Examples
     --------
     >>> outcome({"ada": complete(), "bob": complete()})
-    Outcome(committed=True, members=('ada', 'bob'))
+    AttemptOutcome(committed=True, members=('ada', 'bob'))
     >>> outcome({"ada": complete(b"1"), "bob": complete(b"2")})
-    Outcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
     >>> outcome({"ada": complete(), "bob": FAILED})
-    Outcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
     >>> outcome({"ada": complete(), "bob": complete(), "eve": DROPPED})
-    Outcome(committed=False, members=('ada', 'bob'))
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
     """
     members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
     reports = {*verdicts.values()}
-    return Outcome(len(reports) == 1 and all(digest_in(each).startswith(COMPLETE) for each in reports), members)
+    return AttemptOutcome(len(reports) == 1 and all(digest_in(each).startswith(COMPLETE) for each in reports), members)
 
 
 def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from p2pfl.protocol.agreement.effects import Decided, Effect, Record, Send, Store
+from p2pfl.protocol.agreement.effects import Effect, MemberRecord, Send, StoreRecord, ValueDecided
 from p2pfl.protocol.agreement.messages import Committee, Message, Vote
 
 
@@ -21,9 +21,9 @@ class Durable(ABC):
 
     me: str
     committee: Committee
-    record: Record
-    _durable: Record
-    _written: Record | None  # write in progress
+    record: MemberRecord
+    _durable: MemberRecord
+    _written: MemberRecord | None  # write in progress
     _held: list[Send]  # sent once the write in progress is durable
     _next: list[Send]  # sent once the current record is durable
     _effects: list[Effect]
@@ -49,7 +49,7 @@ class Durable(ABC):
         if self.record != self._durable:
             self._written = self.record
             self._held, self._next = self._next, []
-            self._effects.append(Store(self.record))
+            self._effects.append(StoreRecord(self.record))
         elif self._next:
             waiting, self._next = self._next, []
             self._release(waiting)
@@ -62,7 +62,7 @@ class Durable(ABC):
         self._durable, self._written = self._written, None
         held, self._held = self._held, []
         if self._durable.decided is not None and not known:
-            self._effects.append(Decided(self._durable.decided))
+            self._effects.append(ValueDecided(self._durable.decided))
         self._store()
         self._release(held)
 

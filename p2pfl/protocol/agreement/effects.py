@@ -12,7 +12,7 @@ NEVER = Ballot(-1, "")
 """Placeholder below every ballot."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class MemberRecord(msgspec.Struct, frozen=True):
     """State of a member that must survive a crash.
 
     Attributes
@@ -36,7 +36,7 @@ class Record(msgspec.Struct, frozen=True):
     proof: tuple[Vote, ...] = ()
 
 
-BLANK = Record()
+BLANK = MemberRecord()
 """Record of a member that has promised nothing."""
 
 # ---------------------------------------------------------------------- events
@@ -55,7 +55,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Received:
+class MessageReceived:
     """Arrival of another member's message; the shell has authenticated the message and the statements in it.
 
     The shell passes a vote on only once this peer holds the release that the vote counts: a proposal to count a release
@@ -74,26 +74,26 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Stored:
+class RecordStored:
     """Confirmation that the last record to store is durable."""
 
 
 @dataclass(frozen=True)
-class Tick:
+class TimePassed:
     """Passage of time."""
 
 
-Event = Propose | Doubt | Received | Noted | Stored | Tick
+Event = Propose | Doubt | MessageReceived | Noted | RecordStored | TimePassed
 
 
 # ---------------------------------------------------------------------- effects
 
 
 @dataclass(frozen=True)
-class Store:
-    """Instruction to make a record durable; a ``Stored`` follows, and no vote or promise in it was sent before."""
+class StoreRecord:
+    """Instruction to make a record durable; ``RecordStored`` follows, and no vote or promise in it was sent before."""
 
-    record: Record
+    record: MemberRecord
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class Decided:
+class ValueDecided:
     """Notification that the value is decided, and durable at this member."""
 
     decision: Decision
@@ -120,7 +120,7 @@ class Decided:
 
 @dataclass(frozen=True)
 class Contradicted:
-    """Two statements that contradict each other; they prove to any peer that knows the member's key that it lied.
+    """Two statements that contradict each other; they prove to any peer that knows the member's key that it is faulty.
 
     Or it forgot: then the statements are of two incarnations.
     """
@@ -130,10 +130,10 @@ class Contradicted:
 
 
 @dataclass(frozen=True)
-class WakeAt:
-    """Instruction to send a ``Tick`` at this time."""
+class TickAt:
+    """Instruction to send a ``TimePassed`` at this time."""
 
     when: float
 
 
-Effect = Store | Send | Decided | Contradicted | WakeAt
+Effect = StoreRecord | Send | ValueDecided | Contradicted | TickAt

@@ -121,7 +121,7 @@ class Committee:
     def majority(self) -> int:
         """Smallest number of members such that any two sets of that size share one, and from four members on two.
 
-        Two sets that share two members share one that does not lie, if at most one does.
+        Two sets that share two members share an honest one, if at most one is Byzantine.
         """
         count = len(self.members)
         return count // 2 + 1 + (count % 2 if count > 3 else 0)

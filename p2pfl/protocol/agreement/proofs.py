@@ -4,15 +4,15 @@ Each ballot above the first takes three steps: promises, acceptances, votes. A m
 signed promises of a majority, and votes only for a value that a majority has accepted in the ballot. In the first
 ballot the owner's vote takes the place of the acceptances: an honest owner signs one value there.
 
-*One lie is not enough.* Let any two majorities of a committee share at least two members, and let one member lie. Two
-majorities then share an honest one, which accepts one value in a ballot, so at most one value is *certified* in it:
-accepted by a majority, or voted for by the owner in the first ballot. Let v be decided in ballot b, and let b' > b be
-the least ballot in which another value is certified. An honest member accepted it, so it has seen promises of a
-majority for b'. One of them is of an honest member that voted for v in b. It voted before it promised, so it reported
-its vote in b or in a ballot between b and b'. The highest vote that the promises report is certified, and all values
-certified from b up to b' are v. The honest member accepted no value but v. This is a contradiction. ∎
+*One Byzantine member is not enough.* Let any two majorities of a committee share at least two members, and let one
+member be Byzantine. Two majorities then share an honest one, which accepts one value in a ballot, so at most one value
+is *certified* in it: accepted by a majority, or voted for by the owner in the first ballot. Let v be decided in ballot
+b, and let b' > b be the least ballot in which another value is certified. An honest member accepted it, so it has seen
+promises of a majority for b'. One of them is of an honest member that voted for v in b. It voted before it promised, so
+it reported its vote in b or in a ballot between b and b'. The highest vote that the promises report is certified, and
+all values certified from b up to b' are v. The honest member accepted no value but v. This is a contradiction. ∎
 
-*An owner that signs two copies.* Then it is the one that lies, and all promises of others are true. If v was decided in
+*An owner that signs two copies.* Then it is the Byzantine one, and all promises of others are true. If v was decided in
 the first ballot by q votes, at least q - 1 of them are of others. If promises report both v and another copy as their
 highest votes, those that voted for v and have not promised are among the m others that have not, so at least q - 1 - m
 of the promises report v, and the proposer counts v as possible. It may propose no value but the one that is possible,
@@ -137,8 +137,8 @@ def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committ
 
     Examples
     --------
-    Two of three others have voted for one copy, and the third for another one, so the owner lies, and the first copy
-    may have been decided.
+    Two of three others have voted for one copy, and the third for another one, so the owner is Byzantine, and the first
+    copy may have been decided.
 
     >>> group, ballot = Committee(("ada", "bob", "eve", "mia"), owner="ada"), Ballot(1, "bob")
     >>> votes = {"bob": "counted 01", "eve": "counted 01", "mia": "counted 02"}
@@ -153,7 +153,7 @@ def proposed(promises: Collection[Promise], *, wanted: Value, committee: Committ
     if len(values) == 1:
         return min(values)
     if highest != committee.first:
-        return None  # more than one member lies
+        return None  # more than one member is Byzantine
     others = [each for each in promises if each.member != committee.owner]
     silent = len(committee.members) - 1 - len(others)
     least = committee.majority - 1 - silent

@@ -11,18 +11,18 @@ from p2pfl.protocol.agreement.agreement import Agreement, Sign, unsigned
 from p2pfl.protocol.agreement.effects import (
     BLANK,
     Contradicted,
-    Decided,
     Doubt,
     Event,
+    MemberRecord,
+    MessageReceived,
     Noted,
     Propose,
-    Received,
-    Record,
+    RecordStored,
     Send,
-    Store,
-    Stored,
-    Tick,
-    WakeAt,
+    StoreRecord,
+    TickAt,
+    TimePassed,
+    ValueDecided,
 )
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
@@ -46,7 +46,7 @@ class Write:
     """Instruction to make the record of a release durable; a call of ``Settlement.stored`` with the release follows."""
 
     release: Release
-    record: Record
+    record: MemberRecord
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Restore:
 
 
 Outcome = Continue | Repair | Restore
-Effect = Write | Send | Contradicted | WakeAt | Outcome
+Effect = Write | Send | Contradicted | TickAt | Outcome
 
 
 @dataclass
@@ -149,7 +149,7 @@ class Settlement:
     departures: Departures = "wait"
     partners: Collection[str] = ()
     least: int = 1
-    records: Mapping[Release, Record] = field(default_factory=dict)
+    records: Mapping[Release, MemberRecord] = field(default_factory=dict)
     pause: float = 1.0
     sign: Sign = field(default=unsigned, repr=False)
     incarnation: int = 0
@@ -159,8 +159,10 @@ class Settlement:
     _held: dict[Release, set[Value]] = field(default_factory=dict)  # verdicts that name the copies of this peer
     _doubted: set[Release] = field(default_factory=set)
     _free: set[Release] = field(default_factory=set)  # of which this peer answers requests without a doubt of its own
-    _kept_back: dict[Release, list[Received]] = field(default_factory=dict)  # until the release arrives
-    _early: dict[Release, dict[str, Received]] = field(default_factory=dict)  # requests, until this peer doubts too
+    _kept_back: dict[Release, list[MessageReceived]] = field(default_factory=dict)  # until the release arrives
+    _early: dict[Release, dict[str, MessageReceived]] = field(
+        default_factory=dict
+    )  # requests, until this peer doubts too
     _requests: dict[tuple[Release, str], float] = field(default_factory=dict)  # time of the last one of a member
     _repeats: dict[tuple[Release, str], float] = field(default_factory=dict)  # the same of requests for ballot 0
 
@@ -168,7 +170,9 @@ class Settlement:
         for release, committee in sorted(self.committees.items(), key=lambda each: each[0]):
             self._agreements[release] = self._agreement(release, committee, self.records.get(release, BLANK))
 
-    def admit(self, release: Release, committee: Committee, *, record: Record = BLANK, mixed: bool = True) -> None:
+    def admit(
+        self, release: Release, committee: Committee, *, record: MemberRecord = BLANK, mixed: bool = True
+    ) -> None:
         """Add an agreement that was not known at first; if ``mixed`` is true, the peer needs the release itself."""
         if release in self._agreements:
             return
@@ -176,7 +180,7 @@ class Settlement:
         if mixed and release.peer != self.me:
             self.mixed = {*self.mixed, release}
 
-    def _agreement(self, release: Release, committee: Committee, record: Record) -> Agreement:
+    def _agreement(self, release: Release, committee: Committee, record: MemberRecord) -> Agreement:
         how: dict[str, Any] = {"pause": self.pause, "sign": self.sign, "incarnation": self.incarnation}
         return Agreement(self.me, release, committee, DROPPED, record, **how)
 
@@ -210,14 +214,14 @@ class Settlement:
         waiting = [each for each in kept if _value(each.message) == vote.value]
         if len(waiting) < len(kept):
             self._kept_back[release] = [each for each in kept if each not in waiting]
-        return self._do(release, Propose(vote.value), Received(vote.member, vote), *waiting, now=now)
+        return self._do(release, Propose(vote.value), MessageReceived(vote.member, vote), *waiting, now=now)
 
     def receives(self, sender: str, message: Message, *, now: float) -> list[Effect]:
         """Handle a message; the shell has authenticated it and the votes in it."""
         release = message.subject
         if not isinstance(release, Release) or release not in self._agreements:
             return []
-        received = Received(sender, message)
+        received = MessageReceived(sender, message)
         if isinstance(message, Prepare) and not message.ballot.number:
             return self._repeat(release, received, now=now)
         if isinstance(message, Prepare) and not self._welcome(sender, message, release, now=now):
@@ -228,7 +232,7 @@ class Settlement:
             return self._do(release, *noted, now=now)
         return self._do(release, received, now=now)
 
-    def _repeat(self, release: Release, received: Received, *, now: float) -> list[Effect]:
+    def _repeat(self, release: Release, received: MessageReceived, *, now: float) -> list[Effect]:
         """Answer a request for ballot 0, which asks for no promise: repeat the verdict, or else the vote."""
         sender = received.sender
         if now < self._repeats.get((release, sender), -math.inf) + self.pause / 2:
@@ -246,7 +250,7 @@ class Settlement:
         self._requests[release, sender] = now
         if release in self._doubted | self._free or self._agreements[release].record.decided is not None:
             return True
-        self._early.setdefault(release, {})[sender] = Received(sender, message)
+        self._early.setdefault(release, {})[sender] = MessageReceived(sender, message)
         return False
 
     def doubts(self, peer: str, *, now: float) -> list[Effect]:
@@ -264,13 +268,13 @@ class Settlement:
 
     def stored(self, release: Release, *, now: float) -> list[Effect]:
         """Handle the confirmation that the last record of a release is durable."""
-        return self._do(release, Stored(), now=now)
+        return self._do(release, RecordStored(), now=now)
 
     def tick(self, *, now: float) -> list[Effect]:
         """Handle the passage of time."""
         effects: list[Effect] = []
         for release in self._agreements:
-            effects += self._do(release, Tick(), now=now)
+            effects += self._do(release, TimePassed(), now=now)
         return effects
 
     # ------------------------------------------------------------------ decisions
@@ -289,7 +293,7 @@ class Settlement:
         return self._agreements[release].committee
 
     @property
-    def latest(self) -> dict[Release, Record]:
+    def latest(self) -> dict[Release, MemberRecord]:
         """Latest records, by release, durable or not."""
         return {release: agreement.record for release, agreement in self._agreements.items()}
 
@@ -338,7 +342,7 @@ class Settlement:
         """Return whether this peer mixes the copy of a release that a verdict names, and does not have it."""
         return counts(value) and release in self.mixed and value not in self._held.get(release, ())
 
-    def _keep_back(self, release: Release, received: Received) -> None:
+    def _keep_back(self, release: Release, received: MessageReceived) -> None:
         """Hold the members' last messages until the copy of the release that they count arrives."""
         kept = self._kept_back.setdefault(release, [])
         kept[:] = [each for each in kept if _kind(each) != _kind(received)] + [received]
@@ -349,9 +353,9 @@ class Settlement:
         for event in events:
             for effect in self._agreements[release].handle(event, now=now):
                 match effect:
-                    case Store(record):
+                    case StoreRecord(record):
                         effects.append(Write(release, record))
-                    case Decided():
+                    case ValueDecided():
                         self._kept_back.pop(release, None)
                     case _:
                         effects.append(effect)
@@ -376,7 +380,7 @@ def _value(message: Message) -> Value | None:
     return message.value if isinstance(message, Vote | Proposal) else None
 
 
-def _kind(received: Received) -> tuple[str, type[Message], bool]:
+def _kind(received: MessageReceived) -> tuple[str, type[Message], bool]:
     """Return what a later message takes the place of: its sender, and what it states."""
     message = received.message
     return received.sender, type(message), isinstance(message, Vote) and message.final

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.agreement.effects import NEVER, Record
+from p2pfl.protocol.agreement.effects import NEVER, MemberRecord
 from p2pfl.protocol.agreement.messages import (
     DROPPED,
     Ballot,
@@ -47,14 +47,14 @@ class VerdictRecord(msgspec.Struct, frozen=True):
     incarnation: int
     round: int
     promised: tuple[int, str] = (NEVER.number, NEVER.proposer)
-    voted: wire.Vote | None = None
-    decided: tuple[wire.Vote, ...] = ()
-    accepted: wire.Vote | None = None
-    proof: tuple[wire.Vote, ...] = ()
+    voted: wire.WireVote | None = None
+    decided: tuple[wire.WireVote, ...] = ()
+    accepted: wire.WireVote | None = None
+    proof: tuple[wire.WireVote, ...] = ()
     attempt: int = 0
 
     @classmethod
-    def of(cls, release: Release, record: Record) -> VerdictRecord:
+    def of(cls, release: Release, record: MemberRecord) -> VerdictRecord:
         """Return a record as the journal contains it."""
         voted, accepted = (None if each is None else sent_vote(each) for each in (record.voted, record.accepted))
         decided = () if record.decided is None else tuple(map(sent_vote, record.decided.votes))
@@ -71,24 +71,24 @@ class VerdictRecord(msgspec.Struct, frozen=True):
         """Release of the record."""
         return Release(self.peer, self.incarnation, self.round, self.attempt)
 
-    def read(self) -> Record:
+    def read(self) -> MemberRecord:
         """Return the record."""
         voted, accepted = (None if each is None else read_vote(each) for each in (self.voted, self.accepted))
         votes = tuple(map(read_vote, self.decided))
         decided = Decision(self.release, votes[0].value, votes) if votes else None
-        return Record(Ballot(*self.promised), voted, decided, accepted, tuple(map(read_vote, self.proof)))
+        return MemberRecord(Ballot(*self.promised), voted, decided, accepted, tuple(map(read_vote, self.proof)))
 
 
-def sent_vote(vote: Vote) -> wire.Vote:
+def sent_vote(vote: Vote) -> wire.WireVote:
     """Return a vote on a release in the wire format."""
     release = release_of(vote)
     place = release.peer, release.incarnation, release.round
     value, signature = vote.value, vote.signature or bytes(64)
-    cast = wire.Vote(*place, vote.member, *vote.ballot, counts(value), signature, vote.incarnation, vote.final)
+    cast = wire.WireVote(*place, vote.member, *vote.ballot, counts(value), signature, vote.incarnation, vote.final)
     return msgspec.structs.replace(cast, digest=digest_in(value), attempt=release.attempt)
 
 
-def read_vote(vote: wire.Vote) -> Vote:
+def read_vote(vote: wire.WireVote) -> Vote:
     """Return a vote that was received."""
     release = Release(vote.peer, vote.incarnation, vote.round, vote.attempt)
     ballot, value = Ballot(vote.number, vote.proposer), _value(vote)
@@ -98,12 +98,12 @@ def read_vote(vote: wire.Vote) -> Vote:
 def _sent_promise(promise: Promise) -> wire.Promised:
     release = release_of(promise)
     value = DROPPED if promise.value is None else promise.value
-    last = None if promise.voted is None else wire.Last(*promise.voted, counts(value), digest_in(value))
+    last = None if promise.voted is None else wire.LastVote(*promise.voted, counts(value), digest_in(value))
     place = release.peer, release.incarnation, release.round, promise.member, *promise.ballot
     return wire.Promised(*place, promise.signature or bytes(64), promise.incarnation, last, release.attempt)
 
 
-def read_promise(promise: wire.Promised, proof: tuple[wire.Vote, ...] = ()) -> Promise:
+def read_promise(promise: wire.Promised, proof: tuple[wire.WireVote, ...] = ()) -> Promise:
     """Return a promise that was received."""
     release, last = Release(promise.peer, promise.incarnation, promise.round, promise.attempt), promise.last
     voted = None if last is None else Ballot(last.number, last.proposer)
@@ -112,11 +112,11 @@ def read_promise(promise: wire.Promised, proof: tuple[wire.Vote, ...] = ()) -> P
     return Promise(release, promise.member, ballot, voted, value, promise.signature, promise.voter, votes)
 
 
-def _value(cast: wire.Vote | wire.Last) -> Value:
+def _value(cast: wire.WireVote | wire.LastVote) -> Value:
     return counted(cast.digest) if cast.counted else DROPPED
 
 
-Wired = wire.Votes | wire.Prepare | wire.Promise | wire.Proposal | wire.Decision
+Wired = wire.Votes | wire.PrepareMessage | wire.PromiseMessage | wire.ProposalMessage | wire.DecisionMessage
 """Messages of an agreement on a release, in the wire format."""
 
 
@@ -128,14 +128,14 @@ def sent(message: Message) -> Wired:
         case Vote():
             return wire.Votes((sent_vote(message),))
         case Prepare():
-            return wire.Prepare(*place, message.ballot.number, release.attempt)
+            return wire.PrepareMessage(*place, message.ballot.number, release.attempt)
         case Promise():
-            return wire.Promise(_sent_promise(message), tuple(map(sent_vote, message.proof)))
+            return wire.PromiseMessage(_sent_promise(message), tuple(map(sent_vote, message.proof)))
         case Proposal():
             promises = tuple(map(_sent_promise, message.promises))
-            return wire.Proposal(sent_vote(message.vote), promises, tuple(map(sent_vote, message.proof)))
+            return wire.ProposalMessage(sent_vote(message.vote), promises, tuple(map(sent_vote, message.proof)))
         case Decision():
-            return wire.Decision(tuple(map(sent_vote, message.votes)))
+            return wire.DecisionMessage(tuple(map(sent_vote, message.votes)))
 
 
 def read(message: Wired, *, sender: str) -> tuple[Message, ...]:
@@ -148,7 +148,7 @@ def read(message: Wired, *, sender: str) -> tuple[Message, ...]:
 
     Examples
     --------
-    >>> read(wire.Prepare("ada", 7, 3, 1), sender="bob")[0].ballot
+    >>> read(wire.PrepareMessage("ada", 7, 3, 1), sender="bob")[0].ballot
     Ballot(number=1, proposer='bob')
     """
     match message:
@@ -157,19 +157,19 @@ def read(message: Wired, *, sender: str) -> tuple[Message, ...]:
             if any(vote.member != sender for vote in many):
                 raise DecodeError(f'expected votes of "{sender}", got those of another peer')
             return many
-        case wire.Prepare(peer, incarnation, round, number, attempt):
+        case wire.PrepareMessage(peer, incarnation, round, number, attempt):
             return (Prepare(Release(peer, incarnation, round, attempt), Ballot(number, sender)),)
-        case wire.Promise(promised, proof):
+        case wire.PromiseMessage(promised, proof):
             promise = read_promise(promised, proof)
             if promise.member != sender:
                 raise DecodeError(f'expected a promise of "{sender}", got that of another peer')
             return (promise,)
-        case wire.Proposal(vote, promises, proof):
+        case wire.ProposalMessage(vote, promises, proof):
             own = read_vote(vote)
             if own.member != sender:
                 raise DecodeError(f'expected a proposal of "{sender}", got that of another peer')
             return (Proposal(own, tuple(map(read_promise, promises)), tuple(map(read_vote, proof))),)
-        case wire.Decision(votes):
+        case wire.DecisionMessage(votes):
             many = tuple(map(read_vote, votes))
             if len({(vote.subject, vote.value) for vote in many}) != 1:
                 raise DecodeError(f'expected votes for one value as a decision of "{sender}", got others or none')

@@ -123,7 +123,7 @@ class Parse:
 
 
 @dataclass(frozen=True)
-class Sum:
+class ProcessSum:
     """Instruction to process a neighbour's message of a secure sum; a ``Summed`` follows before any other arrival."""
 
     sender: str
@@ -339,4 +339,6 @@ Answer = (
 )
 """Answer to a request; each request that expects an answer gets exactly one."""
 
-Effect = Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | Sum | Forget | WakeAt | Fail | Answer
+Effect = (
+    Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer
+)

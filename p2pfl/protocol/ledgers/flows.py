@@ -88,7 +88,7 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
 
 
 @dataclass(frozen=True)
-class Statement:
+class FlowStatement:
     """Statement of a peer for one partner, in every header.
 
     Attributes
@@ -115,7 +115,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Notes:
+class FlowNotes:
     """State of one partner in a checkpoint: applied gossip steps, held flows, and the partner's last statement."""
 
     applied: frozenset[GossipStep] = frozenset()
@@ -125,15 +125,15 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class FlowCheckpoint:
     """State that is saved and restored with the row; numbered, so that an older one is recognised."""
 
-    notes: Mapping[str, Notes]
+    notes: Mapping[str, FlowNotes]
     number: int = 0
 
 
 @dataclass(frozen=True)
-class Journal:
+class FlowJournal:
     """State that is durable before anything of a gossip step is sent, and when a checkpoint is complete.
 
     Attributes
@@ -157,9 +157,9 @@ class _Ends:
 
     applied: set[GossipStep] = field(default_factory=set)
     held: dict[GossipStep, Row | None] = field(default_factory=dict)
-    news: Statement | None = None
+    news: FlowStatement | None = None
     known: GossipStep = START  # to be settled at the partner
-    saved: Notes = field(default_factory=Notes)
+    saved: FlowNotes = field(default_factory=FlowNotes)
     spare: dict[GossipStep, Row | None] = field(default_factory=dict)  # confirmed, and still in the window
     refused: set[GossipStep] = field(default_factory=set)  # in which the partner's row was dropped
 
@@ -210,8 +210,8 @@ class FlowLedger:
         *,
         window: int,
         room: int,
-        journal: Journal | None = None,
-        checkpoint: Checkpoint | None = None,
+        journal: FlowJournal | None = None,
+        checkpoint: FlowCheckpoint | None = None,
     ) -> None:
         self.window = window
         self.room = room
@@ -286,7 +286,7 @@ class FlowLedger:
         (ends.spare if confirmed else ends.held)[gossip_step] = moved if self.room else None
         return moved
 
-    def receive(self, partner: str, statement: Statement) -> dict[GossipStep, Row]:
+    def receive(self, partner: str, statement: FlowStatement) -> dict[GossipStep, Row]:
         """Apply a partner's statement; return the flows that are taken back, by gossip step, each ``[P]``.
 
         Old, repeated and reordered statements do no harm: each was true, and *never* stays true.
@@ -353,18 +353,18 @@ class FlowLedger:
         ends.applied.discard(gossip_step)
         back[gossip_step] = -moved
 
-    def statement(self, partner: str) -> Statement:
+    def statement(self, partner: str) -> FlowStatement:
         """Return the statement for a partner's next message, once the journal is durable."""
         ends = self._end(partner)
         kept = {gossip_step for gossip_step in ends.applied if gossip_step >= ends.known}
         safe = kept & ends.saved.applied
-        return Statement(ends.known, self._closed, frozenset(safe), frozenset(kept - safe), ends.saved.settled)
+        return FlowStatement(ends.known, self._closed, frozenset(safe), frozenset(kept - safe), ends.saved.settled)
 
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> FlowCheckpoint:
         """Return what to save with the model, atomically; call :meth:`saved` once it is durable."""
-        return Checkpoint({partner: self._notes(ends) for partner, ends in self._ends.items()}, self._number + 1)
+        return FlowCheckpoint({partner: self._notes(ends) for partner, ends in self._ends.items()}, self._number + 1)
 
-    def saved(self, checkpoint: Checkpoint) -> None:
+    def saved(self, checkpoint: FlowCheckpoint) -> None:
         """Note that a checkpoint is durable: what it holds may be stated as applied, once the journal says so."""
         for partner, note in checkpoint.notes.items():
             self._end(partner).saved = note
@@ -380,9 +380,11 @@ class FlowLedger:
             ends.applied = {gossip_step for gossip_step in ends.applied if gossip_step >= oldest}
             ends.refused = {gossip_step for gossip_step in ends.refused if gossip_step >= oldest}
 
-    def journal(self) -> Journal:
+    def journal(self) -> FlowJournal:
         """Return what to make durable."""
-        return Journal(self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number)
+        return FlowJournal(
+            self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number
+        )
 
     def meet(self, partner: str) -> None:
         """Add a partner, of which nothing has been applied yet."""
@@ -407,9 +409,9 @@ class FlowLedger:
         """Return the gossip steps that are applied here and not known to be applied there."""
         return [(partner, gossip_step) for partner, ends in self._ends.items() for gossip_step in sorted(ends.held)]
 
-    def _notes(self, ends: _Ends) -> Notes:
+    def _notes(self, ends: _Ends) -> FlowNotes:
         settled = min([self._closed, *ends.held])
-        return Notes(frozenset(ends.applied), dict(ends.held), settled, ends.known)
+        return FlowNotes(frozenset(ends.applied), dict(ends.held), settled, ends.known)
 
     def _end(self, partner: str) -> _Ends:
         if partner not in self._ends:

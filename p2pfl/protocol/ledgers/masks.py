@@ -69,9 +69,9 @@ from p2pfl.privacy.masks import Edge
 from p2pfl.protocol.ledgers.drawn import NOTHING, Drawn
 from p2pfl.protocol.ledgers.payments import Mask, Payment
 from p2pfl.protocol.ledgers.slots import END, START, Slot, Slots
-from p2pfl.protocol.ledgers.statements import Journal, Notes, Statement
+from p2pfl.protocol.ledgers.statements import MaskJournal, MaskNotes, MaskStatement
 
-__all__ = ["MOST", "Journal", "MaskLedger", "Notes", "Statement"]
+__all__ = ["MOST", "MaskJournal", "MaskLedger", "MaskNotes", "MaskStatement"]
 
 MOST = 2048
 """Masks of one partner that only one end has applied, at most: each is one more to draw in the next release."""
@@ -117,14 +117,14 @@ class MaskLedger:
         peer: str,
         *,
         partners: Collection[str],
-        journal: Journal | None = None,
+        journal: MaskJournal | None = None,
         carried: Mapping[str, Drawn] | None = None,
         under: Mapping[str, bytes] | None = None,
         lost: Mapping[str, Drawn] | None = None,
     ) -> None:
         self.peer = peer
         self.until = START if journal is None else journal.until
-        self._notes = {partner: Notes() for partner in sorted(partners)}
+        self._notes = {partner: MaskNotes() for partner in sorted(partners)}
         self._notes.update({} if journal is None else journal.notes)
         self._carried = dict.fromkeys(self._notes, NOTHING)
         self._carried.update(carried or {})
@@ -133,7 +133,7 @@ class MaskLedger:
         """By partner, masks in the row of which it has lost the keys, and its half of them with its row."""
         self.epochs: dict[str, bytes] = {}
         """By partner that was met in this incarnation, the epoch in which fresh masks are drawn."""
-        self.durable: Mapping[str, Notes] | None = None
+        self.durable: Mapping[str, MaskNotes] | None = None
         """Notes on the disk where releases are reserved in blocks; ``None`` where all are before a message leaves."""
         self._withdrawn: dict[str, Drawn] = {}  # by partner, masks removed because its release was dropped
         for partner, key in (under or {}).items():
@@ -182,7 +182,7 @@ class MaskLedger:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
         note = self._note(partner)
         self._drop(partner, note.own.since(note.confirmed) - self._withdrawn.pop(partner, NOTHING))
-        self._notes[partner] = Notes()
+        self._notes[partner] = MaskNotes()
 
     def _drop(self, partner: str, masks: Drawn) -> None:
         self.lost[partner] = self.lost.get(partner, NOTHING) | masks
@@ -312,7 +312,7 @@ class MaskLedger:
             )
         return self._pay(None, (), shared, lambda _: True)
 
-    def receive(self, partner: str, statement: Statement) -> None:
+    def receive(self, partner: str, statement: MaskStatement) -> None:
         """Learn what a partner stated; old, doubled and overtaken statements change nothing.
 
         Raises
@@ -378,11 +378,11 @@ class MaskLedger:
             left += [Mask(self._edge(partner), *each) for each in doubtful]
         return sorted(left)
 
-    def journal(self) -> Journal:
+    def journal(self) -> MaskJournal:
         """Return what to make durable."""
-        return Journal(self.until, dict(self._notes))
+        return MaskJournal(self.until, dict(self._notes))
 
-    def statement(self, partner: str) -> Statement:
+    def statement(self, partner: str) -> MaskStatement:
         """Return the statement for a partner, which confirms only what is on the disk, so that a crash forgets nothing.
 
         Examples
@@ -397,8 +397,8 @@ class MaskLedger:
         said = self.journal().statement(partner)
         if self.durable is None or self.until == END:
             return said
-        kept = self.durable.get(partner, Notes())
-        kept = Notes() if _differ(kept.key, said.key) else kept
+        kept = self.durable.get(partner, MaskNotes())
+        kept = MaskNotes() if _differ(kept.key, said.key) else kept
         return replace(said, received=min(said.received, kept.until), paid=min(said.paid, kept.paid))
 
     def carried(self) -> dict[str, Drawn]:
@@ -447,7 +447,7 @@ class MaskLedger:
     def _edge(self, partner: str) -> Edge:
         return min(self.peer, partner), max(self.peer, partner)
 
-    def _note(self, partner: str) -> Notes:
+    def _note(self, partner: str) -> MaskNotes:
         if partner not in self._notes:
             raise PrivacyError(
                 f'Expected a mask partner of "{self.peer}", got "{partner}"; check the mask graph and the roster.'

@@ -12,7 +12,7 @@ from p2pfl.protocol.ledgers.slots import Run
 
 
 class Partner(msgspec.Struct, frozen=True):
-    """The flows of one partner and incarnation on a page, see :class:`p2pfl.protocol.ledgers.flows.Notes`.
+    """The flows of one partner and incarnation on a page, see :class:`p2pfl.protocol.ledgers.flows.FlowNotes`.
 
     The flows that are held are rows of the page.
     """

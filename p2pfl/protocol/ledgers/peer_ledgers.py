@@ -157,7 +157,7 @@ class PeerLedgers:
         keys = self.masks.keys
         return Page(partners, owed, gossip_steps, masks, self.mass, keys, lost, epochs, lost_epochs), rows
 
-    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.Journal | None) -> None:
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.MaskJournal | None) -> None:
         """Continue from the page of an earlier incarnation; what it lacks from before ``round`` is never applied.
 
         Parameters
@@ -171,7 +171,7 @@ class PeerLedgers:
         """
         partners = self.flows.partners | (page.flows.keys() if self.healing and self.conserving else set())
         notes = {
-            name: flows.Notes(
+            name: flows.FlowNotes(
                 frozenset(each.applied),
                 {gossip_step: rows[saved] for saved, gossip_step in each.held.items()},
                 each.settled,
@@ -181,8 +181,10 @@ class PeerLedgers:
             if name in partners
         }
         self._incarnations |= {name: page.flows[name].incarnation for name in notes if notes[name].applied}
-        closed = flows.Journal((round, 0), {}, 0)
-        self.flows = FlowLedger(partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.Checkpoint(notes))
+        closed = flows.FlowJournal((round, 0), {}, 0)
+        self.flows = FlowLedger(
+            partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.FlowCheckpoint(notes)
+        )
         self._owed = {chain: rows[name] for chain, name in page.owed.items()}
         self._chain_of = dict(page.gossip_steps)
         self.mass = page.mass
@@ -190,7 +192,7 @@ class PeerLedgers:
         self.unaware |= partners
         self._last.clear()  # reported before, and to be reported again
 
-    def _carry(self, page: Page, journal: ledger.Journal | None) -> None:
+    def _carry(self, page: Page, journal: ledger.MaskJournal | None) -> None:
         """Continue with the masks of a page and a journal."""
         met, epochs, partners = self.masks.keys, self.masks.epochs, self.masks.partners
         carried, lost = read(page.masks, page.epochs), read(page.lost, page.lost_epochs)
@@ -360,7 +362,7 @@ def _meant(statement: Moved, reported: int | None, *, incarnation: int) -> bool:
     return reported == incarnation if reported is not None else not (statement.applied or statement.pending)
 
 
-def _moved(statement: flows.Statement) -> Moved:
+def _moved(statement: flows.FlowStatement) -> Moved:
     return Moved(
         statement.since,
         statement.closed,
@@ -370,13 +372,13 @@ def _moved(statement: flows.Statement) -> Moved:
     )
 
 
-def _flows(statement: Moved) -> flows.Statement:
-    return flows.Statement(
+def _flows(statement: Moved) -> flows.FlowStatement:
+    return flows.FlowStatement(
         statement.since, statement.closed, frozenset(statement.applied), frozenset(statement.pending), statement.settled
     )
 
 
-def _masked(statement: ledger.Statement) -> Masked:
+def _masked(statement: ledger.MaskStatement) -> Masked:
     return Masked(
         statement.since,
         statement.until,
@@ -388,8 +390,8 @@ def _masked(statement: ledger.Statement) -> Masked:
     )
 
 
-def _masks(statement: Masked) -> ledger.Statement:
+def _masks(statement: Masked) -> ledger.MaskStatement:
     slots = [Slot(*each) for each in (statement.since, statement.until, statement.received, statement.paid)]
-    return ledger.Statement(
+    return ledger.MaskStatement(
         slots[0], slots[1], Drawn.read(statement.runs, statement.epochs), slots[2], slots[3], statement.key
     )

@@ -10,7 +10,7 @@ from p2pfl.protocol.ledgers.slots import START, Slot
 
 
 @dataclass(frozen=True)
-class Statement:
+class MaskStatement:
     """Statement of a peer for one partner, in every header.
 
     Attributes
@@ -36,7 +36,7 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Notes:
+class MaskNotes:
     """Of one partner, in the journal: the fresh masks of both ends and how far which end knows and has paid."""
 
     own: Drawn = NOTHING
@@ -49,13 +49,13 @@ class Notes:
 
 
 @dataclass(frozen=True)
-class Journal:
+class MaskJournal:
     """State that is durable before a message leaves: used slots, received statements, and payments."""
 
     until: Slot
-    notes: Mapping[str, Notes]
+    notes: Mapping[str, MaskNotes]
 
-    def statement(self, partner: str) -> Statement:
+    def statement(self, partner: str) -> MaskStatement:
         """Return the statement for a partner, from the journal, so that no crash can make it untrue.
 
         Examples
@@ -68,4 +68,4 @@ class Journal:
         """
         note = self.notes[partner]
         reported = note.own.since(note.known)
-        return Statement(note.known, self.until, reported, note.until, note.paid, note.key)
+        return MaskStatement(note.known, self.until, reported, note.until, note.paid, note.key)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from p2pfl.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.protocol.incoming import plausible
-from p2pfl.protocol.interface.effects import Parse, Sum
+from p2pfl.protocol.interface.effects import Parse, ProcessSum
 from p2pfl.protocol.interface.events import Read, Received, Summed
 from p2pfl.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.protocol.session.deciding.commits import Commits
 from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.participating import Totals
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
-from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, ForOne, Key, Message, Plain, Pulse
 from p2pfl.protocol.wire.rows import Delivery, Parsed
 from p2pfl.protocol.wire.totals import OfTotals
@@ -128,7 +128,7 @@ class Receiving:
             self.totals.receive(sender, message)
         elif self.sums:
             self.streams.progress[sender] = self.shared.now
-            self.shared.do(Sum(sender, message))
+            self.shared.do(ProcessSum(sender, message))
         else:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
 

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.interface.effects import Sent
-from p2pfl.protocol.interface.events import Offer
+from p2pfl.protocol.interface.requests import Offer
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 from p2pfl.protocol.session.waiting import Waiting

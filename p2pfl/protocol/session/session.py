@@ -9,7 +9,7 @@ from p2pfl.errors import PeerError
 from p2pfl.protocol.incoming import plausible
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import Mailbox, Newest
-from p2pfl.protocol.interface import events
+from p2pfl.protocol.interface import events, requests
 from p2pfl.protocol.interface.effects import Collected, Effect, Fail, Play, Sent, WakeAt
 from p2pfl.protocol.interface.events import Event
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
@@ -20,18 +20,18 @@ from p2pfl.protocol.session.deciding.verdicts import Verdicts
 from p2pfl.protocol.session.gathering import Gathering
 from p2pfl.protocol.session.naming import Naming
 from p2pfl.protocol.session.neighbours import Neighbours
+from p2pfl.protocol.session.participating import Totals
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.receiving import Receiving
 from p2pfl.protocol.session.sending import Sending
-from p2pfl.protocol.session.settling import Leaving, Search, Settling
+from p2pfl.protocol.session.settling import DepartureSearch, Leaving, Settling
 from p2pfl.protocol.session.shared import PULSE, Shared
 from p2pfl.protocol.session.streams import Streams
-from p2pfl.protocol.session.totals import Totals
 from p2pfl.protocol.session.waiting import Waiting
 from p2pfl.protocol.timing.pace import Pace
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.rows import Encoded, digest_of
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 
 
 class Session:
@@ -71,7 +71,7 @@ class Session:
 
     def __init__(
         self,
-        codec: Codec,
+        codec: MessageCodec,
         *,
         membership: Membership,
         mailbox: Mailbox,
@@ -101,7 +101,7 @@ class Session:
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
-        self.search = Search(shared)
+        self.search = DepartureSearch(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
         waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling, self.search
         self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
@@ -200,7 +200,7 @@ class Session:
             case _:
                 self._carried_out(event)
 
-    def _carried_out(self, event: events.Outcome | events.Request) -> None:
+    def _carried_out(self, event: events.Outcome | requests.Request) -> None:
         """Handle the outcome of an effect or the passage of time; pass requests on."""
         match event:
             case events.Tick():
@@ -227,30 +227,30 @@ class Session:
         else:
             (self.verdicts if part == "verdicts" else self.commits).ballots.stored()
 
-    def _ask(self, event: events.Request) -> None:
+    def _ask(self, event: requests.Request) -> None:
         """Handle a request that the peer makes in each round; pass others on."""
         match event:
-            case events.Open():
+            case requests.Open():
                 self.waiting.open(event.gossip_step, event.senders, since=event.since)
-            case events.Offer():
+            case requests.Offer():
                 self._offer(event)
-            case events.Expect():
+            case requests.Expect():
                 self.waiting.expect(event.sender, keep=event.keep)
-            case events.Reject():
+            case requests.Reject():
                 self.shared.refused[f"{event.sender}: {event.fault}"] += 1
                 self.shared.ledgers.missed()
-            case events.Close():
+            case requests.Close():
                 self.waiting.close()
-            case events.Collect() if isinstance(self.mailbox, Newest):
+            case requests.Collect() if isinstance(self.mailbox, Newest):
                 self.shared.do(Collected(self.mailbox.collect()))
-            case events.Turn():
+            case requests.Turn():
                 self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
-            case events.Continue():
+            case requests.NextRound():
                 self._continue(event)
             case _:
                 self._agree(event)
 
-    def _offer(self, event: events.Offer) -> None:
+    def _offer(self, event: requests.Offer) -> None:
         """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
         round, _ = self.mailbox.gossip_step
         vote = self.verdicts.release(round, digest_of(event.model)) if event.decided else None
@@ -261,51 +261,51 @@ class Session:
         else:
             self.sending.offer(event)
 
-    def _agree(self, event: events.Request) -> None:
+    def _agree(self, event: requests.Request) -> None:
         """Handle a request that peers answer together; pass others on."""
         match event:
-            case events.Convene() | events.Contribute():
+            case requests.Convene() | requests.Contribute():
                 self.totals.ask(event)
-            case events.Decide():
+            case requests.Decide():
                 self.verdicts.ask(event)
-            case events.Disclose():
+            case requests.Disclose():
                 self.verdicts.disclose(event)
-            case events.Try():
+            case requests.Try():
                 self.commits.begin(event)
-            case events.Report():
+            case requests.ReportAttempt():
                 self.commits.ask(event)
             case _:
                 self._ask_once(event)
 
-    def _ask_once(self, event: events.Request) -> None:
+    def _ask_once(self, event: requests.Request) -> None:
         """Handle a request that the peer makes once in a run."""
         match event:
-            case events.Enter():
+            case requests.Enter():
                 self._enter(event)
-            case events.Gather():
+            case requests.Gather():
                 self.gathering.begin(quorum=event.quorum, within=event.within, together=event.together)
-            case events.Resume():
+            case requests.Resume():
                 self._resume(event)
-            case events.Begin():
+            case requests.Begin():
                 self._begin(event.first)
-            case events.Tolerate():
+            case requests.Tolerate():
                 self._tolerate(event.quantile)
-            case events.Finish() | events.Compare() | events.Stop():
+            case requests.Finish() | requests.Compare() | requests.Stop():
                 self.settling.begin(event)
-            case events.Missed():
+            case requests.Missed():
                 self.search.begin(event.peers)
-            case events.Leave():
+            case requests.Leave():
                 self.leaving.asked = event
 
     # ------------------------------------------------------------------ from the first to the last round
 
-    def _enter(self, event: events.Enter) -> None:
+    def _enter(self, event: requests.Enter) -> None:
         self.shared.grace = event.grace
         me, streams = self.shared.me.peer, self.streams
         size = min(self.shared.row_bytes, streams.chunk + HEAD, event.limit)  # largest message that must pass
         self.naming.enter((f"{me}/in/+", *self.presence.places(), *self.neighbours.places()), size=size)
 
-    def _resume(self, event: events.Resume) -> None:
+    def _resume(self, event: requests.Resume) -> None:
         """Resume from a checkpoint, without the ledger entries of incarnations that have ended since."""
         ledgers, progress = self.shared.ledgers, self.shared.progress
         ledgers.turn(event.page, event.rows, round=event.round, journal=event.journal)
@@ -327,7 +327,7 @@ class Session:
         else:
             timeouts.allowed, timeouts.pace = True, Pace(quantile=quantile)
 
-    def _continue(self, event: events.Continue) -> None:
+    def _continue(self, event: requests.NextRound) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
         places = self.shared.progress.reached(self.shared.membership.present & self.streams.senders)
         here, _ = self.shared.mailbox.gossip_step

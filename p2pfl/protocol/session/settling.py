@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from p2pfl.protocol.interface.effects import Clear, Flush, Left, Settled, Vanished
-from p2pfl.protocol.interface.events import Compare, Finish, Leave, Stop
+from p2pfl.protocol.interface.requests import Compare, Finish, Leave, Stop
 from p2pfl.protocol.session.presence import Presence
 from p2pfl.protocol.session.sending import Sending
 from p2pfl.protocol.session.shared import PULSE, Shared
@@ -80,7 +80,7 @@ class Settling:
 
 
 @dataclass
-class Search:
+class DepartureSearch:
     """Search for neighbours that left without a goodbye, or whose last models were missing and that are silent.
 
     Attributes

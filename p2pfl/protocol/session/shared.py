@@ -16,7 +16,7 @@ from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.progress import NeighbourProgress
 from p2pfl.protocol.timing.timeouts import Timeouts
 from p2pfl.protocol.wire.messages import Announcement, Digest, Message
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""
@@ -68,7 +68,7 @@ class Shared:
         Parts that wait for a write, in the order of the writes.
     """
 
-    codec: Codec
+    codec: MessageCodec
     membership: Membership
     mailbox: Mailbox
     edges: Edges

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 from p2pfl.protocol.interface.effects import Deliver, Missing, Reason
-from p2pfl.protocol.interface.events import GossipStep
+from p2pfl.protocol.interface.requests import GossipStep
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.session.streams import Streams
 
@@ -18,7 +18,7 @@ class Awaited:
     Attributes
     ----------
     sender, keep
-        See :class:`~p2pfl.protocol.interface.events.Expect`.
+        See :class:`~p2pfl.protocol.interface.requests.Expect`.
     since
         Time at which the peer began to wait.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from p2pfl.errors import DecodeError
 from p2pfl.identity import KEY_BYTES, ExchangeKey, Identity, SenderKey, Source
 from p2pfl.protocol.incoming.rate_limit import Allowance
-from p2pfl.protocol.telemetry.messages import (
+from p2pfl.protocol.telemetry.observer_messages import (
     CHALLENGE_BYTES,
     ENTRIES,
     Body,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from p2pfl.errors import DecodeError, PeerError
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, SenderKey, Source, Trust
 from p2pfl.protocol.telemetry.audience import RENEW
-from p2pfl.protocol.telemetry.messages import (
+from p2pfl.protocol.telemetry.observer_messages import (
     FRAME,
     Body,
     Grant,

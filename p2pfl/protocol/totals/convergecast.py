@@ -13,7 +13,7 @@ import numpy as np
 
 from p2pfl.errors import DecodeError
 from p2pfl.privacy.ring import WIDTHS, Ring
-from p2pfl.privacy.totals import Slot
+from p2pfl.privacy.totals import TotalSlot
 from p2pfl.protocol.wire.totals import Subtotal, Total
 from p2pfl.topology import Tree
 
@@ -51,7 +51,7 @@ class Convergecast:
     --------
     The root of a tree of two peers, its child, and the two messages between them:
 
-    >>> given = {"slot": Slot(1, 0, 0), "size": 3, "bits": 32}
+    >>> given = {"slot": TotalSlot(1, 0, 0), "size": 3, "bits": 32}
     >>> ada, bob = (Convergecast(Tree("ada", {"bob": "ada"}), me, **given) for me in ("ada", "bob"))
     >>> ada.contribute(np.array([1, 2, 3], np.uint32))
     []
@@ -63,7 +63,7 @@ class Convergecast:
     ([11, 22, 33], True)
     """
 
-    def __init__(self, tree: Tree, me: str, *, slot: Slot, size: int, bits: int, piece: int = PIECE) -> None:
+    def __init__(self, tree: Tree, me: str, *, slot: TotalSlot, size: int, bits: int, piece: int = PIECE) -> None:
         self.slot = slot
         self.parent, self.children = tree.parent(me), tree.children(me)
         self.digest = b""
@@ -212,7 +212,7 @@ class Convergecast:
             yield offset, memoryview(bytes(self._bytes[offset : min(end, offset + self._piece)]))
 
 
-def digest_of(slot: Slot, total: memoryview) -> bytes:
+def digest_of(slot: TotalSlot, total: memoryview) -> bytes:
     """Return the SHA-256 digest of a slot and the bytes of its total."""
     hashed = hashlib.sha256(f"p2pfl/v1/total/{slot.round}/{slot.attempt}/{slot.number}/".encode())
     hashed.update(total)

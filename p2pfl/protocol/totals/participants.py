@@ -9,7 +9,7 @@ import msgspec
 
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
-from p2pfl.protocol.wire.totals import Here, Participants, participants_statement
+from p2pfl.protocol.wire.totals import AgreedParticipants, Here, participants_statement
 from p2pfl.topology import Topology, Tree, spanning
 
 
@@ -20,7 +20,7 @@ class ParticipantSet:
     Parameters
     ----------
     round, attempt
-        See :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.TotalSlot`.
     members
         Incarnation that takes part, by peer (:func:`p2pfl.protocol.wire.messages.mark_of`).
     tree
@@ -86,7 +86,7 @@ class Participation:
         self._members = {me: mark}
         self._came: set[str] = set()  # children whose subtree is complete
         self._begun = False
-        self._said: Participants | None = None
+        self._said: AgreedParticipants | None = None
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -96,12 +96,12 @@ class Participation:
         parent = self.tree.parent(self.me)
         return frozenset({*self.tree.children(self.me)} - self._came | ({parent} if parent is not None else set()))
 
-    def begin(self) -> list[Here | Participants]:
+    def begin(self) -> list[Here | AgreedParticipants]:
         """Take part; return the messages to send to the parent or to all children."""
         self._begun = True
         return self._go_on()
 
-    def receive(self, sender: str, message: Here | Participants) -> list[Here | Participants]:
+    def receive(self, sender: str, message: Here | AgreedParticipants) -> list[Here | AgreedParticipants]:
         """Handle a message of a neighbour in the tree; return the messages to send. Other neighbours use other parents.
 
         Raises
@@ -109,7 +109,7 @@ class Participation:
         DecodeError
             The message is not credible.
         """
-        if isinstance(message, Participants):
+        if isinstance(message, AgreedParticipants):
             return self._take(message) if sender == self.tree.parent(self.me) else []
         if sender not in self.tree.children(self.me):
             return []
@@ -122,26 +122,26 @@ class Participation:
         self._members |= message.members
         return self._go_on()
 
-    def again(self) -> list[Here | Participants]:
+    def again(self) -> list[Here | AgreedParticipants]:
         """Return this peer's message to its parent until there is agreement, then the set for its children."""
         if self._said is not None:
             return [self._said] if self.tree.children(self.me) else []
         return self._go_on()
 
-    def _go_on(self) -> list[Here | Participants]:
+    def _go_on(self) -> list[Here | AgreedParticipants]:
         """Report to the parent once the subtree is complete; the root decides."""
         if not self._begun or self._came != {*self.tree.children(self.me)} or self._said is not None:
             return []
         if self.tree.parent(self.me) is not None:
             return [Here(self.round, self.attempt, self._members)]
         key = b"" if self._identity is None else self._identity.public
-        found = Participants(self.round, self.attempt, dict(sorted(self._members.items())), self.me, key)
+        found = AgreedParticipants(self.round, self.attempt, dict(sorted(self._members.items())), self.me, key)
         if self._identity is not None:
             statement = participants_statement(found, swarm=self._swarm)
             found = msgspec.structs.replace(found, signature=self._identity.sign(statement, domain="participants"))
         return self._accept(found)
 
-    def _take(self, message: Participants) -> list[Here | Participants]:
+    def _take(self, message: AgreedParticipants) -> list[Here | AgreedParticipants]:
         """Accept the participant set if it is the root's, complete, and names the incarnations known to this peer."""
         if self._said is not None:
             if message != self._said:
@@ -160,7 +160,7 @@ class Participation:
                 raise DecodeError(f'"{message.root}" has not signed the participant set')
         return self._accept(message)
 
-    def _accept(self, message: Participants) -> list[Here | Participants]:
+    def _accept(self, message: AgreedParticipants) -> list[Here | AgreedParticipants]:
         self._said = message
         self.agreed = ParticipantSet(self.round, self.attempt, message.members, self.tree)
         return [message] if self.tree.children(self.me) else []
@@ -193,7 +193,7 @@ class Known:
         if other:
             raise DecodeError(f"a participant set names another incarnation of {', '.join(other)}")
 
-    def check(self, message: Participants) -> None:
+    def check(self, message: AgreedParticipants) -> None:
         """Refuse a participant set with other incarnations, or from a root with another key.
 
         Raises

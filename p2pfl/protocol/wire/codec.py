@@ -13,16 +13,16 @@ import msgspec
 from p2pfl.errors import DecodeError, VersionError
 from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Key, Message, Plain, Pulse
-from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
-from p2pfl.protocol.wire.totals import Abort, Again, Here, Participants, Subtotal, Total
+from p2pfl.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
+from p2pfl.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, Subtotal, Total
 from p2pfl.protocol.wire.verdicts import (
     Contradiction,
     Copy,
-    Decision,
+    DecisionMessage,
     Halves,
-    Prepare,
-    Promise,
-    Proposal,
+    PrepareMessage,
+    PromiseMessage,
+    ProposalMessage,
     Votes,
     Wanted,
 )
@@ -103,18 +103,18 @@ _decoder = msgspec.msgpack.Decoder(
     | Ack
     | Account
     | RollCall
-    | Agreement
+    | ParticipantsConfirmed
     | Agreements
     | Unmasking
     | Here
-    | Participants
+    | AgreedParticipants
     | Again
     | Abort
     | Votes
-    | Prepare
-    | Promise
-    | Proposal
-    | Decision
+    | PrepareMessage
+    | PromiseMessage
+    | ProposalMessage
+    | DecisionMessage
     | Halves
     | Contradiction
     | Wanted

@@ -33,7 +33,7 @@ from p2pfl.identity import (
 )
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Message
-from p2pfl.protocol.wire.tags import MOST, TAG_BYTES, Parts, authentic, parts, tagged
+from p2pfl.protocol.wire.tags import MOST, TAG_BYTES, SealedParts, authentic, parts, tagged
 
 SEALED = 5
 """The first byte of a sealed payload; plain ones begin with their protocol version, and 2 had no tags."""
@@ -209,7 +209,7 @@ class Envelope:
             self._count(f"{peer} {type(message).__name__}", sequence)
         return message
 
-    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, Parts]:
+    def _authentic(self, peer: str, payload: bytes | bytearray | memoryview) -> tuple[SenderKey, SealedParts]:
         """Return a neighbour's sender key and the parts of its sealed message; nothing is decrypted or stored."""
         key = self._keys.get(peer)
         if key is None:

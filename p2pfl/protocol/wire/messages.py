@@ -209,7 +209,7 @@ Places = Annotated[tuple[Place, ...], msgspec.Meta(max_length=MANY)]
 
 
 class Moved(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of flows, see :class:`p2pfl.protocol.ledgers.flows.Statement`."""
+    """A statement of the ledger of flows, see :class:`p2pfl.protocol.ledgers.flows.FlowStatement`."""
 
     since: Place
     closed: Place
@@ -219,7 +219,7 @@ class Moved(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Masked(msgspec.Struct, frozen=True, array_like=True):
-    """A statement of the ledger of masks, see :class:`p2pfl.protocol.ledgers.masks.Statement`.
+    """A statement of the ledger of masks, see :class:`p2pfl.protocol.ledgers.statements.MaskStatement`.
 
     ``epochs`` say how many of the ``runs`` belong to which epoch, in their order.
     """

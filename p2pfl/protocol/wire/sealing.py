@@ -15,7 +15,7 @@ UNBOUNDED = 2**63
 """Maximum size of a payload in bytes if no bound is set."""
 
 
-class Address(NamedTuple):
+class Origin(NamedTuple):
     """Origin of a payload.
 
     Attributes
@@ -68,7 +68,7 @@ def root_of(swarm: str) -> str:
 
 
 @dataclass
-class Codec:
+class MessageCodec:
     """Codec between the messages of one peer and the payloads on the broker.
 
     Parameters
@@ -136,11 +136,11 @@ class Codec:
 
     # ------------------------------------------------------------------ incoming
 
-    def address(self, topic: str) -> Address:
+    def address(self, topic: str) -> Origin:
         """Return the origin of a payload."""
         _, _, rest = topic.partition(f"{self.root}/")
         owner, _, place = rest.partition("/")
-        return Address(owner, place, place.removeprefix("in/") if place.startswith("in/") else owner)
+        return Origin(owner, place, place.removeprefix("in/") if place.startswith("in/") else owner)
 
     def bound(self, data: int) -> None:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""

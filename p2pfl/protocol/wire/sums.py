@@ -31,7 +31,7 @@ class RollCall(msgspec.Struct, frozen=True, array_like=True, tag="roll"):
     signature: Signature64
 
 
-class Agreement(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
+class ParticipantsConfirmed(msgspec.Struct, frozen=True, array_like=True, tag="agreement"):
     """From a sender: it has received this roll, and no other; signed by it over :func:`sum_statement`."""
 
     round: bounds.Round
@@ -79,7 +79,7 @@ class Term(msgspec.Struct, frozen=True):
     data: memoryview
 
 
-OfSums = Term | RollCall | Agreement | Agreements | Unmasking
+OfSums = Term | RollCall | ParticipantsConfirmed | Agreements | Unmasking
 """Message of a secure sum."""
 
 _encoder = msgspec.msgpack.Encoder()

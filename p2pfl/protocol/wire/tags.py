@@ -33,7 +33,7 @@ MOST = 2**12
 _COUNT = 2
 
 
-class Parts(NamedTuple):
+class SealedParts(NamedTuple):
     """A sealed message in its parts.
 
     Attributes
@@ -57,7 +57,7 @@ def tagged(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
     Parameters
     ----------
     prefix, ciphertext
-        As in :class:`Parts`.
+        As in :class:`SealedParts`.
     keys
         32 bytes for each neighbour, from :func:`p2pfl.identity.edge_key` with purpose ``auth``.
 
@@ -74,7 +74,7 @@ def tagged(prefix: bytes, ciphertext: bytes, *, keys: Iterable[bytes]) -> bytes:
     return b"".join((prefix, len(tags).to_bytes(_COUNT, "little"), *tags, ciphertext))
 
 
-def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> Parts:
+def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> SealedParts:
     """Split a payload whose prefix has so many bytes.
 
     Raises
@@ -90,10 +90,10 @@ def parts(payload: bytes | bytearray | memoryview, *, prefix: int) -> Parts:
         raise AuthenticityError(
             f"a sealed message of {len(view)} bytes claims {count} tags; it must hold all of them, at most {MOST}"
         )
-    return Parts(bytes(view[:prefix]), view[start:end], view[end:])
+    return SealedParts(bytes(view[:prefix]), view[start:end], view[end:])
 
 
-def authentic(found: Parts, *, key: bytes) -> bool:
+def authentic(found: SealedParts, *, key: bytes) -> bool:
     """Return whether one of the tags is the one under this key."""
     mine = _tag(_digest(found.prefix, found.ciphertext), key)
     tags = (found.tags[at : at + TAG_BYTES] for at in range(0, len(found.tags), TAG_BYTES))

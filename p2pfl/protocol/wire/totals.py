@@ -29,7 +29,7 @@ class Here(msgspec.Struct, frozen=True, array_like=True, tag="here"):
     members: Members
 
 
-class Participants(msgspec.Struct, frozen=True, array_like=True, tag="participants"):
+class AgreedParticipants(msgspec.Struct, frozen=True, array_like=True, tag="participants"):
     """From the root, and from every peer to its children: who takes part in the totals of a round.
 
     Attributes
@@ -56,7 +56,7 @@ class Subtotal(msgspec.Struct, frozen=True):
     Attributes
     ----------
     round, attempt, number
-        The slot of the total, see :class:`p2pfl.privacy.totals.Slot`.
+        The slot of the total, see :class:`p2pfl.privacy.totals.TotalSlot`.
     offset, total
         Offset of the piece, and length of the whole, in bytes.
     data
@@ -120,13 +120,13 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
     lost: Annotated[list[Name], msgspec.Meta(max_length=PARTICIPANTS)] = []
 
 
-OfTotals = Here | Participants | Subtotal | Total | Again | Abort
+OfTotals = Here | AgreedParticipants | Subtotal | Total | Again | Abort
 """Message of a total."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-def participants_statement(message: Participants, *, swarm: str) -> bytes:
+def participants_statement(message: AgreedParticipants, *, swarm: str) -> bytes:
     """Return what the root signs of a participant set: swarm, slot, itself and all members."""
     said = message.round, message.attempt, message.root, sorted(message.members.items())
     return swarm.encode() + b"/" + _encoder.encode(said)

@@ -16,7 +16,7 @@ PROVEN = 140
 """Promises and votes in one proposal, each; as many fit into its head."""
 
 
-class Vote(msgspec.Struct, frozen=True, array_like=True):
+class WireVote(msgspec.Struct, frozen=True, array_like=True):
     """Signed vote of a member on a release, see :class:`p2pfl.protocol.agreement.messages.Vote`.
 
     Attributes
@@ -58,16 +58,16 @@ class Vote(msgspec.Struct, frozen=True, array_like=True):
 class Votes(msgspec.Struct, frozen=True, array_like=True, tag="votes"):
     """Votes of the sender, on all releases of a round that it holds."""
 
-    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
+    votes: Annotated[tuple[WireVote, ...], msgspec.Meta(max_length=BATCH)]
 
 
-class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
+class PrepareMessage(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     """Request of the sender for promises to vote in no ballot on a release below this one of its own.
 
     Attributes
     ----------
     peer, incarnation, round, attempt
-        As of :class:`Vote`.
+        As of :class:`WireVote`.
     number
         Number of the ballot, whose proposer is the sender.
     """
@@ -79,13 +79,13 @@ class Prepare(msgspec.Struct, frozen=True, array_like=True, tag="prepare"):
     attempt: bounds.Attempt = 0
 
 
-class Last(msgspec.Struct, frozen=True, array_like=True):
+class LastVote(msgspec.Struct, frozen=True, array_like=True):
     """Highest ballot in which a member has voted.
 
     Attributes
     ----------
     number, proposer, counted, digest
-        As of :class:`Vote`.
+        As of :class:`WireVote`.
     """
 
     number: bounds.Ballot
@@ -100,7 +100,7 @@ class Promised(msgspec.Struct, frozen=True, array_like=True):
     Attributes
     ----------
     peer, incarnation, round, member, number, proposer, signature, voter, attempt
-        As of :class:`Vote`.
+        As of :class:`WireVote`.
     last
         Last vote of the member; ``None`` if it has not voted.
     """
@@ -113,18 +113,18 @@ class Promised(msgspec.Struct, frozen=True, array_like=True):
     proposer: Name
     signature: Signature64
     voter: bounds.Incarnation = 0
-    last: Last | None = None
+    last: LastVote | None = None
     attempt: bounds.Attempt = 0
 
 
-class Promise(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
+class PromiseMessage(msgspec.Struct, frozen=True, array_like=True, tag="promise"):
     """Promise of the sender, with the proof of the vote that it reports; empty without a vote."""
 
     promise: Promised
-    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
+    proof: Annotated[tuple[WireVote, ...], msgspec.Meta(max_length=PROVEN)] = ()
 
 
-class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
+class ProposalMessage(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
     """Value that the sender proposes in a ballot of its own, with the proof that it was free to choose it.
 
     Attributes
@@ -137,15 +137,15 @@ class Proposal(msgspec.Struct, frozen=True, array_like=True, tag="proposal"):
         Proof of the highest vote that the promises report.
     """
 
-    vote: Vote
+    vote: WireVote
     promises: Annotated[tuple[Promised, ...], msgspec.Meta(max_length=PROVEN)]
-    proof: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=PROVEN)] = ()
+    proof: Annotated[tuple[WireVote, ...], msgspec.Meta(max_length=PROVEN)] = ()
 
 
-class Decision(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
+class DecisionMessage(msgspec.Struct, frozen=True, array_like=True, tag="decision"):
     """Votes of a majority in one ballot, which prove a decision to anybody that knows the voters' keys."""
 
-    votes: Annotated[tuple[Vote, ...], msgspec.Meta(max_length=BATCH)]
+    votes: Annotated[tuple[WireVote, ...], msgspec.Meta(max_length=BATCH)]
 
 
 class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
@@ -172,8 +172,8 @@ class Halves(msgspec.Struct, frozen=True, array_like=True, tag="halves"):
 class Contradiction(msgspec.Struct, frozen=True, array_like=True, tag="contradiction"):
     """Two votes of one member that contradict each other, so that all exclude it; each peer checks both signatures."""
 
-    one: Vote
-    other: Vote
+    one: WireVote
+    other: WireVote
 
 
 class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
@@ -182,7 +182,7 @@ class Wanted(msgspec.Struct, frozen=True, array_like=True, tag="wanted"):
     Attributes
     ----------
     peer, incarnation, round, digest
-        Release and digest of its copy, as of :class:`Vote`.
+        Release and digest of its copy, as of :class:`WireVote`.
     offset
         Number of bytes that the sender has.
     """
@@ -216,5 +216,7 @@ class Copy(msgspec.Struct, frozen=True):
     data: memoryview
 
 
-OfVerdicts = Votes | Prepare | Promise | Proposal | Decision | Halves | Contradiction | Wanted | Copy
+OfVerdicts = (
+    Votes | PrepareMessage | PromiseMessage | ProposalMessage | DecisionMessage | Halves | Contradiction | Wanted | Copy
+)
 """Messages about which releases of a round count."""

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from p2pfl.report.comparing.statistics import Estimate, estimate, holm, paired
+from p2pfl.report.comparing.intervals import Estimate, estimate, holm, paired
 from p2pfl.report.notices.kinds import SCHEMA
 
 SIGNIFICANT: Final = 0.05
@@ -22,7 +22,7 @@ LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape
 """Last words of the names of scores of which smaller ones are better; of all others larger ones are."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """Results and costs of one run.
 
     Attributes
@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
-class Setting(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One setting over all its seeds.
 
     Attributes
@@ -142,7 +142,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     schema: Literal[1] = SCHEMA
     metric: str
     keys: tuple[str, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[ComparedSetting, ...]
     differences: tuple[Difference, ...]
     chosen: bool = False
     budget: str | None = None
@@ -165,7 +165,7 @@ def lower_is_better(metric: str) -> bool:
 
 
 def compare(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[RunOutcome],
     *,
     metric: str,
     against: Mapping[str, str] | None = None,
@@ -194,13 +194,13 @@ def compare(
 
     Examples
     --------
-    >>> runs = [Outcome(values={"rate": rate}, seed=seed, score=score) for rate, seed, score in
+    >>> runs = [RunOutcome(values={"rate": rate}, seed=seed, score=score) for rate, seed, score in
     ...         [("0.1", 0, 0.8), ("0.1", 1, 0.7), ("0.2", 0, 0.9), ("0.2", 1, 0.85)]]
     >>> found = compare(runs, metric="accuracy", against={"rate": "0.1"})
     >>> round(found.differences[0].difference.mean, 3), found.differences[0].significant
     (0.125, False)
     """
-    groups: dict[tuple[tuple[str, str], ...], dict[int, Outcome]] = {}
+    groups: dict[tuple[tuple[str, str], ...], dict[int, RunOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault(tuple(outcome.values.items()), {})[outcome.seed] = outcome
     settings = [_setting(dict(values), list(runs.values())) for values, runs in groups.items()]
@@ -221,11 +221,11 @@ def compare(
     )
 
 
-def _setting(values: dict[str, str], runs: Sequence[Outcome]) -> Setting:
+def _setting(values: dict[str, str], runs: Sequence[RunOutcome]) -> ComparedSetting:
     scored = {run.seed: run for run in runs if run.score is not None}
     kept = list(scored.values())
     counted = [run.gradients for run in kept if run.gradients is not None]
-    return Setting(
+    return ComparedSetting(
         values=values,
         score=estimate([run.score or 0.0 for run in kept]) if kept else None,
         by_seed={seed: run.score or 0.0 for seed, run in sorted(scored.items())},
@@ -237,7 +237,7 @@ def _setting(values: dict[str, str], runs: Sequence[Outcome]) -> Setting:
     )
 
 
-def _blocks(settings: Sequence[Setting], against: Mapping[str, str]) -> list[list[int]]:
+def _blocks(settings: Sequence[ComparedSetting], against: Mapping[str, str]) -> list[list[int]]:
     """Return the places of the settings that differ in the keys of ``against`` alone, or all without one."""
     blocks: dict[tuple[tuple[str, str], ...], list[int]] = {}
     for place, each in enumerate(settings):
@@ -246,7 +246,7 @@ def _blocks(settings: Sequence[Setting], against: Mapping[str, str]) -> list[lis
     return list(blocks.values())
 
 
-def _references(settings: Sequence[Setting], against: Mapping[str, str]) -> list[tuple[int, int]]:
+def _references(settings: Sequence[ComparedSetting], against: Mapping[str, str]) -> list[tuple[int, int]]:
     """Return the place of each setting and of its reference, which differs in the keys of ``against`` alone."""
     places = {tuple(each.values.items()): place for place, each in enumerate(settings)}
     pairs = []
@@ -258,19 +258,19 @@ def _references(settings: Sequence[Setting], against: Mapping[str, str]) -> list
     return pairs
 
 
-def _to_the_best(settings: Sequence[Setting], metric: str) -> list[tuple[int, int]]:
+def _to_the_best(settings: Sequence[ComparedSetting], metric: str) -> list[tuple[int, int]]:
     best = _best(settings, range(len(settings)), metric)
     return [] if best is None else [(place, best) for place in range(len(settings)) if place != best]
 
 
-def _best(settings: Sequence[Setting], places: Sequence[int], metric: str) -> int | None:
+def _best(settings: Sequence[ComparedSetting], places: Sequence[int], metric: str) -> int | None:
     means = {place: score.mean for place in places if (score := settings[place].score) is not None}
     if not means:
         return None
     return (min if lower_is_better(metric) else max)(means, key=means.__getitem__)
 
 
-def _difference(settings: Sequence[Setting], place: int, reference: int) -> Difference | None:
+def _difference(settings: Sequence[ComparedSetting], place: int, reference: int) -> Difference | None:
     """Return the difference of two settings without the correction; ``None`` if they have no seed in common."""
     one, other = settings[place], settings[reference]
     seeds = sorted(one.by_seed.keys() & other.by_seed.keys())

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from p2pfl.report.comparing import wording
-from p2pfl.report.comparing.comparison import Comparison, Difference, Outcome
-from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.comparing.comparison import Comparison, Difference, RunOutcome
+from p2pfl.report.comparing.intervals import Estimate
 from p2pfl.report.records import Record, columns_of
 from p2pfl.texts import printable
 
@@ -22,12 +22,12 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
     return table | {"notes": [*wording.notes(comparison)], "warnings": [*wording.warnings(comparison)]}
 
 
-def outcomes_csv(outcomes: Sequence[Outcome], *, metric: str) -> str:
+def outcomes_csv(outcomes: Sequence[RunOutcome], *, metric: str) -> str:
     """Return one line per run.
 
     Examples
     --------
-    >>> runs = [Outcome(values={"rate": "0.1"}, seed=3, score=0.5, rounds=2, bytes_sent=80, folder="cells/a")]
+    >>> runs = [RunOutcome(values={"rate": "0.1"}, seed=3, score=0.5, rounds=2, bytes_sent=80, folder="cells/a")]
     >>> print(outcomes_csv(runs, metric="accuracy"), end="")
     rate,seed,accuracy,rounds,bytes_sent,gradients,seconds,folder,failure
     0.1,3,0.5,2,80,,0.0,cells/a,

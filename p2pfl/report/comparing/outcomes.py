@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import flat
-from p2pfl.report.comparing.comparison import Comparison, Outcome, compare
+from p2pfl.report.comparing.comparison import Comparison, RunOutcome, compare
 from p2pfl.report.formats import shown
 from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.run import Run, check_schema
@@ -53,7 +53,7 @@ class Sweep(msgspec.Struct, frozen=True, kw_only=True):
     metric: str
     against: dict[str, str]
     budget: str | None
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RunOutcome, ...]
 
     @property
     def comparison(self) -> Comparison:
@@ -85,7 +85,7 @@ def load_sweep(folder: Path) -> Sweep:
         raise InputError(f"{path} is not the result of a sweep ({error}); run the sweep again") from None
 
 
-def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, folder: str = "") -> Outcome:
+def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, folder: str = "") -> RunOutcome:
     """Return what a run gave and cost.
 
     Parameters
@@ -102,10 +102,10 @@ def outcome(run: Run, values: Mapping[str, str], *, metric: str | None = None, f
     summary, seed = run.summary, run.experiment.seed
     if "together" not in summary:
         reason = "it is the run of a single peer" if "scores" in summary else "the run is not finished"
-        return Outcome(values=dict(values), seed=seed, folder=folder, failure=reason)
+        return RunOutcome(values=dict(values), seed=seed, folder=folder, failure=reason)
     score = summary["together"] if metric in {None, summary["metric"]} else _last(run, str(metric))
     missing = f"the run has no score {metric or summary['metric']}, or it is not a number"
-    return Outcome(
+    return RunOutcome(
         values=dict(values),
         seed=seed,
         score=score,
@@ -126,12 +126,12 @@ def _last(run: Run, metric: str) -> float | None:
     return mean if math.isfinite(mean) else None
 
 
-def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[Outcome]]:
+def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparison, list[RunOutcome]]:
     """Compare runs by the keys of the experiment file in which they differ; the first run names the reference.
 
     Returns
     -------
-    tuple of Comparison and list of Outcome
+    tuple of Comparison and list of RunOutcome
         The comparison, and what each run gave.
 
     Raises
@@ -156,7 +156,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     return compare(outcomes, metric=metric, against=outcomes[0].values), outcomes
 
 
-def _check_distinct(outcomes: Sequence[Outcome]) -> None:
+def _check_distinct(outcomes: Sequence[RunOutcome]) -> None:
     """Refuse two runs of one setting and seed: no comparison can hold both."""
     seen: dict[tuple[tuple[tuple[str, str], ...], int], str] = {}
     for each in outcomes:

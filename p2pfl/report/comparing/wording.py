@@ -7,7 +7,7 @@ from typing import Any
 
 from p2pfl.report import formats
 from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference, lower_is_better
-from p2pfl.report.comparing.statistics import Estimate
+from p2pfl.report.comparing.intervals import Estimate
 from p2pfl.report.reading import alone_of
 
 MOST_UNEQUAL = 3

@@ -8,7 +8,7 @@ from functools import singledispatch
 from p2pfl.report.formats import size
 from p2pfl.report.notices import damage, kinds, observing, room
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.results import BudgetStop
+from p2pfl.report.spending.stated import BudgetStop
 
 MOVED = "may have moved only one of two models, which changes the mean of all models"
 """Possible effect of a gossip step that was not settled."""

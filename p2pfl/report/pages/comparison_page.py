@@ -24,14 +24,14 @@ STYLES = {"better": "good", "worse": "bad"}
 
 
 @dataclass(frozen=True)
-class Part:
+class ComparedRun:
     """A run and the place of its setting in the comparison."""
 
     run: Run
     setting: int
 
 
-def comparison_page(comparison: Comparison, runs: Sequence[Part], *, name: str) -> str:
+def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name: str) -> str:
     """Return the page of a comparison.
 
     Parameters
@@ -155,7 +155,7 @@ def _other(mine: dict[str, str], theirs: dict[str, str]) -> str:
     return wording.setting({key: value for key, value in theirs.items() if mine.get(key) != value})
 
 
-def _curves(comparison: Comparison, runs: Sequence[Part]) -> Markup | None:
+def _curves(comparison: Comparison, runs: Sequence[ComparedRun]) -> Markup | None:
     """Return the score over rounds and over bytes, a curve for each setting."""
     if len(comparison.settings) > MOST_CURVES:
         return tag("p", f"There are more than {MOST_CURVES} settings, which one chart cannot show.")
@@ -194,7 +194,7 @@ def _costs(comparison: Comparison) -> Markup:
     return table("means over the seeds", heads, rows, text=len(_heads(comparison)))
 
 
-def _privacy(comparison: Comparison, runs: Sequence[Part]) -> Markup | None:
+def _privacy(comparison: Comparison, runs: Sequence[ComparedRun]) -> Markup | None:
     """Return each statement, with the settings that it is true of."""
     said: dict[str, list[int]] = {}
     for part in runs:
@@ -225,7 +225,7 @@ def _every(comparison: Comparison) -> Markup:
     return table(f"{comparison.metric} by seed", heads, rows, text=len(_heads(comparison)))
 
 
-def _repeat(runs: Sequence[Part]) -> Markup | None:
+def _repeat(runs: Sequence[ComparedRun]) -> Markup | None:
     if not runs:
         return None
     first = runs[0].run

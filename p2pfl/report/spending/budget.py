@@ -15,7 +15,7 @@ import msgspec
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.schema import Privacy
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.examples import Sampling, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 
@@ -162,7 +162,7 @@ class Budget:
         Names of all peers of the experiment.
     """
 
-    def __init__(self, path: Path, wanted: Privacy, names: Iterable[str]) -> None:
+    def __init__(self, path: Path, wanted: PrivacySettings, names: Iterable[str]) -> None:
         self.path = path
         self._wanted = wanted
         self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]

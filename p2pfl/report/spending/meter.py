@@ -13,9 +13,9 @@ from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.notices.kinds import BudgetExceeded
-from p2pfl.report.results import BudgetStop
 from p2pfl.report.spending.budget import Budget
 from p2pfl.report.spending.sampling import SamplingMeter
+from p2pfl.report.spending.stated import BudgetStop
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan

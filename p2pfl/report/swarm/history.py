@@ -19,7 +19,7 @@ FEW = 8
 
 
 @dataclass(frozen=True)
-class Curves:
+class ScoreCurves:
     """A score over rounds.
 
     Attributes
@@ -106,7 +106,7 @@ class History:
         """Names of the scores, in the order in which they came."""
         return list(self._names)
 
-    def curves(self, score: str, *, peers: Sequence[str] = ()) -> Curves:
+    def curves(self, score: str, *, peers: Sequence[str] = ()) -> ScoreCurves:
         """Return a score over rounds.
 
         Parameters
@@ -127,7 +127,7 @@ class History:
         bands = [_band(sorted(known[number].values())) for number in numbers]
         everyone = sorted({peer for found in known.values() for peer in found})
         shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= FEW else [])
-        return Curves(
+        return ScoreCurves(
             rounds=[number + 1 for number in numbers],
             median=[band[0] for band in bands],
             low=[band[1] for band in bands],

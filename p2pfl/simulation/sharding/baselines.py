@@ -17,7 +17,7 @@ Scores = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Alone:
+class LocalScores:
     """Scores of peers that train without any communication, as :func:`p2pfl.algorithms.baselines.alone` returns them.
 
     Attributes

@@ -61,7 +61,7 @@ class Backend(Protocol):
         """Begin to send the parts of a tensor to the workers."""
 
 
-class Group:
+class WorkerGroup:
     """Workers of a simulation.
 
     Every method must be called by all workers in the same order.

@@ -18,8 +18,8 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE
-from p2pfl.simulation.checkpoint import FILE, PART, Checkpoint, Facts, Keeper
-from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 
 SOONEST = 1.0
@@ -40,12 +40,16 @@ NAMES = {
 """Number types by their names in safetensors."""
 
 
-def keeper_of(shard: Shard, folder: Path | None, *, clock: Callable[[], float]) -> Keeper:
+def keeper_of(shard: Shard, folder: Path | None, *, clock: Callable[[], float]) -> CheckpointKeeper:
     """Return the keeper of the checkpoints of a run."""
-    return SharedKeeper(folder, shard, clock=clock) if isinstance(shard, Part) else Keeper(folder, clock=clock)
+    return (
+        SharedKeeper(folder, shard, clock=clock)
+        if isinstance(shard, WorkerShard)
+        else CheckpointKeeper(folder, clock=clock)
+    )
 
 
-class SharedKeeper(Keeper):
+class SharedKeeper(CheckpointKeeper):
     """Keeper of the newest checkpoint of a run of several workers, which write it together after a round.
 
     A run that is interrupted or fails goes on from the last one, because its workers may be in different rounds.
@@ -60,12 +64,12 @@ class SharedKeeper(Keeper):
         Clock of the durations.
     """
 
-    def __init__(self, folder: Path | None, shard: Part, *, clock: Callable[[], float]) -> None:
+    def __init__(self, folder: Path | None, shard: WorkerShard, *, clock: Callable[[], float]) -> None:
         super().__init__(folder, clock=clock)
         self._shard = shard
         self._due = clock() + SOONEST
 
-    def keep(self, newest: Checkpoint) -> None:
+    def keep(self, newest: SimulationCheckpoint) -> None:
         """Take the state after a round; all workers write it if the one that leads says that it is time to."""
         if not self._shard.shared(int(self.path is not None and self._clock() >= self._due)):
             return
@@ -81,7 +85,7 @@ class SharedKeeper(Keeper):
         """Do nothing: a worker alone has no checkpoint to write."""
 
 
-def save(checkpoint: Checkpoint, path: Path | None, shard: Part) -> None:
+def save(checkpoint: SimulationCheckpoint, path: Path | None, shard: WorkerShard) -> None:
     """Write the checkpoint of all workers; an older one is replaced as a whole or not at all.
 
     Raises
@@ -151,7 +155,7 @@ def _place(path: Path, first: int, peers: int, length: int) -> Any:
     return np.memmap(path, np.uint8, "r+", offset=first, shape=(peers, length))
 
 
-def loaded(shard: Shard, folder: Path | None, *, size: int) -> Checkpoint:
+def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
     """Return the checkpoint of the local peers, which the process that leads reads for all.
 
     Parameters
@@ -166,19 +170,19 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> Checkpoint:
     Raises
     ------
     P2PFLError
-        As :meth:`Checkpoint.load`.
+        As :meth:`SimulationCheckpoint.load`.
     """
-    whole: list[Checkpoint] = []
+    whole: list[SimulationCheckpoint] = []
 
     def read() -> None:
         if folder is not None:
-            whole.append(Checkpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
+            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
 
     shard.lead(read)
-    return _scattered(shard, whole[0] if whole else None) if isinstance(shard, Part) else whole[0]
+    return _scattered(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
 
 
-def _scattered(shard: Part, whole: Checkpoint | None) -> Checkpoint:
+def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
     given = {} if whole is None else {"rows": whole.state.rows, **whole.state.tensors(), "sent": whole.sent}
     about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in given.items()}
@@ -191,4 +195,4 @@ def _scattered(shard: Part, whole: Checkpoint | None) -> Checkpoint:
     }
     told |= {"costs": tuple(map(tuple, told["costs"])), "steps": told["steps"] if shard.leads else 0}
     rows, sent = found.pop("rows"), found.pop("sent")
-    return Checkpoint(Facts(**told), State.restore(rows, found), sent)
+    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), sent)

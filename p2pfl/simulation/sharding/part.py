@@ -1,4 +1,4 @@
-""":class:`Part`, the shard of one worker among several."""
+""":class:`WorkerShard`, the shard of one worker among several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from p2pfl.report.results import WorkerResult
 from p2pfl.rows import Rows, alike, placed
 from p2pfl.simulation.mixing import Mixer, uniform
 from p2pfl.simulation.sharding.boundary import Boundary, boundary
-from p2pfl.simulation.sharding.group import Group
+from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.shard import Near, Shard, Values
 from p2pfl.topology import Weights, owners, partition
 
@@ -31,7 +31,7 @@ BLOCK = 64 * 2**20
 """Bytes of the models that travel at a time to the worker that writes them."""
 
 
-class Part(Shard):
+class WorkerShard(Shard):
     """Peers of one worker.
 
     Parameters
@@ -47,7 +47,7 @@ class Part(Shard):
         There are fewer peers than workers.
     """
 
-    def __init__(self, weights: Sequence[Weights], group: Group) -> None:
+    def __init__(self, weights: Sequence[Weights], group: WorkerGroup) -> None:
         super().__init__(weights[0].peers)
         self.group, self.workers, self.leads = group, group.size, group.rank == 0
         self.numbers = partition(weights, group.size)

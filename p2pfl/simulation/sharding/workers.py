@@ -32,8 +32,8 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.process import cores
-from p2pfl.simulation.sharding.group import LONGEST, Backend, Group
-from p2pfl.simulation.sharding.part import Part
+from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
+from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 
 Follow = Callable[..., None]
@@ -95,7 +95,7 @@ def sharded(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str,
     check(_composition(resolved))
     with _joined() if together else _started(resolved, workers=workers, follow=follow, given=given) as group:
         try:
-            yield Part(resolved.weights, group)
+            yield WorkerShard(resolved.weights, group)
         except BaseException as error:
             group.fail(error)
             raise
@@ -107,7 +107,7 @@ def _composition(resolved: Plan) -> Composition:
 
 
 @contextmanager
-def _joined() -> Iterator[Group]:
+def _joined() -> Iterator[WorkerGroup]:
     """Join the processes that torchrun started."""
     global _runs  # noqa: PLW0603 (the store outlives a simulation)
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -118,7 +118,7 @@ def _joined() -> Iterator[Group]:
 
 
 @contextmanager
-def _started(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[Group]:
+def _started(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[WorkerGroup]:
     """Start the other workers as processes on this machine, and end them when the context is left."""
     if resolved.experiment.topology.kind == "own":
         raise InputError(
@@ -234,7 +234,7 @@ def _work(task: Task) -> None:
         raise
 
 
-def connected(store: Store, *, rank: int, size: int, local: int, missing: Callable[[], str] = str) -> Group:
+def connected(store: Store, *, rank: int, size: int, local: int, missing: Callable[[], str] = str) -> WorkerGroup:
     """Connect a worker to the others.
 
     Parameters
@@ -246,7 +246,7 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
     local
         Number of workers on this machine; with a GPU for each, models travel by NCCL.
     missing
-        As for :class:`Group`.
+        As for :class:`WorkerGroup`.
     """
     gloo: Any = ProcessGroupGloo  # its stub lacks what it needs to be told an address
     options = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
@@ -258,7 +258,7 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
     if torch.cuda.is_available() and distributed.is_nccl_available() and local <= torch.cuda.device_count():
         nccl: Any = distributed.ProcessGroupNCCL
         device = nccl(PrefixStore("nccl", store), rank, size)
-    group = Group(store, rank=rank, size=size, host=host, device=device, missing=missing)
+    group = WorkerGroup(store, rank=rank, size=size, host=host, device=device, missing=missing)
     group.total(torch.zeros(1))  # one that failed sooner would leave others waiting for its connection
     group.bytes_out = 0
     return group

@@ -36,7 +36,7 @@ def test_a_roster_of_all_peers_is_what_peers_read(p2pfl, place):
         assert p2pfl("identity", name, *KEYS, *ROSTER).status == 0  # again changes nothing
     roster = Roster.read(place / "roster.toml")
     assert set(roster.peers) == {"ada", "bob"}
-    owned = credentials(schema.Trust(roster="roster.toml", keys="keys"), peer="bob")
+    owned = credentials(schema.TrustSettings(roster="roster.toml", keys="keys"), peer="bob")
     assert owned.trust == roster
     assert owned.identity.public == roster.peers["bob"]
 
@@ -166,9 +166,9 @@ def test_wrong_use_is_one_sentence_and_writes_nothing(p2pfl, place, arguments, s
 
 def test_without_a_roster_what_was_seen_once_is_kept_for_the_next_run(p2pfl, place):
     p2pfl("identity", "ada", *KEYS)
-    owned = credentials(schema.Trust(keys="keys"), peer="ada")
+    owned = credentials(schema.TrustSettings(keys="keys"), peer="ada")
     assert isinstance(owned.trust, FirstUse)
     owned.trust.remember("bob", Identity(bytes(range(32))).public)
     owned.keep()
-    assert credentials(schema.Trust(keys="keys"), peer="ada").trust.seen == owned.trust.seen
+    assert credentials(schema.TrustSettings(keys="keys"), peer="ada").trust.seen == owned.trust.seen
     assert (place / "keys" / "known.toml").exists()

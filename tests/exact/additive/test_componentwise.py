@@ -14,8 +14,8 @@ from p2pfl.algorithms import Exact
 from p2pfl.data.description import Field
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import Componentwise, ExactLearner
+from p2pfl.exact.additive.base_learners import BaseLearner, splines
 from p2pfl.exact.additive.freedom import penalty_for
-from p2pfl.exact.additive.learners import BaseLearner, splines
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 

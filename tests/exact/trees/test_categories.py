@@ -10,7 +10,7 @@ from exact.tables import shared_out, trained
 from p2pfl.data.description import Field
 from p2pfl.errors import DataError, ModelError
 from p2pfl.exact import Boosting, Part
-from p2pfl.exact.columns import Columns
+from p2pfl.exact.tree_features import TreeFeatures
 
 FLOAT32 = 1e-6
 """Difference of margins that gradients in single precision leave, as scikit-learn has them."""
@@ -140,10 +140,10 @@ def test_any_split_of_the_samples_gives_the_same_categories_and_the_module_predi
 
 def test_levels_that_are_not_named_keep_a_feature_each():
     fields = (Field("age"), Field("ward", ("a", "b", "c")), Field("sex", ("f", "m")))
-    seen = Columns.of(6, fields, categorical=["sex"])
+    seen = TreeFeatures.of(6, fields, categorical=["sex"])
     assert seen.names == ("age", "ward=a", "ward=b", "ward=c", "sex")
-    assert Columns.of(6, fields, categorical="from_dtype").categorical == (False, True, True)
-    assert Columns.of(6, fields, categorical=None).plain
+    assert TreeFeatures.of(6, fields, categorical="from_dtype").categorical == (False, True, True)
+    assert TreeFeatures.of(6, fields, categorical=None).plain
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from p2pfl.experiment.modes import Pairwise
 from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
-from p2pfl.privacy.accounting.totals import calibrated, guarantee
 from p2pfl.privacy.release import private
 from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate

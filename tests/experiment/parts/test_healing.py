@@ -10,7 +10,7 @@ from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
-from p2pfl.experiment.schema import Experiment, Topology
+from p2pfl.experiment.schema import Experiment, TopologySettings
 from p2pfl.simulation import simulate
 
 SMALL = {
@@ -79,4 +79,4 @@ def test_a_graph_of_a_file_stays_as_it_is():
     with pytest.raises(
         ExperimentError, match=r"^topology.heal = true does not work with topology.file, which does not"
     ):
-        check(Composition.of(Experiment(topology=Topology(file="ours.json", heal=True))))
+        check(Composition.of(Experiment(topology=TopologySettings(file="ours.json", heal=True))))

@@ -133,9 +133,9 @@ def test_live_attackers_cannot_know_what_honest_peers_will_send(name):
 
 def test_attackers_are_drawn_from_the_seed_or_named():
     drawn = planned("attack.name=sign_flip", "attack.share=0.25").attack
-    assert len(drawn.liars) == 2
+    assert len(drawn.attackers) == 2
     assert drawn == planned("attack.name=sign_flip", "attack.share=0.25", only=["peer0"]).attack
-    assert planned("attack.name=sign_flip", 'attack.peers=["peer1"]').attack.liars == {"peer1"}
+    assert planned("attack.name=sign_flip", 'attack.peers=["peer1"]').attack.attackers == {"peer1"}
 
 
 def test_who_attacks_does_not_tell_and_who_defends_must():

@@ -20,7 +20,7 @@ from p2pfl.protocol.agreement.attempts import FAILED, complete
 from p2pfl.protocol.agreement.messages import Ballot, Release, Vote
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.incoming.mailbox import WINDOW, Mailbox
-from p2pfl.protocol.interface.events import Offer
+from p2pfl.protocol.interface.requests import Offer
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Key, Pulse

@@ -10,7 +10,8 @@ from effort import MANY
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.incoming.rate_limit import Allowance
 from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.events import Expect, Open, Received
+from p2pfl.protocol.interface.events import Received
+from p2pfl.protocol.interface.requests import Expect, Open
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.membership.edges import Edges
 from p2pfl.protocol.membership.membership import Membership
@@ -18,7 +19,7 @@ from p2pfl.protocol.session.session import Session
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Claim, Masked, Moved, Pulse
 from p2pfl.protocol.wire.rows import encode_row, pieces, row_bytes
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.topology import complete
 from sessions import arrived
 
@@ -68,7 +69,7 @@ def listener():
     """The session of bob, who has met ada and eve and is in round 1."""
     me = Announcement("bob", LIFE, "up")
     session = Session(
-        Codec("s", me),
+        MessageCodec("s", me),
         membership=Membership(me, frozenset({"ada", "eve"})),
         mailbox=Mailbox(),
         edges=Edges("bob", GRAPH),

@@ -13,7 +13,7 @@ import pytest
 
 from listener import LENGTH, connected, send
 from p2pfl.errors import BrokerError
-from p2pfl.protocol.interface.events import Gather
+from p2pfl.protocol.interface.requests import Gather
 from p2pfl.transport.mqtt import MqttTransport
 
 COUNT = 4000

@@ -16,7 +16,7 @@ from p2pfl.peer.masking.hiding import last
 from p2pfl.peer.storage.journal import Journal
 from p2pfl.privacy import Masks
 from p2pfl.protocol.interface.effects import Concluded, Undecided
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END, Slot
 from p2pfl.report.notices.kinds import LearningStopped
@@ -208,7 +208,7 @@ FOUR = ("peer0", "peer1", "peer2", "peer4")
 async def test_a_round_that_counts_costs_nothing_more_and_the_next_one_is_among_those_that_are_left():
     made, charged = await paid(Concluded(committed=True, members=FOUR))
     await made.report(complete=True)
-    assert made.connection.log == [Try(2, 7, ring(5).peers), Report(complete=True)]
+    assert made.connection.log == [Try(2, 7, ring(5).peers), ReportAttempt(complete=True)]
     made.begin(3)
     assert (made.members, made.attempt, made.step, made.last, charged) == (FOUR, 7, 0, 2, [])
 
@@ -226,7 +226,7 @@ async def test_an_attempt_that_fails_is_charged_durably_before_the_next_one_begi
     with pytest.raises(AgainError):
         await made.fail()
     assert charged == [2]
-    assert made.connection.log[1:] == [Report(complete=False), "durable"]
+    assert made.connection.log[1:] == [ReportAttempt(complete=False), "durable"]
     made.begin(2)
     assert (made.members, made.attempt, made.step, made.last) == (FOUR, 8, 3, 5)
 
@@ -349,7 +349,7 @@ async def test_no_model_leaves_in_an_attempt_that_another_member_has_abandoned()
     made, _ = attempts(Concluded(committed=False, members=ring(5).peers), abandoned=True)
     with pytest.raises(AgainError):
         await made.hide(2)
-    assert made.connection.log[1] == Report(complete=False)
+    assert made.connection.log[1] == ReportAttempt(complete=False)
 
 
 class Releasing:

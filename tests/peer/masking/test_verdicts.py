@@ -18,7 +18,7 @@ from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.interface.effects import Undecided
 from p2pfl.protocol.ledgers.slots import Slot
-from p2pfl.protocol.wire.verdicts import Vote
+from p2pfl.protocol.wire.verdicts import WireVote
 from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
@@ -269,8 +269,8 @@ def test_what_does_not_work_with_departures_is_refused(changes, why):
     assert why in str(caught.value)
 
 
-VOTE = Vote("ada", 1, 4, "ada", 0, "ada", True, bytes(64))
-DROP = Vote("ada", 1, 4, "bob", 1, "bob", False, bytes(64))
+VOTE = WireVote("ada", 1, 4, "ada", 0, "ada", True, bytes(64))
+DROP = WireVote("ada", 1, 4, "bob", 1, "bob", False, bytes(64))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Released
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.brokers import connect
-from p2pfl.protocol.interface.events import Contribute
-from p2pfl.protocol.session.totals import Totals
+from p2pfl.protocol.interface.requests import Contribute
+from p2pfl.protocol.session.participating import Totals
 from p2pfl.simulation import simulate
 from p2pfl.traits import Traits
 from p2pfl.transport import MemoryTransport

@@ -13,19 +13,19 @@ from swarms import SMALL
 
 
 def test_without_settings_an_identity_lasts_for_one_run_and_trust_is_on_first_use():
-    one, other = (credentials(schema.Trust(), peer="ada") for _ in range(2))
+    one, other = (credentials(schema.TrustSettings(), peer="ada") for _ in range(2))
     assert one.identity.public != other.identity.public
     assert isinstance(one.trust, FirstUse)
     one.keep()  # nowhere
 
 
 def test_a_folder_of_keys_is_made_and_used_again(tmp_path):
-    settings = schema.Trust(keys=str(tmp_path / "new" / "keys"))
+    settings = schema.TrustSettings(keys=str(tmp_path / "new" / "keys"))
     assert credentials(settings, peer="ada").identity.public == credentials(settings, peer="ada").identity.public
 
 
 def test_a_key_that_was_trusted_on_first_use_is_the_only_one_next_time(tmp_path):
-    settings = schema.Trust(keys=str(tmp_path))
+    settings = schema.TrustSettings(keys=str(tmp_path))
     bob, mallory = (Identity.generate(SecretSource(), peer="bob") for _ in range(2))
     first = credentials(settings, peer="ada")
     first.trust.remember("bob", bob.public)
@@ -37,7 +37,7 @@ def test_a_key_that_was_trusted_on_first_use_is_the_only_one_next_time(tmp_path)
 
 
 def test_two_peers_of_a_device_that_are_shown_different_keys_under_one_name_stop(tmp_path):
-    settings = schema.Trust(keys=str(tmp_path))
+    settings = schema.TrustSettings(keys=str(tmp_path))
     bob, mallory = (Identity.generate(SecretSource(), peer="bob") for _ in range(2))
     ada, eve = credentials(settings, peer="ada"), credentials(settings, peer="eve")
     ada.trust.remember("bob", bob.public)
@@ -49,7 +49,7 @@ def test_two_peers_of_a_device_that_are_shown_different_keys_under_one_name_stop
 
 
 def test_keys_that_are_written_are_not_written_again(tmp_path):
-    settings = schema.Trust(keys=str(tmp_path))
+    settings = schema.TrustSettings(keys=str(tmp_path))
     ada = credentials(settings, peer="ada")
     ada.trust.remember("bob", Identity.generate(SecretSource(), peer="bob").public)
     ada.keep()
@@ -73,7 +73,7 @@ async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leav
         put(streams, model, phase=phase)
 
     async def one(name):
-        owned = credentials(schema.Trust(keys=str(tmp_path / name)), peer=name)
+        owned = credentials(schema.TrustSettings(keys=str(tmp_path / name)), peer=name)
         how = {"identity": owned.identity, "trust": owned.trust, "remember": owned.keep}
         async with Peer(name, plan(experiment, only=[name]), transport=transport, incarnation=1, **how) as peer:
             await peer.run()
@@ -89,14 +89,14 @@ async def test_a_key_is_written_at_the_first_meeting_before_the_first_model_leav
 def test_a_roster_with_another_key_of_ours_is_refused_before_anything_starts(tmp_path):
     Roster({"ada": Identity.generate(SecretSource(), peer="ada").public}).write(tmp_path / "roster.toml")
     with pytest.raises(PeerError, match='"ada" presents the key'):
-        credentials(schema.Trust(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
+        credentials(schema.TrustSettings(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
 
 
 def test_a_roster_is_not_overwritten_by_what_was_seen(tmp_path):
     ada = Identity.generate(SecretSource(), peer="ada")
     ada.save(tmp_path / "ada.pem")
     Roster({"ada": ada.public}).write(tmp_path / "roster.toml")
-    owned = credentials(schema.Trust(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
+    owned = credentials(schema.TrustSettings(roster=str(tmp_path / "roster.toml"), keys=str(tmp_path)), peer="ada")
     owned.keep()
     assert not (tmp_path / "known.toml").exists()
 
@@ -107,24 +107,24 @@ def test_a_file_that_cannot_be_used_is_refused_by_its_name(tmp_path, file):
     (tmp_path / file).chmod(0o600)
     roster = str(tmp_path / "roster.toml") if file == "roster.toml" else None
     with pytest.raises(InputError, match=file):
-        credentials(schema.Trust(roster=roster, keys=str(tmp_path)), peer="ada")
+        credentials(schema.TrustSettings(roster=roster, keys=str(tmp_path)), peer="ada")
 
 
 def test_a_key_that_others_can_read_is_refused(tmp_path):
     Identity.generate(SecretSource(), peer="ada").save(tmp_path / "ada.pem")
     (tmp_path / "ada.pem").chmod(0o644)
     with pytest.raises(InputError, match="chmod 600"):
-        credentials(schema.Trust(keys=str(tmp_path)), peer="ada")
+        credentials(schema.TrustSettings(keys=str(tmp_path)), peer="ada")
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(StorageError, match="cannot be made"):
-        credentials(schema.Trust(keys=str(tmp_path / "taken" / "keys")), peer="ada")
+        credentials(schema.TrustSettings(keys=str(tmp_path / "taken" / "keys")), peer="ada")
 
 
 def test_peers_of_one_device_add_to_the_keys_that_they_remember(tmp_path):
-    settings = schema.Trust(keys=str(tmp_path))
+    settings = schema.TrustSettings(keys=str(tmp_path))
     ada, bob, cyd = (Identity.generate(SecretSource(), peer=peer) for peer in ("ada", "bob", "cyd"))
     lives = [credentials(settings, peer=peer) for peer in ("ada", "bob")]
     lives[0].trust.remember("bob", bob.public)

@@ -85,7 +85,7 @@ class Spent:
 
     @property
     def notes(self):
-        return ledger.Journal(Slot(0, self.released + 1), {"bob": ledger.Notes()})
+        return ledger.MaskJournal(Slot(0, self.released + 1), {"bob": ledger.MaskNotes()})
 
     def correct(self):
         self.corrected += 1

@@ -9,16 +9,16 @@ from p2pfl.protocol.agreement.agreement import LEAP, Agreement
 from p2pfl.protocol.agreement.effects import (
     BLANK,
     Contradicted,
-    Decided,
     Doubt,
+    MemberRecord,
+    MessageReceived,
     Propose,
-    Received,
-    Record,
+    RecordStored,
     Send,
-    Store,
-    Stored,
-    Tick,
-    WakeAt,
+    StoreRecord,
+    TickAt,
+    TimePassed,
+    ValueDecided,
 )
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
@@ -69,16 +69,16 @@ def prepared(name="bob"):
     """A member that has asked for promises, and holds its own."""
     made = member(name)
     made.handle(Doubt(), now=0.0)
-    made.handle(Tick(), now=made.due)
-    made.handle(Stored(), now=made.due)
+    made.handle(TimePassed(), now=made.due)
+    made.handle(RecordStored(), now=made.due)
     return made
 
 
 def accepted(made, message, *, now=0.0):
     """Everything that follows a message, with all writes done at once."""
-    found = made.handle(Received(message.member if isinstance(message, Vote) else "bob", message), now=now)
-    while any(isinstance(each, Store) for each in found[-1:]):
-        found += made.handle(Stored(), now=now)
+    found = made.handle(MessageReceived(message.member if isinstance(message, Vote) else "bob", message), now=now)
+    while any(isinstance(each, StoreRecord) for each in found[-1:]):
+        found += made.handle(RecordStored(), now=now)
     return found
 
 
@@ -87,32 +87,32 @@ def accepted(made, message, *, now=0.0):
 
 def test_the_owner_votes_for_its_release_and_sends_nothing_before_the_vote_is_durable():
     ada = member("ada")
-    record = Record(FIRST, vote("ada"), proof=(vote("ada"),))
-    assert ada.handle(Propose(COUNTED), now=0.0) == [Store(record)]
+    record = MemberRecord(FIRST, vote("ada"), proof=(vote("ada"),))
+    assert ada.handle(Propose(COUNTED), now=0.0) == [StoreRecord(record)]
     sent = [Send(each, vote("ada"), prompt=False) for each in ("bob", "eve")]
-    assert ada.handle(Stored(), now=0.0) == sent
+    assert ada.handle(RecordStored(), now=0.0) == sent
 
 
 def test_who_receives_the_release_votes_likewise_and_decides_with_the_owner():
     bob = member()
-    assert bob.handle(Received("ada", vote("ada")), now=0.0) == [
-        Store(Record(FIRST, vote("bob"), proof=(vote("ada"),)))
+    assert bob.handle(MessageReceived("ada", vote("ada")), now=0.0) == [
+        StoreRecord(MemberRecord(FIRST, vote("bob"), proof=(vote("ada"),)))
     ]
     decision = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
-    assert bob.handle(Stored(), now=0.0) == [
+    assert bob.handle(RecordStored(), now=0.0) == [
         Send("ada", vote("bob"), prompt=False),
         Send("eve", vote("bob"), prompt=False),
-        Store(Record(decided=decision)),
+        StoreRecord(MemberRecord(decided=decision)),
     ]
     assert bob.value is None
-    assert bob.handle(Stored(), now=0.0) == [Decided(decision)]
+    assert bob.handle(RecordStored(), now=0.0) == [ValueDecided(decision)]
     assert bob.value == COUNTED
 
 
 def test_nobody_but_the_owner_proposes_in_the_first_ballot():
     bob = member()
     assert bob.handle(Propose(COUNTED), now=0.0) == []
-    assert bob.handle(Received("eve", vote("eve")), now=0.0) == []
+    assert bob.handle(MessageReceived("eve", vote("eve")), now=0.0) == []
     assert bob.record == BLANK
 
 
@@ -127,84 +127,88 @@ def test_late_votes_and_repeated_ones_lead_to_no_message():
 
 def test_members_begin_a_ballot_in_the_order_of_their_names_and_the_owner_last():
     wakes = {name: member(name, pause=2.0).handle(Doubt(), now=1.0) for name in COMMITTEE.members}
-    assert wakes == {"bob": [WakeAt(1.0)], "eve": [WakeAt(3.0)], "ada": [WakeAt(5.0)]}
+    assert wakes == {"bob": [TickAt(1.0)], "eve": [TickAt(3.0)], "ada": [TickAt(5.0)]}
 
 
 def test_a_proposer_stores_its_promise_before_it_asks_for_others():
     bob = member()
     bob.handle(Doubt(), now=0.0)
-    assert bob.handle(Tick(), now=0.0) == [Store(Record(SECOND)), WakeAt(3.0)]
-    assert bob.handle(Stored(), now=0.0) == [Send(each, Prepare(SUBJECT, SECOND)) for each in ("ada", "eve")]
+    assert bob.handle(TimePassed(), now=0.0) == [StoreRecord(MemberRecord(SECOND)), TickAt(3.0)]
+    assert bob.handle(RecordStored(), now=0.0) == [Send(each, Prepare(SUBJECT, SECOND)) for each in ("ada", "eve")]
 
 
 def test_without_any_vote_the_proposer_proposes_what_it_wants():
     bob = prepared()
-    record = Record(SECOND, accepted=acceptance("bob"))
-    assert bob.handle(Received("eve", promise("eve")), now=0.0) == [Store(record)]
+    record = MemberRecord(SECOND, accepted=acceptance("bob"))
+    assert bob.handle(MessageReceived("eve", promise("eve")), now=0.0) == [StoreRecord(record)]
     sent = proposal("bob", SECOND, DROPPED, promise("bob"), promise("eve"))
-    assert bob.handle(Stored(), now=0.0) == [Send("ada", sent), Send("eve", sent)]
+    assert bob.handle(RecordStored(), now=0.0) == [Send("ada", sent), Send("eve", sent)]
 
 
 def test_who_accepts_a_proposal_tells_all_and_votes_once_a_majority_has():
     eve = member("eve")
     sent = proposal("bob", SECOND, DROPPED, promise("bob"), promise("eve"))
-    store, *_ = eve.handle(Received("bob", sent), now=0.0)
-    assert store == Store(Record(SECOND, accepted=acceptance("eve")))
+    store, *_ = eve.handle(MessageReceived("bob", sent), now=0.0)
+    assert store == StoreRecord(MemberRecord(SECOND, accepted=acceptance("eve")))
     sends = [Send(each, acceptance("eve")) for each in ("ada", "bob")]
-    (*first, second) = eve.handle(Stored(), now=0.0)
+    (*first, second) = eve.handle(RecordStored(), now=0.0)
     assert first == sends
     proof = (acceptance("bob"), acceptance("eve"))
-    assert second == Store(Record(SECOND, vote("eve", SECOND, DROPPED), None, acceptance("eve"), proof))
+    assert second == StoreRecord(MemberRecord(SECOND, vote("eve", SECOND, DROPPED), None, acceptance("eve"), proof))
 
 
 def test_a_reported_vote_binds_the_proposer():
     bob = prepared()
-    (store,) = bob.handle(Received("eve", promise("eve", SECOND, vote("eve"))), now=0.0)
-    assert store == Store(Record(SECOND, accepted=acceptance("bob", SECOND, COUNTED)))
-    sends = bob.handle(Stored(), now=0.0)
+    (store,) = bob.handle(MessageReceived("eve", promise("eve", SECOND, vote("eve"))), now=0.0)
+    assert store == StoreRecord(MemberRecord(SECOND, accepted=acceptance("bob", SECOND, COUNTED)))
+    sends = bob.handle(RecordStored(), now=0.0)
     assert {each.message.proof for each in sends} == {(vote("ada"),)}
 
 
 def test_of_two_reported_votes_the_one_in_the_higher_ballot_binds():
     group = Committee(("ada", "bob", "eve", "mia"), owner="ada")
-    bob = Agreement("bob", SUBJECT, group, wanted=DROPPED, record=Record(THIRD, vote("bob"), proof=(vote("ada"),)))
+    bob = Agreement(
+        "bob", SUBJECT, group, wanted=DROPPED, record=MemberRecord(THIRD, vote("bob"), proof=(vote("ada"),))
+    )
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
-    bob.handle(Stored(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
+    bob.handle(RecordStored(), now=0.0)
     ballot = bob.record.promised
     assert ballot == Ballot(3, "bob")
     proof = tuple(map(acceptance, ("bob", "eve", "mia")))
-    bob.handle(Received("eve", promise("eve", ballot, vote("eve", SECOND, DROPPED), *proof)), now=0.0)
-    (store,) = bob.handle(Received("mia", promise("mia", ballot)), now=0.0)
+    bob.handle(MessageReceived("eve", promise("eve", ballot, vote("eve", SECOND, DROPPED), *proof)), now=0.0)
+    (store,) = bob.handle(MessageReceived("mia", promise("mia", ballot)), now=0.0)
     assert store.record.accepted == acceptance("bob", ballot, DROPPED)
 
 
 def test_a_promise_reports_the_last_vote_and_leaves_once_it_is_durable():
-    eve = member("eve", record=Record(FIRST, vote("eve"), proof=(vote("ada"),)))
-    store, wake = eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=5.0)
-    assert (store, wake) == (Store(Record(SECOND, vote("eve"), proof=(vote("ada"),))), WakeAt(9.0))
-    assert eve.handle(Stored(), now=5.0) == [Send("bob", promise("eve", SECOND, vote("eve")))]
+    eve = member("eve", record=MemberRecord(FIRST, vote("eve"), proof=(vote("ada"),)))
+    store, wake = eve.handle(MessageReceived("bob", Prepare(SUBJECT, SECOND)), now=5.0)
+    assert (store, wake) == (StoreRecord(MemberRecord(SECOND, vote("eve"), proof=(vote("ada"),))), TickAt(9.0))
+    assert eve.handle(RecordStored(), now=5.0) == [Send("bob", promise("eve", SECOND, vote("eve")))]
 
 
 def test_after_a_promise_no_vote_follows_in_a_lower_ballot():
-    eve = member("eve", record=Record(SECOND))
-    assert eve.handle(Received("ada", vote("ada")), now=0.0) == []
+    eve = member("eve", record=MemberRecord(SECOND))
+    assert eve.handle(MessageReceived("ada", vote("ada")), now=0.0) == []
     assert eve.record.voted is None
 
 
 def test_a_proposer_that_promised_a_higher_ballot_in_the_meantime_proposes_nothing():
     bob = prepared()
-    bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0)
-    assert bob.handle(Received("eve", promise("eve")), now=0.0) == []
-    assert bob.record == Record(THIRD)
+    bob.handle(MessageReceived("eve", Prepare(SUBJECT, THIRD)), now=0.0)
+    assert bob.handle(MessageReceived("eve", promise("eve")), now=0.0) == []
+    assert bob.record == MemberRecord(THIRD)
 
 
 def test_a_request_for_a_lower_ballot_is_answered_with_the_promise_that_is_in_its_way():
-    eve = member("eve", record=Record(THIRD))
-    assert eve.handle(Received("bob", Prepare(SUBJECT, SECOND)), now=0.0)[0] == Send("bob", promise("eve", THIRD))
+    eve = member("eve", record=MemberRecord(THIRD))
+    assert eve.handle(MessageReceived("bob", Prepare(SUBJECT, SECOND)), now=0.0)[0] == Send(
+        "bob", promise("eve", THIRD)
+    )
     bob = prepared()
-    bob.handle(Received("eve", promise("eve", THIRD)), now=0.0)
-    bob.handle(Tick(), now=bob.due)
+    bob.handle(MessageReceived("eve", promise("eve", THIRD)), now=0.0)
+    bob.handle(TimePassed(), now=bob.due)
     assert bob.record.promised == Ballot(3, "bob")
 
 
@@ -212,8 +216,8 @@ def test_a_proposer_waits_twice_as_long_after_each_ballot():
     bob, pauses = prepared(), []
     for _ in range(9):
         before = bob.due
-        bob.handle(Tick(), now=before)
-        bob.handle(Stored(), now=before)
+        bob.handle(TimePassed(), now=before)
+        bob.handle(RecordStored(), now=before)
         pauses.append(bob.due - before)
     assert pauses == [6, 12, 24, 48, 96, 192, 192, 192, 192]
 
@@ -225,25 +229,25 @@ def test_who_has_the_decision_answers_requests_with_it():
     bob = member()
     accepted(bob, vote("ada"))
     decision = bob.record.decided
-    assert bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0) == [Send("eve", decision)]
+    assert bob.handle(MessageReceived("eve", Prepare(SUBJECT, THIRD)), now=0.0) == [Send("eve", decision)]
 
 
 def test_a_decision_that_is_not_durable_yet_is_not_sent():
-    bob = member(record=Record(FIRST, vote("bob"), proof=(vote("ada"),)))
-    assert [type(each) for each in bob.handle(Received("ada", vote("ada")), now=0.0)] == [Store]
-    assert bob.handle(Received("eve", Prepare(SUBJECT, THIRD)), now=0.0) == []
-    assert [type(each) for each in bob.handle(Stored(), now=0.0)] == [Decided, Send]
+    bob = member(record=MemberRecord(FIRST, vote("bob"), proof=(vote("ada"),)))
+    assert [type(each) for each in bob.handle(MessageReceived("ada", vote("ada")), now=0.0)] == [StoreRecord]
+    assert bob.handle(MessageReceived("eve", Prepare(SUBJECT, THIRD)), now=0.0) == []
+    assert [type(each) for each in bob.handle(RecordStored(), now=0.0)] == [ValueDecided, Send]
 
 
 def test_a_decision_is_taken_with_the_votes_of_a_majority_and_not_with_fewer():
     eve = member("eve")
     few = Decision(SUBJECT, COUNTED, (vote("ada"), vote("ada")))
-    assert eve.handle(Received("bob", few), now=0.0) == []
+    assert eve.handle(MessageReceived("bob", few), now=0.0) == []
     mixed = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob", SECOND)))
-    assert eve.handle(Received("bob", mixed), now=0.0) == []
+    assert eve.handle(MessageReceived("bob", mixed), now=0.0) == []
     good = Decision(SUBJECT, COUNTED, (vote("ada"), vote("bob")))
-    assert eve.handle(Received("bob", good), now=0.0) == [Store(Record(decided=good))]
-    assert eve.handle(Stored(), now=0.0) == [Decided(good)]
+    assert eve.handle(MessageReceived("bob", good), now=0.0) == [StoreRecord(MemberRecord(decided=good))]
+    assert eve.handle(RecordStored(), now=0.0) == [ValueDecided(good)]
 
 
 def test_after_a_decision_nothing_is_begun():
@@ -251,34 +255,34 @@ def test_after_a_decision_nothing_is_begun():
     bob.handle(Doubt(), now=0.0)
     accepted(bob, vote("ada"))
     assert bob.due == math.inf
-    assert bob.handle(Doubt(), now=9.0) == bob.handle(Tick(), now=9.0) == []
+    assert bob.handle(Doubt(), now=9.0) == bob.handle(TimePassed(), now=9.0) == []
 
 
 # ---------------------------------------------------------------------- crashes
 
 
 def test_a_vote_that_was_stored_binds_the_member_after_a_crash():
-    bob = member(record=Record(FIRST, vote("bob"), proof=(vote("ada"),)))
+    bob = member(record=MemberRecord(FIRST, vote("bob"), proof=(vote("ada"),)))
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
-    bob.handle(Stored(), now=0.0)
-    (store,) = bob.handle(Received("eve", promise("eve")), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
+    bob.handle(RecordStored(), now=0.0)
+    (store,) = bob.handle(MessageReceived("eve", promise("eve")), now=0.0)
     assert store.record.accepted == acceptance("bob", SECOND, COUNTED)
 
 
 def test_a_member_begins_no_ballot_twice_after_a_crash():
-    bob = member(record=Record(SECOND))
+    bob = member(record=MemberRecord(SECOND))
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
     assert bob.record.promised == Ballot(2, "bob")
 
 
 def test_an_owner_that_crashed_before_its_vote_was_durable_may_want_its_release_dropped():
     ada = member("ada")
     ada.handle(Doubt(), now=0.0)
-    ada.handle(Tick(), now=2.0)
-    ada.handle(Stored(), now=2.0)
-    (store,) = ada.handle(Received("bob", promise("bob", Ballot(1, "ada"))), now=2.0)
+    ada.handle(TimePassed(), now=2.0)
+    ada.handle(RecordStored(), now=2.0)
+    (store,) = ada.handle(MessageReceived("bob", promise("bob", Ballot(1, "ada"))), now=2.0)
     assert store.record.accepted.value == DROPPED
     assert ada.handle(Propose(COUNTED), now=2.0) == []
 
@@ -288,8 +292,8 @@ def test_an_owner_that_crashed_before_its_vote_was_durable_may_want_its_release_
 
 def test_two_values_in_one_ballot_prove_that_their_sender_lies():
     bob = member()
-    bob.handle(Received("eve", vote("eve", THIRD, DROPPED)), now=0.0)
-    found = bob.handle(Received("eve", vote("eve", THIRD, COUNTED)), now=0.0)
+    bob.handle(MessageReceived("eve", vote("eve", THIRD, DROPPED)), now=0.0)
+    found = bob.handle(MessageReceived("eve", vote("eve", THIRD, COUNTED)), now=0.0)
     assert found == [Contradicted(vote("eve", THIRD, DROPPED), vote("eve", THIRD, COUNTED))]
 
 
@@ -312,45 +316,45 @@ def test_two_values_in_one_ballot_prove_that_their_sender_lies():
 )
 def test_what_a_member_cannot_send_changes_nothing(sender, message):
     bob = member()
-    assert bob.handle(Received(sender, message), now=0.0) == []
+    assert bob.handle(MessageReceived(sender, message), now=0.0) == []
     assert (bob.record, bob.due) == (BLANK, math.inf)
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
     assert bob.record.promised == SECOND
 
 
 def test_one_message_uses_up_few_ballot_numbers_and_members_that_are_behind_catch_up():
     bob, far = member(), 3 * LEAP
     for known in (LEAP, 2 * LEAP):
-        assert bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0) == []
+        assert bob.handle(MessageReceived("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0) == []
         assert bob._highest == known
-    bob.handle(Received("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0)
+    bob.handle(MessageReceived("eve", Prepare(SUBJECT, Ballot(far, "eve"))), now=0.0)
     assert bob.record.promised == Ballot(far, "eve")
 
 
 def test_votes_and_promises_that_nobody_asked_for_use_up_no_ballot_numbers():
     bob, far = member(), Ballot(LEAP, "eve")
     for statement in (vote("eve", far, DROPPED), acceptance("eve", far), promise("eve", far)):
-        bob.handle(Received("eve", statement), now=0.0)
+        bob.handle(MessageReceived("eve", statement), now=0.0)
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
     assert bob.record.promised == SECOND
 
 
 def test_a_member_that_prevents_a_ballot_moves_the_next_one_above_its_own_promise_once():
     bob = member()
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
+    bob.handle(TimePassed(), now=0.0)
     for number in (5, LEAP):
-        bob.handle(Received("eve", promise("eve", Ballot(number, "eve"))), now=0.0)
-    bob.handle(Tick(), now=100.0)
+        bob.handle(MessageReceived("eve", promise("eve", Ballot(number, "eve"))), now=0.0)
+    bob.handle(TimePassed(), now=100.0)
     assert bob.record.promised == Ballot(6, "bob")
 
 
 def test_a_proposal_that_a_majority_has_promised_is_accepted_however_high_its_ballot():
     eve, ballot = member("eve"), Ballot(5 * LEAP, "bob")
     promises = promise("ada", ballot), promise("bob", ballot)
-    eve.handle(Received("bob", proposal("bob", ballot, DROPPED, *promises)), now=0.0)
+    eve.handle(MessageReceived("bob", proposal("bob", ballot, DROPPED, *promises)), now=0.0)
     assert eve.record.accepted == acceptance("eve", ballot)
 
 
@@ -394,16 +398,16 @@ def test_the_same_machine_agrees_on_the_participant_set_of_a_sum():
     group = Committee(everybody, owner="ada")
     bob, eve = (Agreement(name, subject, group, wanted=living) for name in living)
     bob.handle(Doubt(), now=0.0)
-    bob.handle(Tick(), now=0.0)
-    prepare = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
-    eve.handle(Received("bob", prepare), now=0.0)
-    (promised,) = (each.message for each in eve.handle(Stored(), now=0.0) if each.to == "bob")
-    bob.handle(Received("eve", promised), now=0.0)
-    proposed = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
-    eve.handle(Received("bob", proposed), now=0.0)
-    *sends, _ = eve.handle(Stored(), now=0.0)
-    bob.handle(Received("eve", sends[0].message), now=0.0)
-    eve.handle(Stored(), now=0.0)
-    voted = next(each.message for each in bob.handle(Stored(), now=0.0) if each.to == "eve")
-    eve.handle(Received("bob", voted), now=0.0)
-    assert eve.handle(Stored(), now=0.0)[0].decision.value == eve.value == living
+    bob.handle(TimePassed(), now=0.0)
+    prepare = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
+    eve.handle(MessageReceived("bob", prepare), now=0.0)
+    (promised,) = (each.message for each in eve.handle(RecordStored(), now=0.0) if each.to == "bob")
+    bob.handle(MessageReceived("eve", promised), now=0.0)
+    proposed = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
+    eve.handle(MessageReceived("bob", proposed), now=0.0)
+    *sends, _ = eve.handle(RecordStored(), now=0.0)
+    bob.handle(MessageReceived("eve", sends[0].message), now=0.0)
+    eve.handle(RecordStored(), now=0.0)
+    voted = next(each.message for each in bob.handle(RecordStored(), now=0.0) if each.to == "eve")
+    eve.handle(MessageReceived("bob", voted), now=0.0)
+    assert eve.handle(RecordStored(), now=0.0)[0].decision.value == eve.value == living

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 import pytest
 
 from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Doubt, Received, Record, Stored, Tick
+from p2pfl.protocol.agreement.effects import (
+    BLANK,
+    Contradicted,
+    Doubt,
+    MemberRecord,
+    MessageReceived,
+    RecordStored,
+    TimePassed,
+)
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -59,9 +67,9 @@ LATER = tuple(promise(name, THIRD) for name in ("bob", "eve"))
 )
 def test_a_member_accepts_a_proposal_that_follows_from_promises(proposed):
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
-    eve.handle(Received("mia", proposed), now=0.0)
+    eve.handle(MessageReceived("mia", proposed), now=0.0)
     ballot = proposed.vote.ballot
-    assert eve.record == Record(ballot, accepted=vote("eve", ballot, proposed.value, final=False))
+    assert eve.record == MemberRecord(ballot, accepted=vote("eve", ballot, proposed.value, final=False))
 
 
 @pytest.mark.parametrize(
@@ -99,7 +107,7 @@ def test_a_member_accepts_a_proposal_that_follows_from_promises(proposed):
 )
 def test_a_member_accepts_no_proposal_that_does_not_follow(proposed):
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
-    eve.handle(Received("mia", proposed), now=0.0)
+    eve.handle(MessageReceived("mia", proposed), now=0.0)
     assert eve.record == BLANK
     assert not follows(proposed, committee=COMMITTEE)
 
@@ -140,53 +148,53 @@ def test_a_proposer_that_cannot_tell_which_copy_was_decided_waits_for_more_promi
     """Of six members, two others hold one copy and two another one; the fifth tells which of them may be decided."""
     group = Committee(("ada", "bob", "eve", "mia", "sam", "tom"), owner="ada")
     bob = Agreement(
-        "bob", SUBJECT, group, wanted=DROPPED, record=Record(FIRST, vote("bob", value=ONE), proof=COPIES[:1])
+        "bob", SUBJECT, group, wanted=DROPPED, record=MemberRecord(FIRST, vote("bob", value=ONE), proof=COPIES[:1])
     )
-    for event in (Doubt(), Tick(), Stored()):
+    for event in (Doubt(), TimePassed(), RecordStored()):
         bob.handle(event, now=9.0)
     ballot, effects = bob.record.promised, []
     for name, value in {"eve": ONE, "mia": TWO, "sam": TWO}.items():
         shown = promise(name, ballot, voted=FIRST, value=value, proof=(vote("ada", value=value),))
-        effects += bob.handle(Received(name, shown), now=9.0)
+        effects += bob.handle(MessageReceived(name, shown), now=9.0)
     assert bob.record.accepted is None
     assert Contradicted(*COPIES) in effects
     last = promise("tom", ballot, voted=FIRST, value=TWO, proof=COPIES[1:])
-    bob.handle(Received("tom", last), now=9.0)
+    bob.handle(MessageReceived("tom", last), now=9.0)
     assert bob.record.accepted == vote("bob", ballot, TWO, final=False)
 
 
 def test_a_proposal_that_another_member_passes_on_is_not_accepted():
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
-    eve.handle(Received("bob", proposal(*FREE)), now=0.0)
+    eve.handle(MessageReceived("bob", proposal(*FREE)), now=0.0)
     assert eve.record == BLANK
 
 
 def test_of_two_proposals_in_one_ballot_a_member_accepts_the_first_also_after_a_crash():
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
-    eve.handle(Received("mia", proposal(*FREE)), now=0.0)
+    eve.handle(MessageReceived("mia", proposal(*FREE)), now=0.0)
     again = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED, record=eve.record)
     for made in (eve, again):
-        made.handle(Received("mia", proposal(*FREE, value=COUNTED)), now=0.0)
+        made.handle(MessageReceived("mia", proposal(*FREE, value=COUNTED)), now=0.0)
         assert made.record.accepted == vote("eve", SECOND, DROPPED, final=False)
 
 
 def test_votes_for_a_value_that_no_majority_has_accepted_lead_to_no_vote():
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
-    eve.handle(Received("mia", proposal(*FREE)), now=0.0)
-    eve.handle(Stored(), now=0.0)
-    eve.handle(Received("mia", vote("mia", SECOND, DROPPED)), now=0.0)
+    eve.handle(MessageReceived("mia", proposal(*FREE)), now=0.0)
+    eve.handle(RecordStored(), now=0.0)
+    eve.handle(MessageReceived("mia", vote("mia", SECOND, DROPPED)), now=0.0)
     assert eve.record.voted is None
-    eve.handle(Received("bob", *accepted("bob")), now=0.0)
+    eve.handle(MessageReceived("bob", *accepted("bob")), now=0.0)
     assert eve.record.voted == vote("eve", SECOND, DROPPED)
 
 
 def test_votes_for_two_values_in_one_ballot_are_not_added_up():
     eve = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED)
     for name, value in (("ada", COUNTED), ("bob", DROPPED), ("mia", DROPPED)):
-        eve.handle(Received(name, vote(name, SECOND, value)), now=0.0)
+        eve.handle(MessageReceived(name, vote(name, SECOND, value)), now=0.0)
     assert eve.record == BLANK
     mixed = Decision(SUBJECT, DROPPED, accepted("ada", "bob", "mia"))
-    eve.handle(Received("mia", mixed), now=0.0)
+    eve.handle(MessageReceived("mia", mixed), now=0.0)
     assert eve.record == BLANK
 
 
@@ -197,13 +205,13 @@ class Preparing:
     def __post_init__(self):
         self.bob = Agreement("bob", SUBJECT, COMMITTEE, wanted=DROPPED)
         self.bob.handle(Doubt(), now=0.0)
-        self.bob.handle(Tick(), now=0.0)
-        self.bob.handle(Stored(), now=0.0)
+        self.bob.handle(TimePassed(), now=0.0)
+        self.bob.handle(RecordStored(), now=0.0)
         self.ballot = self.bob.record.promised
 
     def hears(self, *promises):
         for each in promises:
-            self.bob.handle(Received(each.member, each), now=0.0)
+            self.bob.handle(MessageReceived(each.member, each), now=0.0)
         return self.bob.record.accepted
 
 
@@ -217,15 +225,15 @@ def test_a_proposer_takes_no_promise_whose_vote_is_not_proved():
 def test_a_promise_that_hides_a_vote_is_a_proof_against_its_sender_and_is_not_taken():
     """Also where the member has forgotten: its statements are of two incarnations then."""
     made, known = Preparing(), vote("mia", incarnation=1)
-    made.bob.handle(Received("mia", known), now=0.0)
+    made.bob.handle(MessageReceived("mia", known), now=0.0)
     hides = promise("mia", made.ballot, incarnation=2)
-    assert Contradicted(known, hides) in made.bob.handle(Received("mia", hides), now=0.0)
+    assert Contradicted(known, hides) in made.bob.handle(MessageReceived("mia", hides), now=0.0)
     assert made.hears(promise("eve", made.ballot)) is None
     assert made.hears(promise("ada", made.ballot)) is not None
 
 
 def test_a_proposal_whose_promises_hide_a_known_vote_is_not_accepted():
     eve, known = Agreement("eve", SUBJECT, COMMITTEE, wanted=DROPPED), vote("bob", incarnation=1)
-    eve.handle(Received("bob", known), now=0.0)
-    assert eve.handle(Received("mia", proposal(*FREE)), now=0.0) == [Contradicted(known, FREE[0])]
+    eve.handle(MessageReceived("bob", known), now=0.0)
+    assert eve.handle(MessageReceived("mia", proposal(*FREE)), now=0.0) == [Contradicted(known, FREE[0])]
     assert eve.record == BLANK

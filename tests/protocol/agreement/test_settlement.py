@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.protocol.agreement.effects import Contradicted, Record, Send
+from p2pfl.protocol.agreement.effects import Contradicted, MemberRecord, Send
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -90,7 +90,7 @@ def test_a_release_leaves_once_the_vote_for_it_is_durable():
     bob = settlement()
     (write,) = bob.releases(RELEASES["bob"], now=0.0)
     own = vote("bob", "bob")
-    assert write == Write(RELEASES["bob"], Record(Ballot(0, "bob"), own, proof=(own,)))
+    assert write == Write(RELEASES["bob"], MemberRecord(Ballot(0, "bob"), own, proof=(own,)))
     assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
 
 
@@ -200,7 +200,7 @@ def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
 
 
 def test_a_request_after_the_verdict_is_answered_without_a_doubt():
-    bob = settlement(records={RELEASES["ada"]: Record(decided=decided("ada", DROPPED))})
+    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=decided("ada", DROPPED))})
     sent = bob.receives("eve", Prepare(RELEASES["ada"], Ballot(1, "eve")), now=0.0)
     assert sent == [Send("eve", decided("ada", DROPPED))]
 
@@ -228,7 +228,7 @@ def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
 def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
     bob = settlement()
     bob.holds(vote("ada", "ada"), now=0.0)
-    record = Record(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
+    record = MemberRecord(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
     bob = settlement(records={RELEASES["ada"]: record})
     bob.doubts("ada", now=1.0)
     written(bob, bob.tick(now=1.0))
@@ -239,7 +239,7 @@ def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
 
 def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():
     verdict = decided("ada", COUNTED)
-    bob = settlement(records={RELEASES["ada"]: Record(decided=verdict)})
+    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=verdict)})
     assert RELEASES["ada"] in bob.open
     assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
     received(bob, "ada")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import PeerError
-from p2pfl.protocol.ledgers.flows import END, Checkpoint, FlowLedger, flow
+from p2pfl.protocol.ledgers.flows import END, FlowCheckpoint, FlowLedger, flow
 
 ROWS = {"ada": np.array([8, -4]), "bob": np.array([0, 0])}
 FIRST, SECOND, THIRD = (0, 0, 0), (0, 1, 0), (0, 2, 0)
@@ -229,7 +229,7 @@ def test_a_restart_from_an_older_checkpoint_reports_what_is_lost():
     begin(ada, bob, FIRST)
     ada.deliver("bob", FIRST, ROWS["bob"])
     saved(ada)
-    assert restarted(ada, "bob", checkpoint=Checkpoint({})).lost == [("bob", FIRST)]
+    assert restarted(ada, "bob", checkpoint=FlowCheckpoint({})).lost == [("bob", FIRST)]
 
 
 def test_what_was_applied_of_an_earlier_life_is_taken_back_and_the_next_one_applied_instead():
@@ -257,7 +257,7 @@ def test_what_cannot_be_taken_back_any_more_is_counted():
 def test_an_exchange_is_not_opened_again_after_a_restart():
     ada, bob = pair()
     begin(ada, bob, FIRST)
-    ada = restarted(ada, "bob", checkpoint=Checkpoint({}))
+    ada = restarted(ada, "bob", checkpoint=FlowCheckpoint({}))
     with pytest.raises(PeerError, match="count the attempt up"):
         ada.open(FIRST, ROWS["ada"], weights={"bob": 0.25})
     ada.open((1, 0, 0), ROWS["ada"], weights={"bob": 0.25})

@@ -8,7 +8,7 @@ from p2pfl.identity import SeededSource
 from p2pfl.privacy.accounting.leakage import linear_view
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.protocol.ledgers.drawn import Drawn
-from p2pfl.protocol.ledgers.masks import MaskLedger, Statement
+from p2pfl.protocol.ledgers.masks import MaskLedger, MaskStatement
 from p2pfl.protocol.ledgers.payments import Mask, noise_matrix, points, residual_variance
 from p2pfl.protocol.ledgers.slots import START, Slot
 from p2pfl.topology import ring
@@ -66,7 +66,7 @@ def test_a_statement_that_contradicts_an_earlier_one_is_not_believed():
     ada, bob = pair()
     ada.release(1)
     tell(ada, bob)
-    bob.receive("ada", Statement(START, Slot(0, 4), Drawn.read([(0, 0, 4)]), START, START))
+    bob.receive("ada", MaskStatement(START, Slot(0, 4), Drawn.read([(0, 0, 4)]), START, START))
     assert bob.journal().notes["ada"].received == Drawn.read([(0, 1, 4)])
 
 
@@ -250,7 +250,7 @@ def test_a_statement_that_names_two_masks_of_one_slot_is_refused():
     _, bob = pair()
     twice = Drawn.read([(0, 0, 2), (0, 1, 3)], ((b"one", 1), (b"two", 1)))
     with pytest.raises(PrivacyError, match="two masks of one slot"):
-        bob.receive("ada", Statement(START, Slot(0, 3), twice, START, START))
+        bob.receive("ada", MaskStatement(START, Slot(0, 3), twice, START, START))
 
 
 def test_strangers_early_settling_and_late_releases_are_refused():

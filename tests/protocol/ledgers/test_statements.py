@@ -6,12 +6,12 @@ import pytest
 
 from p2pfl.errors import PrivacyError
 from p2pfl.protocol.ledgers.drawn import Drawn
-from p2pfl.protocol.ledgers.masks import LEAP, MOST, MaskLedger, Statement
+from p2pfl.protocol.ledgers.masks import LEAP, MOST, MaskLedger, MaskStatement
 from p2pfl.protocol.ledgers.slots import END, START, Slot
 
 
 def stated(until, *runs):
-    return Statement(START, until, Drawn.read(runs), START, START)
+    return MaskStatement(START, until, Drawn.read(runs), START, START)
 
 
 @pytest.mark.parametrize(

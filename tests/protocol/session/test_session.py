@@ -25,24 +25,18 @@ from p2pfl.protocol.interface.effects import (
     Vanished,
     WakeAt,
 )
-from p2pfl.protocol.interface.events import (
+from p2pfl.protocol.interface.events import Connected, Flushed, Published, Received, Stored, Subscribed, Tick
+from p2pfl.protocol.interface.requests import (
     Close,
-    Connected,
-    Continue,
     Enter,
     Expect,
     Finish,
-    Flushed,
     Gather,
     Leave,
     Missed,
+    NextRound,
     Offer,
     Open,
-    Published,
-    Received,
-    Stored,
-    Subscribed,
-    Tick,
     Tolerate,
     Turn,
 )
@@ -242,7 +236,7 @@ def test_a_slow_neighbour_is_left_behind_where_that_is_tolerated():
         ada.handle(Close(), now=100.0 * round + 50.0)
     assert waited == [Missing("bob", "timeout")]
     assert ada.waiting.left_behind("bob")
-    assert answers(ada.handle(Continue(apart=1, last=10), now=350.0)) == [Play(4)]
+    assert answers(ada.handle(NextRound(apart=1, last=10), now=350.0)) == [Play(4)]
 
 
 # ---------------------------------------------------------------------- heartbeats

@@ -9,8 +9,9 @@ from p2pfl.protocol.agreement.attempts import report
 from p2pfl.protocol.agreement.messages import Decision
 from p2pfl.protocol.agreement.translation import sent
 from p2pfl.protocol.interface.effects import Concluded, Fail, Missing, Publish, Store, Undecided
-from p2pfl.protocol.interface.events import Begin, Expect, Open, Report, Stored, Tick, Try
-from p2pfl.protocol.wire.verdicts import Halves, OfVerdicts, Prepare, Vote, Votes
+from p2pfl.protocol.interface.events import Stored, Tick
+from p2pfl.protocol.interface.requests import Begin, Expect, Open, ReportAttempt, Try
+from p2pfl.protocol.wire.verdicts import Halves, OfVerdicts, PrepareMessage, Votes, WireVote
 from sessions import LIFE, announced, arrived, heartbeat, met, session
 
 NAMES = ("ada", "bob", "dan", "eve")
@@ -61,7 +62,7 @@ class Swarm:
 
     def report(self, *names, complete=True):
         for name in names:
-            self.ask(name, Report(complete))
+            self.ask(name, ReportAttempt(complete))
         self.flush()
 
     def wait(self, seconds):
@@ -133,7 +134,7 @@ def test_a_round_is_played_again_without_a_member_that_died_before_all_have_what
 def test_a_round_is_played_again_if_members_knew_different_incarnations_when_they_chose_their_masks():
     four = Swarm()
     for name in NAMES:
-        four.ask(name, Report(complete=True, incarnations=b"old" if name == "ada" else b"new"))
+        four.ask(name, ReportAttempt(complete=True, incarnations=b"old" if name == "ada" else b"new"))
     four.flush()
     assert four.outcomes == alike(NAMES, Concluded(committed=False, members=NAMES))
 
@@ -151,7 +152,7 @@ def test_a_member_that_is_slow_is_not_doubted_before_the_timeout():
     four = Swarm()
     four.report("ada", "bob", "dan")
     four.wait(9)
-    assert not [message for _, message in four.sent if isinstance(message, Prepare) and message.number]
+    assert not [message for _, message in four.sent if isinstance(message, PrepareMessage) and message.number]
     four.report("eve")
     assert set(map(len, four.answers.values())) == {1}
 
@@ -162,13 +163,13 @@ def test_who_waits_for_a_member_that_is_slow_asks_that_member_alone():
     four.wait(1)
     four.sent.clear()
     four.wait(1)
-    assert {message for _, message in four.sent} == {Prepare("eve", 0, 0, 0)}
+    assert {message for _, message in four.sent} == {PrepareMessage("eve", 0, 0, 0)}
 
 
 def test_what_a_member_reported_before_it_died_counts_and_is_forgotten_with_its_attempt():
     four = Swarm()
     four.dead.add("dan")
-    vote = Vote("dan", 0, 0, "dan", 0, "dan", True, bytes(64), 7, digest=b"\0")
+    vote = WireVote("dan", 0, 0, "dan", 0, "dan", True, bytes(64), 7, digest=b"\0")
     four.ask("ada", arrived("dan", Votes((vote,))))
     assert four.sessions["ada"].shared.abandoned
     four.report("ada", "bob", "eve")
@@ -208,7 +209,7 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     four.mute = ""
     four.wait(2.5)
     assert four.outcomes == alike(NAMES, Concluded(committed=True, members=NAMES))
-    assert {message.number for _, message in four.sent if isinstance(message, Prepare)} == {0}
+    assert {message.number for _, message in four.sent if isinstance(message, PrepareMessage)} == {0}
 
 
 def test_votes_that_come_before_an_attempt_begins_are_kept_for_it():
@@ -227,22 +228,22 @@ def test_votes_that_come_before_an_attempt_begins_are_kept_for_it():
 def test_a_vote_on_an_attempt_that_is_far_off_is_not_kept():
     four = Swarm()
     for round in range(2, 40):
-        four.ask("bob", arrived("ada", Votes((Vote("ada", 0, round, "ada", 0, "ada", True, bytes(64), 7),))))
+        four.ask("bob", arrived("ada", Votes((WireVote("ada", 0, round, "ada", 0, "ada", True, bytes(64), 7),))))
     assert not four.sessions["bob"].commits._early
 
 
 @pytest.mark.parametrize(
     ("vote", "restarts"),
     [
-        (Vote("dan", 0, 1, "ada", 1, "nobody", True, bytes(64), 7, digest=b"\1"), False),  # no such ballot
-        (Vote("ada", 0, 1, "ada", 0, "ada", True, bytes(64), 7, digest=b"\0"), True),  # of its earlier incarnation
+        (WireVote("dan", 0, 1, "ada", 1, "nobody", True, bytes(64), 7, digest=b"\1"), False),  # no such ballot
+        (WireVote("ada", 0, 1, "ada", 0, "ada", True, bytes(64), 7, digest=b"\0"), True),  # of its earlier incarnation
     ],
 )
 def test_an_early_vote_that_means_nothing_once_its_attempt_begins_is_refused_and_ends_nobody(vote, restarts):
     four = Swarm()
     bob = four.sessions["bob"]
     four.ask("bob", arrived("ada", Votes((vote,))))
-    four.ask("bob", arrived("dan", Votes((Vote("dan", 0, 1, "dan", 0, "dan", True, bytes(64), 7, digest=b"\1"),))))
+    four.ask("bob", arrived("dan", Votes((WireVote("dan", 0, 1, "dan", 0, "dan", True, bytes(64), 7, digest=b"\1"),))))
     four.report(*NAMES)
     if restarts:
         four.ask("bob", announced("ada", life=8))

@@ -9,17 +9,17 @@ from honest import promise, repromised, revoted, vote
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.translation import VerdictRecord, read_vote
 from p2pfl.protocol.interface.effects import Decided
-from p2pfl.protocol.interface.events import Open
+from p2pfl.protocol.interface.requests import Open
 from p2pfl.protocol.session.deciding import statements
 from p2pfl.protocol.wire.verdicts import (
-    Decision,
+    DecisionMessage,
     Halves,
-    Prepare,
-    Promise,
+    PrepareMessage,
     Promised,
-    Proposal,
-    Vote,
+    PromiseMessage,
+    ProposalMessage,
     Votes,
+    WireVote,
 )
 from sessions import announced, arrived, arrives, met
 from triangles import KEY, Triangle
@@ -30,7 +30,7 @@ def signed(vote, by):
     return replace(vote, signature=by.sign(statement, domain="vote"))
 
 
-PROPOSED = revoted(Vote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
+PROPOSED = revoted(WireVote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
 FREE = promise("ada").promise, promise("cleo").promise
 UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
 FORGED = replace(promise("cleo").promise, signature=bytes(64))
@@ -39,30 +39,36 @@ FORGED = replace(promise("cleo").promise, signature=bytes(64))
 @pytest.mark.parametrize(
     ("message", "why"),
     [
-        (Votes((Vote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
-        (Votes((Vote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
-        (Votes((signed(Vote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
-        (Votes((Vote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
-        (Decision(()), "expected votes for one value"),
-        (Promise(promise("cleo").promise), 'a promise of "ada"'),
-        (Promise(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
-        (Promise(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
-        (Promise(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
-        (Promise(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
-        (Promise(promise("ada").promise, (vote("bob", "bob"),) * 150), "that its statements prove, got a Promise"),
-        (Promise(repromised(replace(promise("ada").promise, number=0))), "that its statements prove, got a Promise"),
+        (Votes((WireVote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
+        (Votes((WireVote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
+        (Votes((signed(WireVote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
+        (Votes((WireVote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
+        (DecisionMessage(()), "expected votes for one value"),
+        (PromiseMessage(promise("cleo").promise), 'a promise of "ada"'),
+        (PromiseMessage(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
+        (PromiseMessage(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
+        (PromiseMessage(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
+        (PromiseMessage(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (
+            PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
+            "that its statements prove, got a Promise",
+        ),
+        (
+            PromiseMessage(repromised(replace(promise("ada").promise, number=0))),
+            "that its statements prove, got a Promise",
+        ),
         (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
-        (Proposal(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
-        (Proposal(PROPOSED, (promise("ada").promise,) * 150), "that its statements prove, got a Proposal"),
-        (Decision((vote("ada"),)), "that its statements prove, got a Decision"),
-        (Decision((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
+        (ProposalMessage(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
+        (ProposalMessage(PROPOSED, (promise("ada").promise,) * 150), "that its statements prove, got a Proposal"),
+        (DecisionMessage((vote("ada"),)), "that its statements prove, got a Decision"),
+        (DecisionMessage((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
         (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
         (Votes((revoted(replace(vote("ada"), voter=2)),)), 'the announced incarnation of "ada"'),
-        (Promise(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
-        (Proposal(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
-        (Decision((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
-        (Proposal(vote("cleo"), ()), 'a proposal of "ada"'),
-        (Proposal(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
+        (PromiseMessage(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
+        (ProposalMessage(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
+        (DecisionMessage((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
+        (ProposalMessage(vote("cleo"), ()), 'a proposal of "ada"'),
+        (ProposalMessage(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
         (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
         (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
     ],
@@ -77,7 +83,7 @@ def test_what_an_insider_may_not_say_is_refused(message, why):
 def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
     bob = totalling("bob", "bob")
     for counted in (True, False):
-        lie = Vote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
+        lie = WireVote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
         bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == {"ada"}
     assert bob.verdicts.ballots.proofs["ada"].holds(IDENTITIES["ada"].public)
@@ -88,7 +94,7 @@ def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a
     bob = totalling("bob", "bob")
     votes = tuple(vote(member, "bob") for member in ("bob", "ada", "cleo"))
     bob.verdicts.restore([VerdictRecord("bob", 1, 0, (0, "bob"), decided=votes)])
-    lie = Vote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
+    lie = WireVote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
     bob.handle(arrived("ada", Votes((revoted(lie) if signed else lie,)), swarm=SWARM), now=0.0)
     assert bob.membership.excluded == ({"ada"} if signed else set())
     assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.ballots.proofs.items()} == (
@@ -100,7 +106,7 @@ def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
     bob = totalling("bob", "bob")
     for incarnation in (0, 1, 2, 50):
         for round in (0, 1, 2, 3, 1000):
-            bob.verdicts.receive("ada", Prepare("cleo", incarnation, round, 1))
+            bob.verdicts.receive("ada", PrepareMessage("cleo", incarnation, round, 1))
     kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
     assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
 
@@ -110,12 +116,12 @@ def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
     three = Triangle()
     three.release("ada", "bob")
     three.decide("ada", "bob")
-    acceptance = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    acceptance = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
     for name in ("ada", "bob"):
         three.ask(name, arrived("eve", Votes((replace(acceptance, final=True), acceptance))))
-        three.ask(name, arrived("eve", Proposal(acceptance, ())))
+        three.ask(name, arrived("eve", ProposalMessage(acceptance, ())))
         own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
-        three.ask(name, arrived("eve", Proposal(acceptance, (own, own))))
+        three.ask(name, arrived("eve", ProposalMessage(acceptance, (own, own))))
     three.flush()
     three.decide("bob", "ada", masked=("ada",))
     assert three.answers["bob"] == [Decided(frozenset())]
@@ -130,8 +136,8 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
         ada.handle(event, now=0.0)
     ada.handle(announced("bob", life=announced_life), now=0.0)
     for incarnation in range(5):
-        ada.handle(arrived("eve", Prepare("bob", incarnation, 0, 1)), now=0.0)
-    ada.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+        ada.handle(arrived("eve", PrepareMessage("bob", incarnation, 0, 1)), now=0.0)
+    ada.handle(arrived("eve", Votes((WireVote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
     admitted = {each.incarnation for each in ada.verdicts.ballots.open[0, 0].admitted if each.peer == "bob"}
     assert admitted == {0, 1, 2, 3, 7}
 
@@ -139,9 +145,9 @@ def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(a
 def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
     three = Triangle("eve")
     for incarnation in range(4):
-        three.ask("bob", arrived("eve", Prepare("ada", incarnation, 0, 1)))
+        three.ask("bob", arrived("eve", PrepareMessage("ada", incarnation, 0, 1)))
     three.release("ada", "bob")
-    three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 2)))
+    three.ask("bob", arrived("eve", PrepareMessage("ada", 7, 0, 2)))
     for name, other in (("ada", "bob"), ("bob", "ada")):
         three.decide(name, other, masked=(other,))
     assert three.answers["bob"] == [Decided(frozenset())]
@@ -164,9 +170,9 @@ def verified(monkeypatch):
 @pytest.mark.parametrize(
     "message",
     [
-        Proposal(PROPOSED, (promise("ada").promise,) * 150, (vote("bob", "bob"),) * 150),
-        Promise(promise("ada").promise, (vote("bob", "bob"),) * 150),
-        Decision((vote("ada"),) * 200),
+        ProposalMessage(PROPOSED, (promise("ada").promise,) * 150, (vote("bob", "bob"),) * 150),
+        PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
+        DecisionMessage((vote("ada"),) * 200),
     ],
 )
 def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, verified):
@@ -187,5 +193,5 @@ def test_statements_of_earlier_incarnations_still_prove():
     """Ada shows what it has signed before it restarted."""
     bob = totalling("bob", "bob")
     old = revoted(replace(vote("ada", "bob"), voter=0))
-    bob.verdicts.receive("ada", Decision((old, vote("bob", "bob"))))
+    bob.verdicts.receive("ada", DecisionMessage((old, vote("bob", "bob"))))
     assert [each.counted for each in bob.verdicts.records()] == [True]

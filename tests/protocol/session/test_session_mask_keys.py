@@ -5,7 +5,7 @@ import pytest
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.agreement.messages import Release
 from p2pfl.protocol.interface.effects import Decided, Disclosed
-from p2pfl.protocol.interface.events import Decide, Disclose, Open
+from p2pfl.protocol.interface.requests import Decide, Disclose, Open
 from p2pfl.protocol.wire.verdicts import (
     Halves,
 )

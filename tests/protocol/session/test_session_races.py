@@ -7,18 +7,8 @@ import torch
 from p2pfl.identity import ExchangeKey, FirstUse, Identity, SeededSource, SenderKey
 from p2pfl.protocol.incoming.mailbox import Mailbox
 from p2pfl.protocol.interface.effects import Deliver, Fail, Forget, Missing, Publish, Sent, WakeAt
-from p2pfl.protocol.interface.events import (
-    Close,
-    Enter,
-    Expect,
-    Offer,
-    Open,
-    Published,
-    Received,
-    Stored,
-    Subscribed,
-    Tick,
-)
+from p2pfl.protocol.interface.events import Published, Received, Stored, Subscribed, Tick
+from p2pfl.protocol.interface.requests import Close, Enter, Expect, Offer, Open
 from p2pfl.protocol.ledgers.peer_ledgers import vector
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Pulse

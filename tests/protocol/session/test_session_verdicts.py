@@ -7,16 +7,17 @@ from acquaintance import LARGEST, SIGNED, SWARM
 from counting import totalling
 from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.interface.effects import Decided, Sent, Store, Undecided
-from p2pfl.protocol.interface.events import Begin, Decide, Offer, Open, Stored, Tick
+from p2pfl.protocol.interface.events import Stored, Tick
+from p2pfl.protocol.interface.requests import Begin, Decide, Offer, Open
 from p2pfl.protocol.wire.stream import Outbox
 from p2pfl.protocol.wire.verdicts import (
-    Decision,
-    Prepare,
-    Promise,
+    DecisionMessage,
+    PrepareMessage,
     Promised,
-    Proposal,
-    Vote,
+    PromiseMessage,
+    ProposalMessage,
     Votes,
+    WireVote,
 )
 from sessions import NAMES, announced, arrived, heartbeat, met, model, published, session
 from triangles import Triangle, kinds
@@ -79,7 +80,7 @@ def test_a_peer_that_was_cut_off_learns_that_its_model_was_dropped():
     for _ in range(6):
         three.wait(1.0)
     assert three.answers["eve"] == [Decided(frozenset({"eve"}))]
-    assert any(name != "eve" and isinstance(message, Decision) for name, message in three.sent)
+    assert any(name != "eve" and isinstance(message, DecisionMessage) for name, message in three.sent)
 
 
 def test_a_model_on_which_the_others_have_voted_before_it_was_sent_never_leaves():
@@ -116,8 +117,8 @@ def test_a_restart_forgets_no_vote():
     kept = three.sessions["bob"].verdicts.records()
     again = met("bob", others=("ada", "eve"), keeps=True)
     again.verdicts.restore(kept)
-    answer = published(again.handle(arrived("eve", Prepare("ada", 7, 0, 1)), now=0.0))
-    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
+    answer = published(again.handle(arrived("eve", PrepareMessage("ada", 7, 0, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", DecisionMessage)]
     assert again.verdicts.records() == kept
 
 
@@ -129,18 +130,18 @@ def test_a_member_that_hides_its_vote_is_excluded_and_one_that_has_forgotten_it_
     three.decide("ada")
     three.dead.add("ada")
     knows = three.sessions["ada"]
-    knows.handle(arrived("eve", Votes((Vote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    knows.handle(arrived("eve", Votes((WireVote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
     hides = Promised("bob", 7, 0, "eve", 1, "ada", bytes(64), incarnation)
     three.now = 1.0
-    for event in (Tick(), Stored(), Stored(), arrived("eve", Promise(hides)), Stored()):
+    for event in (Tick(), Stored(), Stored(), arrived("eve", PromiseMessage(hides)), Stored()):
         effects = knows.handle(event, now=three.now) if knows.shared.stores or not isinstance(event, Stored) else []
-        assert not [each for _, each in published(effects) if isinstance(each, Proposal)]
+        assert not [each for _, each in published(effects) if isinstance(each, ProposalMessage)]
     assert knows.membership.excluded == excluded
 
 
 def answers(made, peer="eve", *, incarnation=7, round=0):
     """What a session sends after bob has requested a promise on a release of a peer."""
-    effects = made.handle(arrived("bob", Prepare(peer, incarnation, round, 1)), now=0.0)
+    effects = made.handle(arrived("bob", PrepareMessage(peer, incarnation, round, 1)), now=0.0)
     while made.shared.stores:
         effects += made.handle(Stored(), now=0.0)
     return [type(message) for place, message in published(effects) if place == "in/bob"]
@@ -152,15 +153,15 @@ def test_a_peer_that_takes_part_in_a_round_promises_nothing_before_it_has_waited
     effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
     while ada.shared.stores:
         effects += ada.handle(Stored(), now=0.0)
-    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+    assert PromiseMessage in [type(message) for place, message in published(effects) if place == "in/bob"]
 
 
 def test_a_peer_that_has_no_part_in_a_round_promises_at_once():
-    assert answers(met("ada", keeps=True, first=1)) == [Promise]
+    assert answers(met("ada", keeps=True, first=1)) == [PromiseMessage]
 
 
 def test_a_peer_that_joins_late_promises_in_the_round_before_its_first():
-    assert answers(met("ada", keeps=True, first=50), round=49) == [Promise]
+    assert answers(met("ada", keeps=True, first=50), round=49) == [PromiseMessage]
 
 
 def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again():
@@ -172,8 +173,8 @@ def test_a_peer_that_restarts_in_a_late_round_answers_before_it_takes_part_again
     for other in ("ada", "eve"):
         again.handle(announced(other), now=0.0)
         again.handle(heartbeat(other), now=0.0)
-    answer = published(again.handle(arrived("eve", Prepare("ada", 7, 50, 1)), now=0.0))
-    assert [(place, type(said)) for place, said in answer] == [("in/eve", Decision)]
+    answer = published(again.handle(arrived("eve", PrepareMessage("ada", 7, 50, 1)), now=0.0))
+    assert [(place, type(said)) for place, said in answer] == [("in/eve", DecisionMessage)]
 
 
 def test_a_run_that_resumes_from_an_earlier_round_decides_that_round():
@@ -200,7 +201,7 @@ def test_a_peer_that_decides_without_a_release_promises_for_those_that_need_it()
     effects = ada.handle(Decide(0, frozenset({"bob"}), {"bob": 7, "eve": 7}), now=0.0)
     while ada.shared.stores:
         effects += ada.handle(Stored(), now=0.0)
-    assert Promise in [type(message) for place, message in published(effects) if place == "in/bob"]
+    assert PromiseMessage in [type(message) for place, message in published(effects) if place == "in/bob"]
 
 
 def without_votes_on_ada(three):
@@ -219,7 +220,7 @@ def test_a_lost_vote_is_requested_and_repeated_without_a_ballot():
     for _ in range(2):
         three.wait(1.0)
     assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
-    assert Promise not in kinds(three.sent)
+    assert PromiseMessage not in kinds(three.sent)
 
 
 def test_who_holds_a_model_votes_on_it_although_all_other_votes_of_its_owner_are_lost():
@@ -254,7 +255,7 @@ def test_a_peer_repeats_its_vote_for_one_member_at_most_twice_in_a_second():
     three.release("ada")
     three.sent.clear()
     for _ in range(3):
-        three.ask("ada", arrived("eve", Prepare("ada", 7, 0, 0)))
+        three.ask("ada", arrived("eve", PrepareMessage("ada", 7, 0, 0)))
     assert kinds(three.sent) == {Votes}
     assert len(three.sent) == 1
 
@@ -269,12 +270,12 @@ def test_a_broker_and_a_malicious_member_together_cannot_drop_a_model_that_the_o
     own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
     for _ in range(9):
         three.wait(1.0)
-        three.ask("bob", arrived("eve", Prepare("ada", 7, 0, 1)))
+        three.ask("bob", arrived("eve", PrepareMessage("ada", 7, 0, 1)))
         three.flush()
-        given = [said.promise for name, said in three.sent if name == "bob" and isinstance(said, Promise)]
+        given = [said.promise for name, said in three.sent if name == "bob" and isinstance(said, PromiseMessage)]
         for promised in [each for each in given if (each.peer, each.proposer) == ("ada", "eve")]:
-            dropped = Vote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
-            three.ask("bob", arrived("eve", Proposal(dropped, (promised, own))))
+            dropped = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+            three.ask("bob", arrived("eve", ProposalMessage(dropped, (promised, own))))
             three.ask("bob", arrived("eve", Votes((replace(dropped, final=True), dropped))))
             three.flush()
     assert Decided(frozenset({"ada"})) not in three.answers["bob"]

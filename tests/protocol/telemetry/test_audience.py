@@ -8,7 +8,7 @@ from p2pfl.identity import ExchangeKey, FirstUse, Identity, Roster, SecretSource
 from p2pfl.protocol.telemetry import audience as module
 from p2pfl.protocol.telemetry.audience import EACH, KEPT, LEASE, MOST, PERIOD, RENEW, Audience
 from p2pfl.protocol.telemetry.looking import RETRY, Looking
-from p2pfl.protocol.telemetry.messages import SIZE, Body, Grant, Request, decode, encode, open_frame, seal
+from p2pfl.protocol.telemetry.observer_messages import SIZE, Body, Grant, Request, decode, encode, open_frame, seal
 from p2pfl.protocol.wire.codec import encode as encoded
 from p2pfl.protocol.wire.messages import Announcement
 

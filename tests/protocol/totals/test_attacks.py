@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.protocol.wire.totals import Abort, Here, Subtotal, Total
 from p2pfl.topology import complete, path, ring, spanning

@@ -13,13 +13,13 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import signed, unsigned
-from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.protocol.totals.convergecast import Convergecast, digest_of
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.totals import Subtotal, Total
 from p2pfl.topology import Tree, complete, path, spanning, star
 
-SLOT = Slot(1, 0, 0)
+SLOT = TotalSlot(1, 0, 0)
 
 
 class Carrier:
@@ -155,7 +155,9 @@ def test_a_total_that_is_not_what_its_digest_says_is_refused():
 
 def test_another_slot_has_another_digest():
     data = memoryview(bytes(8))
-    assert len({digest_of(slot, data) for slot in (SLOT, Slot(2, 0, 0), Slot(1, 1, 0), Slot(1, 0, 1))}) == 4
+    assert (
+        len({digest_of(slot, data) for slot in (SLOT, TotalSlot(2, 0, 0), TotalSlot(1, 1, 0), TotalSlot(1, 0, 1))}) == 4
+    )
 
 
 def test_what_is_asked_for_again_is_the_subtotal_or_the_total():

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
-from p2pfl.privacy.totals import Slot
+from p2pfl.privacy.totals import TotalSlot
 from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.totals.convergecast import digest_of
 from p2pfl.protocol.wire.totals import Abort, Total
 from p2pfl.topology import complete, spanning
@@ -148,7 +148,7 @@ def test_a_total_that_a_lost_peer_offers_is_not_taken():
     swarm.tell(first, arrived(second, Abort(1, 0, [root])))
     lives[first].go_on()
     values = memoryview(np.full(4, 7, np.uint64).tobytes())
-    slot = Slot(1, 0, 0)
+    slot = TotalSlot(1, 0, 0)
     offered = Total(*slot, 0, 32, digest_of(slot, values), values)
     swarm.tell(first, arrived(root, offered))
     assert swarm.sessions[first].totals.waits == "participants"

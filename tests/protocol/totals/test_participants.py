@@ -12,7 +12,7 @@ from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, SeededSource
 from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.totals import Here, Participants
+from p2pfl.protocol.wire.totals import AgreedParticipants, Here
 from p2pfl.topology import path
 
 IDENTITIES = {f"peer{number}": Identity.generate(SeededSource(5), peer=f"peer{number}") for number in range(12)}
@@ -141,5 +141,5 @@ def test_a_child_names_all_below_it_and_strangers_are_not_listened_to():
     assert fresh.receive("peer2", Here(1, 0, {"peer2": mark("peer2")})) == []
     assert fresh.lacking == {"peer0", "peer2"}
     with pytest.raises(DecodeError, match="before this peer took part"):
-        fresh.receive("peer2", Participants(1, 0, {}, "peer2"))
+        fresh.receive("peer2", AgreedParticipants(1, 0, {}, "peer2"))
     del here

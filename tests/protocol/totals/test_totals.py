@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from graphs import connected
 from p2pfl.protocol.interface.effects import Convened, Fail, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.totals.early import PIECES
 from p2pfl.protocol.totals.waits import AGAIN
 from p2pfl.protocol.wire.messages import Announcement, Digest, Pulse

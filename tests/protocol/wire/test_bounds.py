@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import inspect
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.telemetry.messages import Body, Grant, Request
+from p2pfl.protocol.telemetry.observer_messages import Body, Grant, Request
 from p2pfl.protocol.wire.codec import (
     HEAD,
     PREFIX,
@@ -29,7 +29,7 @@ from p2pfl.protocol.wire.messages import Chunk, Message
 from p2pfl.protocol.wire.rows import Head, _head, encode_row
 from p2pfl.protocol.wire.sums import Term
 from p2pfl.protocol.wire.totals import Subtotal, Total
-from p2pfl.protocol.wire.verdicts import BATCH, PROVEN, Copy, Last, Promised, Proposal, Vote, Votes
+from p2pfl.protocol.wire.verdicts import BATCH, PROVEN, Copy, LastVote, Promised, ProposalMessage, Votes, WireVote
 
 HEADS = {Chunk: _ChunkHead, Term: _TermHead, Subtotal: _SubtotalHead, Total: _TotalHead, Copy: _CopyHead}
 """What travels as msgpack of messages that carry data."""
@@ -244,8 +244,8 @@ def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
 def test_a_proposal_with_all_that_it_may_have_fits_into_the_head_of_a_message():
     name, most, key = "x" * 22, 2**32, bytes(32)
     place = name, 2**63 - 1, most
-    vote = Vote(*place, name, most, name, True, bytes(64), 2**63 - 1, False, key)
-    promise = Promised(*place, name, most, name, bytes(64), 2**63 - 1, Last(most, name, counted=True, digest=key))
-    proposal = Proposal(vote, (promise,) * PROVEN, (vote,) * PROVEN)
+    vote = WireVote(*place, name, most, name, True, bytes(64), 2**63 - 1, False, key)
+    promise = Promised(*place, name, most, name, bytes(64), 2**63 - 1, LastVote(most, name, counted=True, digest=key))
+    proposal = ProposalMessage(vote, (promise,) * PROVEN, (vote,) * PROVEN)
     assert decode(encode(proposal)) == proposal
     assert decode(encode(Votes((vote,) * BATCH))) == Votes((vote,) * BATCH)

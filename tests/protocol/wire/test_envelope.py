@@ -10,7 +10,7 @@ from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.wire.codec import decode, encode
 from p2pfl.protocol.wire.envelope import LAST, OVERHEAD, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import Account, Ack, Announcement, Chunk, Key, Pulse
-from p2pfl.protocol.wire.sums import Agreement, Agreements, RollCall, Term, Unmasking
+from p2pfl.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
 from p2pfl.protocol.wire.tags import parts, tagged
 
 CHUNK = Chunk(7, 0, 5, 4, 10, 100, memoryview(b"a row's bytes"))
@@ -319,7 +319,7 @@ def test_a_sequence_that_cannot_be_is_refused_and_not_remembered():
 FOR_ONE = (
     Term(3, 1, 8, 100, 0.5, memoryview(b"numbers!")),
     RollCall(3, 1, ("ada", "bob"), bytes(64)),
-    Agreement(3, 1, bytes(64)),
+    ParticipantsConfirmed(3, 1, bytes(64)),
     Agreements(3, 1, (bytes(64), bytes(64))),
     Unmasking(3, 1, bytes(32), {"eve": bytes(32)}),
 )

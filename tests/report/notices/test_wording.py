@@ -7,7 +7,8 @@ from p2pfl.report.notices import damage, observing, room
 from p2pfl.report.notices import kinds as notices
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.notices.wording import sentence, stopped
-from p2pfl.report.results import BudgetStop, Unsettled
+from p2pfl.report.results import Unsettled
+from p2pfl.report.spending.stated import BudgetStop
 
 GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 ME = {"peer": "ada"}

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from p2pfl.protocol.telemetry.messages import Body, room
+from p2pfl.protocol.telemetry.observer_messages import Body, room
 from p2pfl.report.notices.observing import ScoresRecalled
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History

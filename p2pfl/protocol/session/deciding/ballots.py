@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
-from p2pfl.protocol.agreement.effects import BLANK, Contradicted, Record, Send, WakeAt
+from p2pfl.protocol.agreement.effects import BLANK, Contradicted, MemberRecord, Send, TickAt
 from p2pfl.protocol.agreement.messages import Committee, Promise, Release, Vote
 from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
@@ -58,7 +58,7 @@ class Ballots:
     open: dict[Place, Settlement] = field(default_factory=dict)
     wake: float = math.inf
     statements: Statements = field(init=False)
-    _kept: dict[Release, Record] = field(default_factory=dict)  # of an earlier incarnation
+    _kept: dict[Release, MemberRecord] = field(default_factory=dict)  # of an earlier incarnation
     _queue: list[Release] = field(default_factory=list)  # with records to store
     _writing: list[Release] | None = None
     _votes: dict[Release, Vote] = field(default_factory=dict)  # that wait for ``flush``
@@ -138,7 +138,7 @@ class Ballots:
                         self._votes[release_of(vote)] = vote
                 case Send(to, message):
                     self.shared.publish(f"in/{to}", sent(message))
-                case WakeAt(when):
+                case TickAt(when):
                     self.wake = min(self.wake, when)
                 case Contradicted(one, other) if one.member in self.shared.membership.up:
                     self.contradicted(one, other)
@@ -168,7 +168,7 @@ class Ballots:
     # ------------------------------------------------------------------ contradictions
 
     def contradicted(self, one: Vote, other: Vote | Promise) -> None:
-        """Exclude a member that lied, and keep the proof; one that forgot is only not believed.
+        """Exclude a Byzantine member, and keep the proof; one that forgot is only not believed.
 
         Statements that arrive after a verdict have not been checked yet.
         """
@@ -186,7 +186,7 @@ class Ballots:
         self.neighbours.exclude(one.member)
 
     def accused(self, one: Vote, other: Vote) -> None:
-        """Exclude a member if the two votes that another one shows prove that it lied.
+        """Exclude a member if the two votes that another one shows prove that it is Byzantine.
 
         Raises
         ------

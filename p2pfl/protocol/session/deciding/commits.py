@@ -13,7 +13,7 @@ from p2pfl.protocol.agreement.messages import Ballot, Message, Prepare, Release,
 from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
 from p2pfl.protocol.interface.effects import Concluded, Undecided
-from p2pfl.protocol.interface.events import Report, Try
+from p2pfl.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.protocol.session.deciding.ballots import Ballots, Place
 from p2pfl.protocol.session.deciding.statements import PLACE
 from p2pfl.protocol.session.neighbours import Neighbours
@@ -39,7 +39,7 @@ class Commits:
     ballots: Ballots = field(init=False)
     _place: Place = (-1, -1)  # attempt that this peer has begun last
     _members: tuple[str, ...] = ()
-    _asked: Report | None = None
+    _asked: ReportAttempt | None = None
     _since: float = 0.0
     _again: float = math.inf  # time to request votes that may be lost
     _flushed: float = 0.0
@@ -76,7 +76,7 @@ class Commits:
             except DecodeError:
                 self.shared.refuse(sender, "not a message")
 
-    def ask(self, asked: Report) -> None:
+    def ask(self, asked: ReportAttempt) -> None:
         """Report whether this peer is complete, and begin to wait for the verdicts on all reports."""
         now = self.shared.now
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now

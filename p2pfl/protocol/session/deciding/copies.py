@@ -24,7 +24,7 @@ BURST = 8
 """Pieces that one request asks for."""
 
 EACH = 2
-"""Copies of one release that a peer keeps as they arrive: two that differ prove that the owner lies."""
+"""Copies of one release that a peer keeps as they arrive: two that differ prove that the owner is Byzantine."""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from p2pfl.errors import DecodeError
 from p2pfl.protocol.interface.effects import Disclosed, Undecided
-from p2pfl.protocol.interface.events import Disclose
+from p2pfl.protocol.interface.requests import Disclose
 from p2pfl.protocol.session.deciding.copies import Copies
 from p2pfl.protocol.session.deciding.statements import PLACE
 from p2pfl.protocol.session.shared import PULSE, Shared

@@ -12,7 +12,7 @@ from p2pfl.protocol.agreement.proofs import contradict
 from p2pfl.protocol.agreement.settlement import Settlement
 from p2pfl.protocol.agreement.translation import VerdictRecord, Wired, read, read_vote, release_of, sent, sent_vote
 from p2pfl.protocol.interface.effects import Decided, Undecided
-from p2pfl.protocol.interface.events import Decide, Disclose
+from p2pfl.protocol.interface.requests import Decide, Disclose
 from p2pfl.protocol.session.deciding.ballots import Ballots
 from p2pfl.protocol.session.deciding.copies import Copies
 from p2pfl.protocol.session.deciding.mask_keys import MaskKeys

@@ -15,7 +15,7 @@ from p2pfl.errors import BrokerError, RefusedError, TransportError
 from p2pfl.identity import KEY_BYTES
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.messages import Announcement, Claim
-from p2pfl.protocol.wire.sealing import Codec
+from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.transport import Channel, Transport
 
 PATIENCE = 3.0
@@ -56,9 +56,9 @@ class Probe:
     peer: str
 
     @property
-    def codec(self) -> Codec:
+    def codec(self) -> MessageCodec:
         """Codec of an announcement that nobody sees, for topics and claims."""
-        return Codec(self.swarm, Announcement(self.peer, 0, "up"))
+        return MessageCodec(self.swarm, Announcement(self.peer, 0, "up"))
 
     @asynccontextmanager
     async def join(self, version: int | None = None) -> AsyncIterator[Channel]:

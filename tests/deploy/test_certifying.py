@@ -15,7 +15,7 @@ from cryptography import x509
 from certificates import reachable
 from p2pfl.cli import main
 from p2pfl.deploy.bundles.fleet import Fleet, copies
-from p2pfl.deploy.bundles.requests import Request, request
+from p2pfl.deploy.bundles.requests import DeviceRequest, request
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.identity import Identity, Roster, SecretSource
@@ -93,7 +93,7 @@ def test_fingerprints_are_shown_before_anything_is_signed_and_nothing_is_without
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     status = main([*COLLECT, str(file)])
     said = capsys.readouterr()
-    made = Request.load(file)
+    made = DeviceRequest.load(file)
     assert f"peer0  {made.fingerprint}  certificate request {made.certificate_fingerprint}" in said.err
     signed = (fleet.out / "peer0" / "certificate.pem").exists() or (fleet.out / "roster.toml").exists()
     assert (status, signed) == ((0, True) if answer == "yes\n" else (2, False))
@@ -135,7 +135,7 @@ def test_a_device_in_place_of_a_revoked_one_gets_a_certificate_and_the_old_keys_
     with pytest.raises(InputError, match="which is revoked; make new keys"):
         fleet.collect([asked("peer1")], now=NOW)
     found = fleet.collect([asked("peer1", device="-new")], now=NOW)
-    assert found.fingerprints["peer1"] == Request.load(asked("peer1", device="-new")).fingerprint
+    assert found.fingerprints["peer1"] == DeviceRequest.load(asked("peer1", device="-new")).fingerprint
     with pytest.raises(InputError, match='"nobody" has no certificate'):
         fleet.revoke(["nobody"], reason="gone", now=NOW)
 
@@ -202,7 +202,7 @@ def test_an_observer_gets_a_folder_and_devices_get_the_list_of_observers(fleet):
     assert read(fleet.out / "peer0" / "plant.toml").telemetry.observers is not None
     assert Roster.read(fleet.out / "peer0" / "observers.toml").peers == {}
     found = collected(fleet)
-    key = Request.load(asked("ops")).public
+    key = DeviceRequest.load(asked("ops")).public
     for peer in PEERS:
         assert Roster.read(fleet.out / peer / "observers.toml").peers == {"ops": key}
         assert "ops" not in Roster.read(fleet.out / peer / "roster.toml").peers

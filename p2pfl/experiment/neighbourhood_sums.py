@@ -21,7 +21,7 @@ from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.neighbourhood import Public
-from p2pfl.privacy.accounting.sums import FactorNeighbourhood, Sums, watch
+from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
 from p2pfl.privacy.stream import REACH, Ints
 from p2pfl.secagg.in_process import senders
 from p2pfl.secagg.protocol import enough, fewest

@@ -1,4 +1,4 @@
-""":class:`Columns`, the features that trees split, and which of them are categories."""
+""":class:`TreeFeatures`, the features that trees split, and which of them are categories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FROM_DTYPE = "from_dtype"
 
 
 @dataclass(frozen=True)
-class Columns:
+class TreeFeatures:
     """Features of trees: those of the data, except that the levels of a category become one feature.
 
     Parameters
@@ -36,9 +36,9 @@ class Columns:
     Examples
     --------
     >>> fields = (Field("age"), Field("ward", ("east", "west")))
-    >>> Columns.of(3, fields, categorical=["ward"]).names
+    >>> TreeFeatures.of(3, fields, categorical=["ward"]).names
     ('age', 'ward')
-    >>> Columns.of(3, fields, categorical=None).names
+    >>> TreeFeatures.of(3, fields, categorical=None).names
     ('age', 'ward=east', 'ward=west')
     """
 
@@ -49,7 +49,7 @@ class Columns:
     @classmethod
     def of(
         cls, features: int, fields: Sequence[Field] | None, *, categorical: Sequence[str | int] | str | None
-    ) -> Columns:
+    ) -> TreeFeatures:
         """Return the features of trees.
 
         Parameters

@@ -16,12 +16,12 @@ from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
 from p2pfl.privacy.accounting.colluders import parted
+from p2pfl.privacy.accounting.noisy_totals import calibrated as calibrated_total
 from p2pfl.privacy.accounting.spending import Cost, per_round, spent
-from p2pfl.privacy.accounting.totals import calibrated as calibrated_total
 from p2pfl.privacy.mask_size import mask_deviation, residual
 
 if TYPE_CHECKING:
-    from p2pfl.privacy.accounting.sums import Sums  # it needs torch, and most experiments have none
+    from p2pfl.privacy.accounting.sum_leakage import Sums  # it needs torch, and most experiments have none
 
 CLIP = 1.0
 """Default bound of an update's norm if an epsilon is set."""
@@ -34,7 +34,7 @@ ENOUGH = 10_000
 
 
 def protection(
-    wanted: schema.Privacy,
+    wanted: schema.PrivacySettings,
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     *,
@@ -133,12 +133,12 @@ def protection(
     return found
 
 
-def sizes_masks(wanted: schema.Privacy) -> bool:
+def sizes_masks(wanted: schema.PrivacySettings) -> bool:
     """Return whether the deviation of the masks follows from the size of an update."""
     return mode_traits(wanted.mode).masks and wanted.mask is None and wanted.epsilon is None and not _claims(wanted)
 
 
-def _check_partners(wanted: schema.Privacy, graph: graphs.Topology, *, claimed: bool) -> None:
+def _check_partners(wanted: schema.PrivacySettings, graph: graphs.Topology, *, claimed: bool) -> None:
     """Refuse a mask graph in which a peer can never have enough partners."""
     needed = fewest_partners(wanted, claimed=claimed)
     fewest, peer = min((len(graph.neighbours(peer)), peer) for peer in graph.peers)
@@ -150,12 +150,12 @@ def _check_partners(wanted: schema.Privacy, graph: graphs.Topology, *, claimed: 
         )
 
 
-def _claims(wanted: schema.Privacy) -> bool:
+def _claims(wanted: schema.PrivacySettings) -> bool:
     return wanted.noise > 0 and not math.isinf(wanted.clip)
 
 
 def _mask(
-    wanted: schema.Privacy,
+    wanted: schema.PrivacySettings,
     graph: graphs.Topology,
     weights: tuple[graphs.Weights, ...],
     *,
@@ -172,7 +172,7 @@ def _mask(
     return mask_deviation(update, size=size, residual=residual(graph, weights, steps=rounds), bits=wanted.bits)
 
 
-def _noisy_totals(wanted: schema.Privacy, settings: Settings, *, peers: int, rounds: int) -> Settings:
+def _noisy_totals(wanted: schema.PrivacySettings, settings: Settings, *, peers: int, rounds: int) -> Settings:
     """Return settings with the noise that keeps ``wanted.epsilon`` over rounds of one total each."""
     noise = wanted.noise
     if wanted.epsilon is not None and not noise:
@@ -181,7 +181,7 @@ def _noisy_totals(wanted: schema.Privacy, settings: Settings, *, peers: int, rou
     return replace(settings, noise=noise, clip=CLIP if noise else settings.clip)
 
 
-def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
+def _summed(wanted: schema.PrivacySettings, settings: Settings, sums: Sums, *, size: int, rounds: int) -> Settings:
     """Return settings with the noise that keeps ``wanted.epsilon`` over all rounds for peers that receive sums."""
     assert wanted.epsilon is not None  # noqa: S101 (asked by the caller)
     clip = CLIP if math.isinf(wanted.clip) else wanted.clip
@@ -198,7 +198,7 @@ def _summed(wanted: schema.Privacy, settings: Settings, sums: Sums, *, size: int
 
 
 def _calibrated(
-    wanted: schema.Privacy,
+    wanted: schema.PrivacySettings,
     settings: Settings,
     graph: graphs.Topology,
     weights: tuple[graphs.Weights, ...],

@@ -5,8 +5,8 @@ import pytest
 
 from p2pfl.cli.planning import privacy
 from p2pfl.errors import ExperimentError, InputError
-from p2pfl.experiment import plan, read, sums
-from p2pfl.experiment.sums import least, ring_width
+from p2pfl.experiment import neighbourhood_sums, plan, read
+from p2pfl.experiment.neighbourhood_sums import least, ring_width
 from p2pfl.privacy.accounting import divergence
 from p2pfl.topology import metropolis, random_regular
 
@@ -196,7 +196,7 @@ def test_keys_of_other_masks_are_said_to_change_nothing():
 
 
 def test_views_that_are_too_large_are_refused_where_several_sums_could_show_a_row(monkeypatch):
-    monkeypatch.setattr(sums, "LARGEST", 50)
+    monkeypatch.setattr(neighbourhood_sums, "LARGEST", 50)
     alone = resolved().protection
     assert alone.cost == alone.local
     with pytest.raises(ExperimentError, match="because they have too many sums"):

@@ -20,7 +20,7 @@ PARQUET = (".parquet", ".pq")
 """Endings of the names of Parquet files."""
 
 
-class Cells:
+class TextCells:
     """Cells of a table as text, column by column.
 
     A number of a Parquet file or data frame becomes its shortest text, so a table gives the same cells in each format;
@@ -39,7 +39,7 @@ class Cells:
 
     Examples
     --------
-    >>> patients = Cells("the table", {"age": lambda: ["31", "44"]}, rows=2)
+    >>> patients = TextCells("the table", {"age": lambda: ["31", "44"]}, rows=2)
     >>> patients.column("age"), patients.place(1)
     (['31', '44'], 'the table, row 2')
     """
@@ -75,7 +75,7 @@ class Cells:
         return f"{self.source}, {f'row {row + 1}' if self._lines is None else f'line {self._lines[row]}'}"
 
 
-def read(source: Any, *, header: bool = True) -> Cells:
+def read(source: Any, *, header: bool = True) -> TextCells:
     """Read a table.
 
     Parameters
@@ -88,7 +88,7 @@ def read(source: Any, *, header: bool = True) -> Cells:
 
     Returns
     -------
-    Cells
+    TextCells
         The cells.
 
     Raises
@@ -123,7 +123,7 @@ def whole(cell: str) -> str:
     return found[1] if found else cell
 
 
-def _csv(path: Path, *, header: bool) -> Cells:
+def _csv(path: Path, *, header: bool) -> TextCells:
     rows, lines = [], []
     try:
         with path.open(newline="", encoding="utf-8-sig") as text:
@@ -141,14 +141,14 @@ def _csv(path: Path, *, header: bool) -> Cells:
     body, lines = (rows[1:], lines[1:]) if header else (rows, lines)
     _check_names(names, str(path))
     columns = {name: partial(_picked, body, place) for place, name in enumerate(names)}
-    return Cells(str(path), columns, rows=len(body), lines=lines)
+    return TextCells(str(path), columns, rows=len(body), lines=lines)
 
 
 def _picked(rows: Sequence[Sequence[str]], place: int) -> list[str]:
     return [row[place] for row in rows]
 
 
-def _parquet(path: Path) -> Cells:
+def _parquet(path: Path) -> TextCells:
     pa = _pyarrow(f"{path}, a Parquet file,")
     from pyarrow import parquet  # noqa: PLC0415 (an extra)
 
@@ -159,7 +159,7 @@ def _parquet(path: Path) -> Cells:
     return _arrow(table, str(path))
 
 
-def _frame(frame: Any) -> Cells:
+def _frame(frame: Any) -> TextCells:
     if not hasattr(frame, "__arrow_c_stream__"):
         raise DataError(
             f"a table is a path or a data frame of pandas, polars or pyarrow, not {type(frame).__name__}; give one"
@@ -177,10 +177,10 @@ def _pyarrow(what: str) -> Any:
     return pa
 
 
-def _arrow(table: Any, source: str) -> Cells:
+def _arrow(table: Any, source: str) -> TextCells:
     _check_names(table.column_names, source)
     columns = {name: partial(_texts, table.column(place)) for place, name in enumerate(table.column_names)}
-    return Cells(source, columns, rows=table.num_rows)
+    return TextCells(source, columns, rows=table.num_rows)
 
 
 def _texts(column: Any) -> list[str]:

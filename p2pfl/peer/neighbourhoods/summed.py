@@ -16,10 +16,10 @@ from p2pfl.peer.neighbourhoods.adding import Adding
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Open
+from p2pfl.protocol.interface.requests import Open
 from p2pfl.secagg.collecting import Collecting, Deadlines
 from p2pfl.secagg.in_process import grid_points, refuse_rows
-from p2pfl.secagg.protocol import Slot
+from p2pfl.secagg.protocol import SumSlot
 from p2pfl.secagg.ring import portion
 
 
@@ -61,7 +61,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         async with asyncio.TaskGroup() as tasks:
             for receiver in edges.receivers_in(self._phase):
                 weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
-                slot = Slot(receiver, *gossip_step)
+                slot = SumSlot(receiver, *gossip_step)
                 if weight and self.adding.giving.acquainted(slot):
                     tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
             total = await self._get(senders)
@@ -117,7 +117,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
         if missed:
             self.adding.lacked(given)
 
-    async def _give(self, slot: Slot, points: Floats, *, weight: float, mass: float | None) -> None:
+    async def _give(self, slot: SumSlot, points: Floats, *, weight: float, mass: float | None) -> None:
         """Send a receiver its term, once it is through with the one before."""
         connection, giving, gossip_step = self.connection, self.adding.giving, (slot.round, slot.step)
         receiver = slot.receiver

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import InputError
-from p2pfl.privacy.accounting import sums as module
+from p2pfl.privacy.accounting import sum_leakage as module
 from p2pfl.privacy.accounting.leakage import linear_view
-from p2pfl.privacy.accounting.sums import Sums
+from p2pfl.privacy.accounting.sum_leakage import Sums
 from p2pfl.topology import complete, metropolis, random_regular
 
 

@@ -44,7 +44,7 @@ class Way:
     latest: dict[str, float] = field(default_factory=dict)
 
 
-def way(url: str, settings: schema.Transport, *, now: dt.datetime) -> Way:
+def way(url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> Way:
     """Check name, port and TLS of a broker.
 
     Parameters

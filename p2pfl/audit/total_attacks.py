@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from p2pfl.audit.attacks.separation import separation
-from p2pfl.audit.claims import Claim
+from p2pfl.audit.claims import ExactClaim
 from p2pfl.audit.pipeline import Fresh
 from p2pfl.data import Federation
 from p2pfl.encodings import Ints
@@ -27,7 +27,7 @@ from p2pfl.learning.learner import Learner
 from p2pfl.neighbourhood import Contribution, Neighbourhood, Wrapped, settled
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import signed, unsigned
-from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.rows import draw
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
@@ -41,7 +41,7 @@ PART = "the totals"
 """Heading of these claims."""
 
 
-def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[Claim]:
+def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[ExactClaim]:
     """Check all claims on the totals of an experiment.
 
     Parameters
@@ -82,22 +82,22 @@ class _Recorder(Wrapped):
         return await super().total(lambda peer: self.added[peer], size=size, bits=bits, change=change)
 
 
-def _cancelled(plan: Plan, *, fresh: Fresh, seed: int) -> Claim:
+def _cancelled(plan: Plan, *, fresh: Fresh, seed: int) -> ExactClaim:
     """Check that the masks of all peers leave the exact total."""
     graph = plan.protection.graph
     masks = TotalMasks(swarm_secrets(graph, source=fresh(seed), run="audit"), graph=graph)
     rng = draw(seed, "audit contributions")
     own = {peer: rng.integers(-(2**40), 2**40, 64) for peer in graph.peers}
-    slot, everybody = Slot(1, 0, 0), graph.peers
+    slot, everybody = TotalSlot(1, 0, 0), graph.peers
     hidden = [masks.hide(own[peer], peer=peer, slot=slot, participants=everybody, bits=64) for peer in everybody]
     total = unsigned(np.zeros(64, np.int64), 64)
     for each in hidden:
         total += each
     off = np.abs(signed(total) - np.sum([*own.values()], axis=0)).max()
-    return Claim("masks of totals cancel", "The masks of a total leave the exact sum.", float(off), 0.0, PART)
+    return ExactClaim("masks of totals cancel", "The masks of a total leave the exact sum.", float(off), 0.0, PART)
 
 
-def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[Claim]:
+def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactClaim]:
     """Let observers guess the coins of all games, and compare their success with the accountant."""
     protection = plan.protection
     settings = replace(protection.settings, mask=0.0, participation=1.0)  # masks hide all but the total, and cancel
@@ -121,17 +121,17 @@ def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[Claim]:
         total = settled(hidden.total(contribution, size=trials, change=CHANGE))
         seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
     looks = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
-    found = list[Claim]()
+    found = list[ExactClaim]()
     for place, given in enumerate(observers):
         one, again, later = (each[place].astype(np.float64) for each in seen)
         for (name, factor), look in zip(looks.items(), (one, one - again, one - later), strict=True):
             mu = separation(look, coins).lower(tests=len(looks) * len(observers))
             sentence = f"{given.observer} cannot tell by {name} whether a sample is there, beyond the accountant's mu."
-            found.append(Claim(f"{name}, {given.observer}", sentence, mu, given.mu * factor, PART))
+            found.append(ExactClaim(f"{name}, {given.observer}", sentence, mu, given.mu * factor, PART))
     return found
 
 
-def _changed(plan: Plan, *, seed: int) -> Claim:
+def _changed(plan: Plan, *, seed: int) -> ExactClaim:
     """Check by how much the questions of the first rounds change if a sample of a peer is left out."""
     federation, largest = plan.federation, 0.0
     peer = max(federation.peers, key=lambda name: len(federation.train[name]))
@@ -146,7 +146,7 @@ def _changed(plan: Plan, *, seed: int) -> Claim:
             largest = max(largest, norm / question.change if question.change else math.inf)
         row = plan.learner.fit(row.unsqueeze(0), peers=[peer], round=round).rows[0]
     sentence = "A sample changes a total by no more than the noise is made for."
-    return Claim("what a sample changes", sentence, largest, 1.0, PART)
+    return ExactClaim("what a sample changes", sentence, largest, 1.0, PART)
 
 
 def _answered(

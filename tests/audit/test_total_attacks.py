@@ -6,7 +6,7 @@ import pytest
 from sklearn import datasets
 
 from p2pfl.audit import Effort, audit
-from p2pfl.audit.totals import _changed
+from p2pfl.audit.total_attacks import _changed
 from p2pfl.exact import PrivateDescription, RandomBoosting
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource

@@ -15,9 +15,9 @@ from p2pfl.errors import PeerError
 from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, PublicContribution, Released, Wrapped
 from p2pfl.peer.connection import Connection
 from p2pfl.privacy.ring import Ring, signed, unsigned
-from p2pfl.privacy.totals import Slot, TotalMasks
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.protocol.interface.effects import Convened, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.rows import Rows
 
 
@@ -42,7 +42,7 @@ class Totalling:
     connection
         Connection to the neighbours.
     round
-        See :class:`p2pfl.privacy.totals.Slot`.
+        See :class:`p2pfl.privacy.totals.TotalSlot`.
     masks
         Function that returns the masks of the current incarnations, which hide contributions, or ``None`` if all peers
         may see contributions.
@@ -146,7 +146,7 @@ class Totalling:
         """Return this peer's contribution to the next total, ``[K]`` in the ring, masked where masks are given."""
         if masks is None:
             return unsigned(values.copy(), bits)
-        slot = Slot(self.round, self._attempt, self._number)
+        slot = TotalSlot(self.round, self._attempt, self._number)
         return masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
 
 

@@ -8,16 +8,16 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from p2pfl.errors import DecodeError, PeerError, TopologyError
-from p2pfl.privacy.totals import Slot
+from p2pfl.privacy.totals import TotalSlot
 from p2pfl.protocol.interface.effects import Convened, Fail, Publish, Subscribe, Totalled, Unfinished
-from p2pfl.protocol.interface.events import Contribute, Convene
+from p2pfl.protocol.interface.requests import Contribute, Convene
 from p2pfl.protocol.session.shared import Shared
 from p2pfl.protocol.totals.convergecast import PIECE, Convergecast
 from p2pfl.protocol.totals.early import Early
 from p2pfl.protocol.totals.participants import Known, Participation
 from p2pfl.protocol.totals.waits import Waits
 from p2pfl.protocol.wire.messages import Digest, mark_of
-from p2pfl.protocol.wire.totals import Abort, Again, Here, OfTotals, Participants, Subtotal, Total
+from p2pfl.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
 
 PLACE = "pub/total"
 """Place where a peer publishes messages for all of its children."""
@@ -26,7 +26,7 @@ RECEIPT = "totals"
 """Receipt of the subscription to the parent's place."""
 
 Attempt = tuple[int, int]
-"""Round and attempt, see :class:`~p2pfl.privacy.totals.Slot`."""
+"""Round and attempt, see :class:`~p2pfl.privacy.totals.TotalSlot`."""
 
 
 class Sought(NamedTuple):
@@ -72,7 +72,7 @@ class Totals:
         self._reports: dict[str, Abort] = {}  # by neighbour, for an attempt whose last total is complete here
         self._reporter = ""  # neighbour that reported the failure of the attempt; empty if this peer noticed it
         self._place = ""  # place of the parent, to which this peer subscribes
-        self._digests: dict[Slot, bytes] = {}  # of the last totals
+        self._digests: dict[TotalSlot, bytes] = {}  # of the last totals
 
     # ------------------------------------------------------------------ requests of the peer
 
@@ -149,7 +149,7 @@ class Totals:
             self._wait("total")
             return
         tree = self._participation.agreed.tree
-        slot, self._number = Slot(*self._at, self._number), self._number + 1
+        slot, self._number = TotalSlot(*self._at, self._number), self._number + 1
         bits = 8 * event.values.itemsize
         how = {"size": len(event.values), "bits": bits, "piece": self.piece}
         self._current = current = Convergecast(tree, self.shared.me.peer, slot=slot, **how)
@@ -181,7 +181,7 @@ class Totals:
             self._adopt(message)
         elif self._over(at):
             self._report_failure((sender,))
-        elif isinstance(message, Here | Participants):
+        elif isinstance(message, Here | AgreedParticipants):
             self._receive_participants(sender, at, message)
         else:
             self._receive_piece(sender, message)
@@ -196,14 +196,14 @@ class Totals:
         """
         if digest is None:
             return
-        slot = Slot(digest.round, digest.attempt, digest.number)
+        slot = TotalSlot(digest.round, digest.attempt, digest.number)
         if self._digests.get(slot, digest.digest) != digest.digest:
             raise PeerError(
                 f"{sender} and {self.shared.me.peer} hold different totals {slot.number} of round {slot.round - 1}, "
                 "because a peer has changed one; find out which, and start the run again without it"
             )
 
-    def _receive_participants(self, sender: str, at: Attempt, message: Here | Participants) -> None:
+    def _receive_participants(self, sender: str, at: Attempt, message: Here | AgreedParticipants) -> None:
         participation = self._participation
         if at > self._at and isinstance(message, Here):
             self._here[sender] = message
@@ -216,11 +216,11 @@ class Totals:
             self._send(participation.receive(sender, message))
 
     def _receive_piece(self, sender: str, message: Subtotal | Total | Again) -> None:
-        slot, current = Slot(message.round, message.attempt, message.number), self._current
+        slot, current = TotalSlot(message.round, message.attempt, message.number), self._current
         among = [each for each in (current, self._last) if each is not None and each.slot == slot]
         if isinstance(message, Again):
             self._repeat(sender, message, among)
-        elif isinstance(message, Subtotal) and slot == Slot(*self._at, self._number):
+        elif isinstance(message, Subtotal) and slot == TotalSlot(*self._at, self._number):
             self._hold(sender, message)
         elif current is None or current not in among:
             return  # repeated, for a total that is complete
@@ -232,7 +232,7 @@ class Totals:
 
     def _seeks(self, sender: str, message: Total) -> bool:
         """Return whether a message brings the total at which an attempt failed, from a peer that was not lost."""
-        sought, slot = self._sought, Slot(message.round, message.attempt, message.number)
+        sought, slot = self._sought, TotalSlot(message.round, message.attempt, message.number)
         return (
             self.waits == "participants"
             and sought is not None
@@ -434,7 +434,7 @@ class Totals:
         self.waits = None
         self.shared.do(answer)
 
-    def _send(self, messages: list[Here | Participants] | list[Subtotal | Total], *, to: str = "") -> None:
+    def _send(self, messages: list[Here | AgreedParticipants] | list[Subtotal | Total], *, to: str = "") -> None:
         """Send messages to the parent, to all children, or again to one neighbour alone."""
         for message in messages:
             if to:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.audit import statistics
-from p2pfl.audit.claims import Claim
+from p2pfl.audit.claims import ExactClaim
 from p2pfl.audit.pipeline import Fresh, Pipeline
-from p2pfl.audit.statistics import Floats, Found, Ints
+from p2pfl.audit.statistics import Floats, Ints, StatisticalResult
 from p2pfl.identity import ExchangeKey
 from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.privacy import Settings
@@ -85,10 +85,10 @@ class Noise:
         turn = np.arange(len(self.points)) // self.ring
         return None if self.ring == 1 else np.asarray(turn[:, None] != turn[None, :])
 
-    def claims(self) -> list[Claim]:
+    def claims(self) -> list[ExactClaim]:
         """Test everything that a correct build guarantees for this noise."""
         chosen = self.independent
-        tests: Sequence[tuple[str, str, Callable[[], Found]]] = (
+        tests: Sequence[tuple[str, str, Callable[[], StatisticalResult]]] = (
             (
                 "has its deviation",
                 "The standard deviation is what is accounted (relative error).",
@@ -123,7 +123,7 @@ class Noise:
         return [_claim(f"{self.what} {name}", sentence, test(), self.part) for name, sentence, test in tests]
 
 
-def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
+def stacked(settings: Settings, *, fresh: Fresh) -> list[ExactClaim]:
     """Check the noise and the masks of stacked peers separately.
 
     Parameters
@@ -134,7 +134,7 @@ def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
         Function that makes the source of each run.
     """
     plain = replace(settings, participation=1.0, layers=())
-    found: list[Claim] = []
+    found: list[ExactClaim] = []
     unit = 2.0**settings.bits
     if settings.noise:
         points = _points(replace(plain, mask=0.0), fresh=fresh)
@@ -150,7 +150,7 @@ def stacked(settings: Settings, *, fresh: Fresh) -> list[Claim]:
     return found
 
 
-def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
+def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> ExactClaim:
     """Search for two short releases with the same noise: of 2^32 keys about one pair is equal, of 2^16 most are.
 
     Parameters
@@ -167,10 +167,10 @@ def alike(settings: Settings, *, fresh: Fresh, count: int = 100_000) -> Claim:
     rounds = -(-count // CROWD)
     seen = {row.tobytes() for round in range(rounds) for row in _zeros(pipeline, round=round, size=NARROW)[0]}
     sentence = f"No two of {rounds * CROWD:,} releases have the same noise, as they would from few keys."
-    return Claim("noise never comes twice", sentence, float(rounds * CROWD - len(seen)), 0.0, "stacked peers")
+    return ExactClaim("noise never comes twice", sentence, float(rounds * CROWD - len(seen)), 0.0, "stacked peers")
 
 
-def unknown(*, fresh: Fresh) -> Claim:
+def unknown(*, fresh: Fresh) -> ExactClaim:
     """Let an outsider who knows all public keys, but no private one, compute a mask.
 
     Parameters
@@ -184,10 +184,10 @@ def unknown(*, fresh: Fresh) -> Claim:
     guessed = neighbour_secrets(eve, peer="ada", publics={"bob": bob.public}, run="audit")
     known = sum(guessed[edge] == secret for edge, secret in genuine.items())
     sentence = "An outsider who knows all public keys and no private one cannot compute a mask (masks computed)."
-    return Claim("masks need a private key", sentence, float(known), 0.0, "stacked peers")
+    return ExactClaim("masks need a private key", sentence, float(known), 0.0, "stacked peers")
 
 
-def unforeseen(settings: Settings, *, fresh: Fresh) -> Claim:
+def unforeseen(settings: Settings, *, fresh: Fresh) -> ExactClaim:
     """Compare the abstentions in two runs of the same peers, with a fair coin and hardly any noise.
 
     Parameters
@@ -207,7 +207,7 @@ def unforeseen(settings: Settings, *, fresh: Fresh) -> Claim:
         coins.append(np.array(rounds) @ update[0] * 2.0**-clear.bits > 0.5)  # [T, N], either 0 or 1
     same = int((coins[0] == coins[1]).sum())
     count = coins[0].size
-    return Claim(
+    return ExactClaim(
         "sitting out is unforeseeable",
         f"Two runs agree on half of {count} coins, as chance does (standard deviations off).",
         abs(same - count / 2) / (count / 4) ** 0.5,
@@ -216,8 +216,8 @@ def unforeseen(settings: Settings, *, fresh: Fresh) -> Claim:
     )
 
 
-def _claim(name: str, sentence: str, found: Found, part: str) -> Claim:
-    return Claim(name, sentence, found.measured, found.allowed, part)
+def _claim(name: str, sentence: str, found: StatisticalResult, part: str) -> ExactClaim:
+    return ExactClaim(name, sentence, found.measured, found.allowed, part)
 
 
 def _pipeline(settings: Settings, *, fresh: Fresh, run: int) -> Pipeline:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from p2pfl.audit import statistics
-from p2pfl.audit.claims import Claim
+from p2pfl.audit.claims import ExactClaim
 from p2pfl.audit.live.swarms import DEADLINE
 from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.audit.statistics import Ints
@@ -18,7 +18,7 @@ from p2pfl.experiment import plan as resolve
 from p2pfl.peer import Peer
 from p2pfl.privacy.ring import Ring, mask
 from p2pfl.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.secagg.protocol import Sender, Share, Slot
+from p2pfl.secagg.protocol import Sender, Share, SumSlot
 from p2pfl.secagg.sender import Giving
 from p2pfl.transport import MemoryTransport
 
@@ -51,7 +51,7 @@ class ObservedTerm:
         Key of the sender's own mask once the receiver has it; empty before.
     """
 
-    slot: Slot
+    slot: SumSlot
     sender: str
     points: Ints
     values: Ring
@@ -62,7 +62,7 @@ class ObservedTerm:
 class Terms:
     """All contributions of a run, by sum and sender."""
 
-    found: dict[tuple[Slot, str], ObservedTerm] = field(default_factory=dict)
+    found: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
 
     def without_own(self) -> list[Ring]:
         """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
@@ -79,14 +79,14 @@ class Terms:
 
         For each sum this is the total of all masked contributions less the total of all contributions.
         """
-        slots: dict[Slot, list[ObservedTerm]] = {}
+        slots: dict[SumSlot, list[ObservedTerm]] = {}
         for term in self.found.values():
             slots.setdefault(term.slot, []).append(term)
         whole = [terms for terms in slots.values() if len(terms) == PEERS - 1]
         return [sum_of([each.values for each in terms]) - sum_of([_in_ring(each) for each in terms]) for terms in whole]
 
 
-def sums(plan: Plan) -> list[Claim]:
+def sums(plan: Plan) -> list[ExactClaim]:
     """Attack the sums of a short live run in the mode ``secagg``.
 
     Parameters
@@ -96,7 +96,7 @@ def sums(plan: Plan) -> list[Claim]:
 
     Returns
     -------
-    list of Claim
+    list of ExactClaim
         Claims about live sums.
     """
     terms = Terms()
@@ -130,11 +130,11 @@ def sum_of(values: Sequence[Ring]) -> Ring:
     return total
 
 
-def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> Claim:
+def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> ExactClaim:
     """Count the ones in every bit, of each row separately and of all together."""
     together = " (standard deviations off)."
     if not rows:
-        return Claim(name, f"{sentence}{together}", float("inf"), 0.0, PART)
+        return ExactClaim(name, f"{sentence}{together}", float("inf"), 0.0, PART)
     width = 8 * rows[0].itemsize
     shares = np.array(
         [
@@ -146,7 +146,7 @@ def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> Claim:
     alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
     all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
     farthest = float(max(alone.max(), all_.max()))
-    return Claim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), PART)
+    return ExactClaim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), PART)
 
 
 def _in_ring(term: ObservedTerm) -> Ring:
@@ -200,7 +200,7 @@ class TappedGiving(Giving):
         super().__init__(giving.peer, sums=giving.sums, seal=giving.seal, source=giving.source)
         self.terms = terms
 
-    def mask(self, slot: Slot, points: Ints) -> tuple[Sender, Share]:
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
         """Mask a contribution, and record it."""
         hidden = points.copy()
         part, share = super().mask(slot, points)
@@ -210,5 +210,5 @@ class TappedGiving(Giving):
     def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
         """Return the keys of a contribution, and record them."""
         word = super().agreed(receiver, all_)
-        self.terms.found[Slot(receiver, all_.round, all_.step), self.peer].own = word.own
+        self.terms.found[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
         return word

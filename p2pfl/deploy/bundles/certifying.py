@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 
 from p2pfl.deploy.bundles.authority import Authority, save
-from p2pfl.deploy.bundles.requests import Request
+from p2pfl.deploy.bundles.requests import DeviceRequest
 from p2pfl.errors import InputError
 from p2pfl.identity import Roster, fingerprint
 
@@ -19,7 +19,7 @@ REVOKED = "revoked.pem"
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedRequests:
     """Result of collecting the requests of a fleet.
 
     Attributes
@@ -71,8 +71,8 @@ class Signing:
         return self.out / "observers" / name if name in self.observers else self.out / name
 
     def collect(
-        self, files: Sequence[Path], *, confirm: Callable[[Sequence[Request]], bool] | None = None
-    ) -> Collected:
+        self, files: Sequence[Path], *, confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None
+    ) -> CollectedRequests:
         """Sign requests, and give all bundles the rosters once every device is in them.
 
         Parameters
@@ -91,7 +91,7 @@ class Signing:
             A file cannot be written.
         """
         rosters = {kind: self._roster(kind) for kind in ("roster.toml", "observers.toml")}
-        requests = [Request.load(file) for file in files]
+        requests = [DeviceRequest.load(file) for file in files]
         for file, made in zip(files, requests, strict=True):
             kind = "observers.toml" if made.peer in self.observers else "roster.toml"
             rosters[kind] = self._listed(rosters[kind], made, file=file)
@@ -101,7 +101,7 @@ class Signing:
         self._sign(fresh)
         return self._distribute(rosters)
 
-    def revoke(self, names: Sequence[str], *, reason: str) -> Collected:
+    def revoke(self, names: Sequence[str], *, reason: str) -> CollectedRequests:
         """Revoke the keys and certificates of devices and observers; the broker and all bundles get the new lists.
 
         Raises
@@ -141,7 +141,7 @@ class Signing:
         path = self.out / kind
         return Roster.read(path) if path.exists() else Roster({})
 
-    def _listed(self, roster: Roster, made: Request, *, file: Path) -> Roster:
+    def _listed(self, roster: Roster, made: DeviceRequest, *, file: Path) -> Roster:
         """Return the roster with the key of a request."""
         if made.peer not in (*self.peers, *self.observers):
             raise InputError(f'{file} is of "{made.peer}", which is no peer of "{self.name}"; correct the name')
@@ -157,7 +157,7 @@ class Signing:
             )
         return replace(roster, peers={**roster.peers, made.peer: made.public})
 
-    def _sign(self, requests: Sequence[Request]) -> None:
+    def _sign(self, requests: Sequence[DeviceRequest]) -> None:
         """Sign requests, and revoke certificates of other keys that they replace."""
         authority = self.authority
         for made in requests:
@@ -166,7 +166,7 @@ class Signing:
                 self.renew([x509.load_pem_x509_certificate(path.read_bytes())])
             save(path, authority.sign(made.read, peer=made.peer, now=self.now))
 
-    def _distribute(self, rosters: Mapping[str, Roster]) -> Collected:
+    def _distribute(self, rosters: Mapping[str, Roster]) -> CollectedRequests:
         """Write the rosters, and give them to all bundles once every device is in them."""
         roster, observers = rosters["roster.toml"], rosters["observers.toml"]
         missing = [peer for peer in self.peers if peer not in roster.peers]
@@ -181,7 +181,7 @@ class Signing:
             for name in names
             if name in found.peers and found.peers[name] not in found.revoked
         }
-        return Collected(fingerprints, missing, None if missing else fingerprint(listed), seen)
+        return CollectedRequests(fingerprints, missing, None if missing else fingerprint(listed), seen)
 
     def _share(self, observers: Roster) -> str:
         """Give all devices the list of observers."""
@@ -192,7 +192,7 @@ class Signing:
         return fingerprint(data)
 
 
-def _certifies(path: Path, made: Request) -> bool:
+def _certifies(path: Path, made: DeviceRequest) -> bool:
     """Return whether there is a certificate for the key of a request already."""
     if not path.exists():
         return False

@@ -1,0 +1,76 @@
+"""What ``summary.json`` states on privacy: the guarantee, and whether the budget stopped the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class BudgetStop(msgspec.Struct, frozen=True):
+    """The privacy budget stopped a run early.
+
+    Attributes
+    ----------
+    done
+        Number of rounds that ran.
+    rounds
+        Number of rounds of the experiment.
+    epsilon
+        The budget, ``privacy.epsilon``.
+    account
+        File with costs of earlier runs on the same data; null if there were none.
+    peers
+        Number of peers that stopped so.
+    among
+        Number of all peers.
+    """
+
+    done: int
+    rounds: int
+    epsilon: float
+    account: str | None = None
+    peers: int = 1
+    among: int = 1
+
+
+class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Protection of the models, and its guarantee.
+
+    Attributes
+    ----------
+    mode
+        Privacy mode.
+    clip
+        Bound of the change that a peer releases; null without one.
+    noise
+        Standard deviation of the private noise.
+    mask
+        Standard deviation of a mask.
+    participation
+        Probability with which a peer takes part in a round.
+    statement
+        The guarantee in a sentence.
+    epsilon
+        Epsilon of each peer's data so far; null without a claim.
+    examples
+        Guarantee for single samples; null without one.
+    delta
+        Delta of the claim; absent without one.
+    adjacency
+        Data sets that the claim makes indistinguishable; absent without one.
+    colluders
+        Number of peers that may collude; absent without a claim.
+    """
+
+    mode: str
+    clip: float | None
+    noise: float
+    mask: float
+    participation: float
+    statement: str
+    epsilon: float | None
+    examples: dict[str, Any] | None
+    delta: float | msgspec.UnsetType = msgspec.UNSET
+    adjacency: str | msgspec.UnsetType = msgspec.UNSET
+    colluders: int | msgspec.UnsetType = msgspec.UNSET
