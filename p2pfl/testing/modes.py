@@ -105,7 +105,7 @@ def live_peers_end_where_the_simulation_ends(mode: Mode, case: Case) -> None:
         require(gap <= grid, f"{peer} ends elsewhere, by up to {gap:g}")
 
 
-class Watched(Wrapped):
+class InspectedNeighbourhood(Wrapped):
     """Neighbourhood under a privacy mode that notes what is wrong with its releases.
 
     Parameters
@@ -137,7 +137,7 @@ def _watched(mode: Mode, broken: list[str]) -> Mode:
     """Return a copy of a mode whose releases are looked at."""
 
     def wrap(self: Mode, net: Neighbourhood, **how: Any) -> Neighbourhood:
-        return Watched(type(mode).wrap(self, net, **how), broken)
+        return InspectedNeighbourhood(type(mode).wrap(self, net, **how), broken)
 
     watched = copy.copy(mode)
     object.__setattr__(watched, "__class__", type(type(mode).__name__, (type(mode),), {"wrap": wrap}))
