@@ -195,7 +195,7 @@ def _mallopt(option: int, value: int) -> None:
 
 
 def private_memory() -> int | None:
-    """Bytes of memory that this process shares with no other, where the system tells (Linux)."""
+    """Return the bytes of memory that this process shares with no other, where the system tells (Linux)."""
     try:
         lines = Path("/proc/self/smaps_rollup").read_text("ascii").splitlines()
     except OSError:
@@ -204,7 +204,7 @@ def private_memory() -> int | None:
 
 
 def peak_memory() -> int | None:
-    """Bytes of the largest resident memory that this process had, where the system tells (Linux)."""
+    """Return the bytes of the largest resident memory that this process had, where the system tells (Linux)."""
     try:
         lines = Path("/proc/self/status").read_text("ascii", "replace").splitlines()
     except OSError:

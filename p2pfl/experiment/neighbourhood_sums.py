@@ -127,7 +127,7 @@ def ring_width(
     rounds: int,
     masses: tuple[float, float] = (1.0, 1.0),
 ) -> int:
-    r"""Bits of the ring that holds every sum of a run: 32 where the settings bound what rows can become.
+    r"""Return the bits of the ring that holds every sum of a run: 32 where the settings bound what rows can become.
 
     With masses from a to b a round moves the mean of rows by at most :math:`(C + R s) / a`, and what is released
     of it is at most b times as large, and one such move.

@@ -47,7 +47,7 @@ class Threaded:
         return fitted
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Gradients of the rows."""
+        """Return gradients of the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
         found = await asyncio.to_thread(self.learner.gradient, rows, **how)

@@ -39,7 +39,7 @@ class Resting:
         return await self._one(how["round"]).fit(rows, **how)
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
-        """Gradients of the rows, or none."""
+        """Return gradients of the rows, or none."""
         return await self._one(how["round"]).gradient(rows, **how)
 
     def _one(self, round: int) -> AsyncLearner:

@@ -355,7 +355,7 @@ class MaskLedger:
         return frozenset(partner for partner, note in self._notes.items() if note.until == END)
 
     def alone(self, partner: str) -> frozenset[Slot]:
-        """Slots of ours whose mask the partner has said it does not apply: it hides our release no longer."""
+        """Return our slots whose mask the partner has said it does not apply: it hides our release no longer."""
         note = self._note(partner)
         return frozenset(slot for slot, _ in (note.own - note.received).before(note.until))
 

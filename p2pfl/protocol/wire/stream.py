@@ -301,7 +301,7 @@ class Inbox:
 
 
 def largest_window(listeners: int, *, chunk: int, total: int = 16 * 2**20, messages: int = MOST) -> int:
-    """Chunks each of ``listeners`` streams may have under way towards one peer.
+    """Return how many chunks each of ``listeners`` streams may have under way towards one peer.
 
     All streams together stay below 16 MB and 400 messages, which is less than a broker's default
     queue of 1,000 messages, so that it has no reason to drop.
