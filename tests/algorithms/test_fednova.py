@@ -26,7 +26,7 @@ def server(clients, *, count, rounds):
     return x
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("stragglers", [0.0, 0.7])
 @pytest.mark.parametrize(("fraction", "count"), [(1.0, 5), (0.4, 2), (0.6, 3)])
 def test_on_the_complete_graph_it_is_the_algorithm_of_the_paper(fraction, count, stragglers):

@@ -31,7 +31,7 @@ def changes(clients, x, *, count, round):
     return sum(clients.size(i) / n * (clients.descend(i, x, round=round)[0] - x) for i in S)
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(("fraction", "count"), [(1.0, 5), (0.4, 2)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_on_the_complete_graph_every_peer_is_the_server_of_the_paper(kind, fraction, count):

@@ -24,7 +24,7 @@ def server(clients, *, mu, count, rounds):
     return w
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("stragglers", [0.0, 0.7])
 @pytest.mark.parametrize(("mu", "fraction", "count"), [(1.0, 1.0, 5), (0.1, 0.4, 2), (3.0, 0.6, 3)])
 def test_on_the_complete_graph_it_is_the_algorithm_of_the_paper(mu, fraction, count, stragglers):

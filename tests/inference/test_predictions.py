@@ -29,7 +29,7 @@ def simulated(table, folder):
     return run, Predictor.load(folder / "peers" / "peer0.safetensors")
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("kind", ["own", "shared", "declared"])
 def test_predictions_on_raw_columns_have_the_score_of_the_run(tmp_path, kind, scale):

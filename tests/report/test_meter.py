@@ -98,6 +98,7 @@ def test_a_sum_that_was_not_given_makes_the_next_release_dearer_and_is_not_recor
 GO_ON = {"departures": "go_on", "colluders": 1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [{}, {"noise": 3.0, "clip": 1.0, "mask": 4.0}], ids=["calibrated", "own noise"])
 def test_where_survivors_go_on_no_death_at_any_round_exceeds_the_budget(changes):
     """One whose update a death exposes is charged its local floor, which the budget allowed before it was sent."""

@@ -15,7 +15,7 @@ from p2pfl.testing import ContractError, check_mode
 @pytest.mark.parametrize(
     "mode",
     [
-        p2pfl.NoPrivacy(),
+        pytest.param(p2pfl.NoPrivacy(), marks=pytest.mark.slow),
         p2pfl.Pairwise(mask=2.0),
         pytest.param(p2pfl.Independent(clip=1.0, noise=0.1), marks=pytest.mark.slow),
         pytest.param(p2pfl.Pairwise(mask=2.0, clip=1.0, noise=0.1), marks=pytest.mark.slow),
@@ -99,7 +99,7 @@ def test_the_mode_from_which_the_broken_ones_differ_keeps_the_contract():
     check_mode(Whole())
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize(("broken", "message"), BROKEN.items(), ids=lambda each: getattr(each, "__name__", ""))
 def test_a_broken_mode_is_told_which_promise_it_breaks(broken, message):
     with pytest.raises(ContractError, match=message):

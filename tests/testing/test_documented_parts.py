@@ -56,6 +56,7 @@ def test_the_documented_algorithm_with_state_for_each_edge_counts_the_gossip_ste
     assert run.summary["steps"] == 1
 
 
+@pytest.mark.slow
 def test_the_documented_privacy_mode_keeps_the_contract():
     check_mode(example("compose.md", "class Rounded(")["Rounded"](noise=0.01))
 

@@ -100,7 +100,7 @@ def test_effective_neighbours_lie_between_one_and_all(n, decay, seed):
 # Oracles.
 
 
-@pytest.mark.sampled(fast=5)
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize(
     "topology",
     [

@@ -8,7 +8,7 @@ from p2pfl.testing.transports import run_check
 from p2pfl.transport.lasting import Lasting
 
 
-@pytest.mark.sampled(fast=24)
+@pytest.mark.sampled(fast=10)
 @pytest.mark.parametrize("check", TRANSPORT_CHECKS)
 async def test_a_transport_keeps_its_promise(transport, room, check, request):
     if check == "joining_can_be_cancelled_at_any_time_and_leaves_nothing" and "websockets" in request.node.name:

@@ -7,7 +7,7 @@ import pytest
 from p2pfl.topology import BUILDERS
 
 
-@pytest.mark.sampled(fast=7)
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_every_kind_is_described_for_people_and_machines(p2pfl, kind):
     options = ("topology", kind, "--peers", 8, "--degree", 2, "--period", 6)

@@ -136,7 +136,7 @@ def test_margins_and_trees_are_those_of_xgboost():
         assert theirs == sorted(own[own >= 0].astype(int).tolist())
 
 
-@pytest.mark.sampled(fast=3)
+@pytest.mark.sampled(fast=2)
 @pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(graph, task):

@@ -1,5 +1,7 @@
 """Models of transformers with LoRA adapters of peft: only the adapters and the head travel and are saved."""
 
+from importlib.util import find_spec
+
 import pytest
 import torch
 
@@ -13,14 +15,16 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 from swarms import live
 
-pytest.importorskip("transformers")
-pytest.importorskip("peft")
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::FutureWarning",  # of peft and transformers about each other
-    "ignore::DeprecationWarning",
-    "ignore:There is a performance drop:UserWarning",  # vmap runs the attention row by row
-)
+MISSING = [name for name in ("transformers", "peft") if find_spec(name) is None]  # their import takes seconds
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(bool(MISSING), reason="transformers and peft are not installed"),
+    pytest.mark.filterwarnings(
+        "ignore::FutureWarning",  # of peft and transformers about each other
+        "ignore::DeprecationWarning",
+        "ignore:There is a performance drop:UserWarning",  # vmap runs the attention row by row
+    ),
+]
 
 TINY = {
     "model_type": "bert",
@@ -79,7 +83,6 @@ def test_the_scores_of_many_rows_are_those_of_one(resolved):
     torch.testing.assert_close(rows[1:], alone, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broker", ["memory", "mosquitto"])
 @pytest.mark.parametrize("privacy", ["none", "pairwise"])
 async def test_live_peers_exchange_the_adapters_alone_and_end_where_the_simulation_ends(broker, privacy):

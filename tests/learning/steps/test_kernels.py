@@ -63,7 +63,7 @@ def both(make, shape, loss):
     return kernels, plain, layout, bool(dropouts)
 
 
-@pytest.mark.sampled(fast=8)
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("loss", [cross_entropy, squared_error])
 def test_gradients_by_hand_are_those_of_autograd(name, loss):

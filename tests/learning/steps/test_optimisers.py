@@ -53,7 +53,7 @@ def learner_of(name, options, **more):
     )  # fmt: skip
 
 
-@pytest.mark.sampled(fast=8)
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize(("name", "options"), RECIPES)
 def test_a_stack_is_a_loop_of_models_each_with_its_own_torch_optimiser(name, options):
     learner, data = learner_of(name, options), federation()
@@ -78,7 +78,7 @@ def test_a_stack_is_a_loop_of_models_each_with_its_own_torch_optimiser(name, opt
     torch.testing.assert_close(rows, expected, rtol=0, atol=1e-10)
 
 
-@pytest.mark.sampled(fast=8)
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize(("name", "options"), RECIPES)
 def test_idle_rows_and_their_memory_do_not_move_a_bit(name, options):
     learner = learner_of(name, options)

@@ -182,7 +182,7 @@ def payload(kind, values, data=b""):
 WRONG = {name: [*outside(inspect.type_info(kind))] for name, kind in ALL.items()}
 
 
-@pytest.mark.sampled(fast=9, all=18)
+@pytest.mark.sampled(fast=4, all=18)
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
 def test_a_message_within_its_bounds_survives_the_wire(name, data):
@@ -193,7 +193,7 @@ def test_a_message_within_its_bounds_survives_the_wire(name, data):
     assert decode(encode(message)) == message
 
 
-@pytest.mark.sampled(fast=9)
+@pytest.mark.sampled(fast=4)
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
 def test_a_message_with_a_field_out_of_its_bounds_is_refused(name, data):
@@ -215,7 +215,7 @@ def test_the_head_of_a_row_is_held_to_its_bounds(data):
         _head(msgspec.msgpack.encode(wrong))
 
 
-@pytest.mark.sampled(fast=9, all=18)
+@pytest.mark.sampled(fast=4, all=18)
 @pytest.mark.parametrize("name", KINDS)
 @given(data=st.data())
 def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it_packs(name, data):
