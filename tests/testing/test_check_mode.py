@@ -78,7 +78,7 @@ class Careless(Whole):
 
 
 class Crowded(Whole):
-    """What a peer releases depends on how many peers one process has."""
+    """Releases of a peer depend on how many peers one process has."""
 
     def wrap(self, net, **_):
         return Shifting(net, lambda rows: rows + self.noise * len(rows))

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from p2pfl.algorithms import State
-from p2pfl.errors import PeerError
+from p2pfl.errors import PeerError, ResumeError
 from p2pfl.peer.joining.resuming import awaits
 from p2pfl.peer.masking.attempts import MOST
 from p2pfl.peer.peer import Peer
@@ -67,6 +67,8 @@ class Incarnations:
             try:
                 state = await self.play(self.peer)
             except PeerError as error:
+                if self.peer.phase == "learning" and not isinstance(error, ResumeError):
+                    raise  # it had begun again, and what it has learned since is not that of before
                 self.peer = before
                 self.notify(LearningStopped(peer=name, reason="undecided", message=str(error)))
                 break

@@ -1,4 +1,4 @@
-"""What ``summary.json`` states on privacy: the guarantee, and whether the budget stopped the run."""
+"""Statements on privacy in ``summary.json``: the guarantee, and whether the budget stopped the run."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 """Peers that wait for a missing one after a round that did not complete, and play the round again together."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from lives import Lives
+from p2pfl.errors import PeerError
 from p2pfl.experiment import read
+from p2pfl.peer.launch.incarnations import Incarnations
 from p2pfl.peer.masking.attempts import MOST
+from p2pfl.peer.storage.checkpoint import Former
 from p2pfl.report.notices.kinds import AwaitsReturn, LearningStopped
 from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
@@ -84,6 +88,30 @@ def test_whoever_waits_in_vain_ends_with_the_model_from_before_the_round(tmp_pat
     ends = [each.message for each in found.notices if isinstance(each, LearningStopped)]
     assert len(ends) == 10
     assert any(f"{VICTIM} did not come within 90 s" in each for each in ends)
+
+
+@pytest.mark.parametrize(("phase", "ends"), [("gathering", True), ("learning", False)])
+async def test_an_error_after_the_peers_have_begun_again_is_not_taken_for_one_that_did_not_come(phase, ends):
+    plan = SimpleNamespace(experiment=read(SMALL, changes=[*SIX, *STOP]), saved=lambda _row: {})
+    first, second = (
+        SimpleNamespace(name="ada", undecided=True, done=2, phase=each, plan=plan, me=SimpleNamespace(incarnation=1))
+        for each in ("done", phase)
+    )
+    store, notices = SimpleNamespace(holds=lambda _round: True, former=Former), []
+
+    async def play(peer):
+        if peer is second:
+            raise PeerError("a neighbour is another one")
+        return "state"
+
+    lives = Incarnations(lambda *_: second, play, store, notices.append, first)
+    if ends:
+        assert await lives.run() == "state"
+        assert lives.peer is first
+        assert [type(each) for each in notices] == [AwaitsReturn, LearningStopped]
+    else:
+        with pytest.raises(PeerError, match="another one"):
+            await lives.run()
 
 
 @pytest.mark.slow
