@@ -51,7 +51,7 @@ def wanted(*, peers: int, degree: int, width: int) -> Experiment:
             "name": "growth",
             "rounds": ROUNDS,
             "topology": {"peers": peers, **kind},
-            "data": {"name": "digits"},
+            "data": {"name": "benchmarks.pixels:load", "options": {"classes": CLASSES}},
             "model": {"name": "mlp", "hidden": [width]},
             "learning": {"algorithm": "dpsgd", "batch": 16, "steps": 1, "device": "cpu"},
             "gossip": {"steps": 1},

@@ -129,11 +129,11 @@ def main() -> None:
             found = [prepared({**kind, "peers": peers}, numbers=given.numbers, gossips=each) for each in (False, True)]
             total, step = map(costs, found)
             averaging = chebyshev_steps(contraction(found[0].weights), tolerance=TOLERANCE)
-            steps = averaging + found[0].diameter
+            steps = averaging + found[0].flood_steps
             gossip = Spent(step.seconds * steps, step.bytes * steps)
             print(
                 f"| {name} | {peers} | {1e3 * total.seconds:.1f} | {total.bytes / 1000:.1f} | {averaging} + "
-                f"{found[0].diameter} | {1e3 * gossip.seconds:.0f} | {gossip.bytes / 1000:.0f} "
+                f"{found[0].flood_steps} | {1e3 * gossip.seconds:.0f} | {gossip.bytes / 1000:.0f} "
                 f"| {gossip.bytes / total.bytes:.0f} | {gossip.seconds / total.seconds:.0f} |",
                 flush=True,
             )

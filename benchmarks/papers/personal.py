@@ -120,7 +120,8 @@ def propagated(P: np.ndarray, alone: np.ndarray, sizes: np.ndarray, *, rounds: i
     )
     weights = [graphs.Weights(names, scipy.sparse.csr_array(P))]
     everybody = torch.ones(len(names), dtype=torch.bool)
-    average = Averaging(names, 0, Gossip(), diameter=40)
+    near = tuple((names[a], names[b]) for a, b in zip(*np.nonzero(P), strict=True) if a != b)
+    average = Averaging(names, 0, Gossip(), graph=graphs.Topology(names, near))
 
     async def nothing(*_: object) -> None:
         pass

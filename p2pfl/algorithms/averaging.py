@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 import torch
 
@@ -12,6 +12,7 @@ from p2pfl.algorithms.gossip import UNSET, Gossip, maximum
 from p2pfl.learning import straggles
 from p2pfl.neighbourhood import Neighbourhood, Public
 from p2pfl.rows import Rows, draw
+from p2pfl.topology import Schedule, Topology, flood_steps
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Averaging:
     ----------
     peers
         All peers, from which the participants of each round are drawn. If it is empty, a run fills it in, together
-        with the seed, the mean number of samples and the diameter.
+        with the seed, the mean number of samples and the graph.
     seed
         Seed of the draw.
     gossip
@@ -39,8 +40,8 @@ class Averaging:
         True if peers are weighted by their number of samples.
     mean_samples
         :math:`\bar n`, the same for all peers; ``None`` if it is unknown.
-    diameter
-        Gossip steps after which a number reaches all peers.
+    graph
+        Graph over which peers flood numbers; ``None`` if one gossip step reaches everybody.
     fraction
         C: :math:`\max(1, \lfloor C N + 1/2 \rfloor)` peers take part in a round.
     dropped
@@ -63,9 +64,14 @@ class Averaging:
     gossip: Gossip = UNSET
     weighted: bool = True
     mean_samples: float | None = None
-    diameter: int = 1
+    graph: Topology | Schedule | None = None
     fraction: float = 1.0
     dropped: float = 0.0
+
+    @cached_property
+    def flood_steps(self) -> int:
+        """Gossip steps after which a number reaches all peers; computed only where needed, as it takes long."""
+        return 1 if self.graph is None else flood_steps(self.graph)
 
     async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:
         """Release models ``[R, P]`` and return their mean, or ``since`` where no participant is near.
@@ -92,4 +98,4 @@ class Averaging:
         samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
         if self.mean_samples is not None:
             return samples / self.mean_samples * taking_part
-        return samples / await maximum(net, samples, steps=self.diameter) * taking_part
+        return samples / await maximum(net, samples, steps=self.flood_steps) * taking_part

@@ -31,7 +31,7 @@ class Propagation:
     Parameters
     ----------
     average
-        Average whose ``diameter`` is the number of gossip steps of the flood.
+        Average whose ``graph`` the flood passes over.
     alone
         Rounds of training before the first gossip step.
     smoothing
@@ -67,7 +67,7 @@ class Propagation:
         confidence = state.extra.get("confidence")  # [R, 1]
         if confidence is None or round == 0:
             samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
-            confidence = samples / await maximum(net, samples, steps=self.average.diameter)
+            confidence = samples / await maximum(net, samples, steps=self.average.flood_steps)
         if round < self.alone:
             fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
             extra = {"confidence": confidence, "alone": fitted.rows}

@@ -71,8 +71,6 @@ class Plan:
         Protection of their models.
     gossip
         Gossip steps of a round.
-    diameter
-        Gossip steps after which a message reaches all peers.
     codec
         Codec of the models; ``None`` if they are sent whole.
     rule, attack
@@ -105,7 +103,6 @@ class Plan:
     algorithm: Algorithm
     protection: Protection
     gossip: Gossip
-    diameter: int
     stop: StopCondition | None
     codec: Codec | None = None
     masses: tuple[float, float] = (1.0, 1.0)
@@ -124,6 +121,11 @@ class Plan:
                 f"{self.sized[0]} parameters of norm {self.sized[1]:.3g}, and this learner starts from {size} of norm "
                 f"{norm:.3g}; set privacy.mask to the deviation of a mask"
             )
+
+    @cached_property
+    def flood_steps(self) -> int:
+        """Gossip steps after which a number reaches all peers."""
+        return graphs.flood_steps(self.topology)
 
     def contested(
         self,

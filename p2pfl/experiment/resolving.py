@@ -16,7 +16,7 @@ from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
-from p2pfl.experiment.parts.gossip_steps import flood, steps_of_round
+from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import sizes_masks
@@ -141,8 +141,8 @@ def assembled(
     experiment = asked.experiment
     local = bool(trained.layout.local)
     check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
-    diameter, heavy = flood(topology), experiment.gossip.acceleration == "heavy_ball"
-    averaging = partial(_given, parts, diameter=diameter)
+    heavy, stop = experiment.gossip.acceleration == "heavy_ball", experiment.learning.stop
+    averaging = partial(_given, parts)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
         added, counted = make(averaging(Gossip())), trained
@@ -165,8 +165,7 @@ def assembled(
         make(averaging(rounds)),
         protection,
         rounds,
-        diameter,
-        None if experiment.learning.stop is None else StopCondition(experiment.learning.stop, diameter),
+        None if stop is None else StopCondition(stop, graphs.flood_steps(topology)),
         codec,
         masses=weighed,
         rule=rule,
@@ -201,7 +200,7 @@ def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[s
     )
 
 
-def _given(parts: Parts, gossip: Gossip, *, diameter: int) -> dict[str, Any]:
+def _given(parts: Parts, gossip: Gossip) -> dict[str, Any]:
     """Return the values that an algorithm can receive, by the names of its parameters."""
     experiment, learning = parts.asked.experiment, parts.asked.experiment.learning
     average = Averaging(
@@ -210,7 +209,7 @@ def _given(parts: Parts, gossip: Gossip, *, diameter: int) -> dict[str, Any]:
         gossip,
         weighted=learning.weighted,
         mean_samples=parts.mean_samples,
-        diameter=diameter,
+        graph=parts.topology,
         fraction=learning.fraction,
         dropped=learning.stragglers if learning.drop_stragglers else 0.0,
     )

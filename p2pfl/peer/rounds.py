@@ -25,7 +25,7 @@ def turns(connection: Connection, plan: Plan, rounds: range) -> Iterator[int]:
         connection.submit(Turn(round))
         yield round
         if not plan.asynchronous:
-            apart = 1 if together else plan.diameter
+            apart = 1 if together else plan.flood_steps
             answer = connection.submit(NextRound(apart=apart, last=rounds[-1]))
             due = answer.round if isinstance(answer, Play) else round + 1
 

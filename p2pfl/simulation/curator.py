@@ -203,7 +203,7 @@ def _averaging(algorithm: Algorithm) -> Algorithm:
     settings: Any = algorithm  # built-in algorithms are dataclasses
     average = average_of(algorithm)
     if is_dataclass(algorithm) and average is not None:
-        averaging: Algorithm = replace(settings, average=replace(average, gossip=Gossip(1), diameter=1))
+        averaging: Algorithm = replace(settings, average=replace(average, gossip=Gossip(1), graph=None))
         return averaging
     if isinstance(algorithm, DPSGD):
         return replace(algorithm, gossip=Gossip(1))

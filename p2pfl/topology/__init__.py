@@ -29,9 +29,10 @@ from p2pfl.topology.builders import (
     torus,
     tree,
 )
+from p2pfl.topology.distances import diameter, flood_steps
 from p2pfl.topology.files import load, save
 from p2pfl.topology.finite_time import base
-from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, diameter, turns
+from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, turns
 from p2pfl.topology.healing import Healing, healing
 from p2pfl.topology.kinds import BUILDERS, build
 from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
@@ -74,6 +75,7 @@ __all__ = [
     "epidemic_oracle",
     "erdos_renyi",
     "exponential",
+    "flood_steps",
     "gap",
     "given",
     "grid",

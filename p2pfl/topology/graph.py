@@ -287,29 +287,6 @@ def check_connected(topology: Topology | Schedule) -> None:
     )
 
 
-def diameter(topology: Topology | Schedule) -> int:
-    """Return the largest number of edges between two peers on a shortest path; 0 for a single peer.
-
-    Raises
-    ------
-    TopologyError
-        The graph is not connected.
-
-    Examples
-    --------
-    >>> from p2pfl.topology import ring
-    >>> diameter(ring(6))
-    3
-    """
-    check_connected(topology)
-    adjacency = topology.union.adjacency
-    longest = 0.0
-    for start in range(0, adjacency.shape[0], 256):  # in blocks, to keep memory at 256 x N
-        sources = np.arange(start, min(start + 256, adjacency.shape[0]))
-        longest = max(longest, csgraph.dijkstra(adjacency, indices=sources, unweighted=True).max())
-    return int(longest)
-
-
 def turns(topology: Topology) -> dict[str, int]:
     """Give each peer a turn to send, so that no receiver gets two models at once, nor any while it sends itself.
 

@@ -91,7 +91,7 @@ def test_the_average_is_the_same_whether_or_not_anybody_knows_all_sizes(graph, f
     mean = float(federation.samples(PEERS).double().mean())
     known, unknown = (
         play(
-            fedavg(PEERS, gossip=Gossip(3), fraction=fraction, mean_samples=size, diameter=topology.diameter(graph)),
+            fedavg(PEERS, gossip=Gossip(3), fraction=fraction, mean_samples=size, graph=graph),
             learner,
             graph,
             rounds=3,

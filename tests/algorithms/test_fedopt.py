@@ -60,7 +60,7 @@ def test_on_a_ring_peers_come_as_near_to_each_other_as_their_averages_do(kind):
     learner, _ = classifier(wine(PEERS), batch=8, epochs=2)
     apart = []
     for exchanges in (2, 8, 24):
-        over = average(PEERS, exchanges=exchanges, diameter=2)
+        over = average(PEERS, exchanges=exchanges, graph=ring)
         rows = play(make(over, beta1=beta1, **options), learner, ring, rounds=15)[-1].rows
         apart.append(float((rows - rows.mean(0)).abs().max()))
     assert apart[0] > apart[1] > apart[2]
@@ -85,7 +85,7 @@ def test_fedavgm_is_a_server_that_runs_torchs_sgd_with_momentum():
 @pytest.mark.parametrize("graph", [GRAPH, topology.ring(5)], ids=["complete", "ring"])
 def test_fedavgm_without_momentum_is_fedavg_bit_for_bit(graph):
     learner, _ = classifier(wine(PEERS), batch=8, epochs=2)
-    over = average(PEERS, diameter=2)
+    over = average(PEERS, graph=graph)
     plain = play(FedAvgM(over, momentum=0.0), learner, graph, rounds=4)[-1].rows
     assert torch.equal(plain, play(FedAvg(over), learner, graph, rounds=4)[-1].rows)
 

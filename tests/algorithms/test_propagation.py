@@ -9,7 +9,7 @@ from p2pfl.learning import ExternalLearner
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)
 SIZES = [3, 50, 7, 1, 100, 20, 12, 80]
-AVERAGE = Averaging(GRAPH.peers, SEED, Gossip(), diameter=topology.diameter(GRAPH))
+AVERAGE = Averaging(GRAPH.peers, SEED, Gossip(), graph=GRAPH)
 
 
 def solitary(values):

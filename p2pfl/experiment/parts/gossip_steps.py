@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import mode_traits, traits_of
@@ -76,19 +74,3 @@ def _check_masses(experiment: Experiment, *, fewest: int, share: float) -> None:
             f"gossip.steps is {gossip.steps}, and {gossip.acceleration} needs at least {fewest} where a share of "
             f"{share:g} of the peers takes part; raise it, leave it out, or set gossip.acceleration to none"
         )
-
-
-def flood(topology: graphs.Topology | graphs.Schedule) -> int:
-    """Return after how many gossip steps a message has reached all peers, from whichever phase they start."""
-    if isinstance(topology, graphs.Topology):
-        return graphs.diameter(topology)
-    hears = [topology.at(phase).adjacency.astype(np.float32) for phase in range(topology.period)]
-    longest = 0
-    for first in range(topology.period):
-        reached = np.eye(len(topology.peers), dtype=bool)  # [N, N]: peers that each has heard of
-        steps = 0
-        while not reached.all():
-            reached |= hears[(first + steps) % topology.period] @ reached.astype(np.float32) > 0
-            steps += 1
-        longest = max(longest, steps)
-    return longest

@@ -56,7 +56,7 @@ async def paid(
     size = state.public.rows.shape[-1]
     owed = cover.settle(settling_places(plan.algorithm, size, rounds=range(round)).numpy())  # [1, Q]
     owes = torch.tensor([[float(owed is not None)]], dtype=torch.float64)  # [1, 1]
-    if not bool((await maximum(neighbourhood(round), owes, steps=plan.diameter)).any()):
+    if not bool((await maximum(neighbourhood(round), owes, steps=plan.flood_steps)).any()):
         return state
     live = neighbourhood(round + 1)
     settings = replace(plan.protection.settings, noise=0.0, clip=math.inf, layers=(), participation=1.0)

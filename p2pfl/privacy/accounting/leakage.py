@@ -138,7 +138,7 @@ class NoiseCover:
 
     def leaks(self, kept: Ints) -> Floats:
         """Return the leaks of the kept peers, ``[H]``, if all others collude."""
-        leaks = np.empty(len(kept))  # [H]
+        leaks = self._alone(kept)
         for part, own, masks in self._parts(kept):
             leaks[part] = _precision(own, masks).diagonal()
         return leaks
@@ -146,19 +146,26 @@ class NoiseCover:
     def precision(self) -> Floats:
         r"""Return :math:`\Sigma^{-1}` without colluders, ``[N, N]``; blocks without noise are infinite."""
         everybody = np.arange(len(self.peers))
-        matrix = np.zeros((len(everybody), len(everybody)))  # [N, N]
+        matrix = np.diag(self._alone(everybody))  # [N, N]
         for part, own, masks in self._parts(everybody):
             matrix[np.ix_(part, part)] = _precision(own, masks)
         return matrix
 
+    def _alone(self, kept: Ints) -> Floats:
+        """Return the leaks of the kept peers without masks, ``[H]``."""
+        with np.errstate(divide="ignore"):
+            alone: Floats = 1 / self.own[kept]
+        return alone
+
     def _parts(self, kept: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
-        """Yield each component of the kept: its places ``[C]`` among them, own ``[C]`` and masks ``[C, C]``."""
+        """Yield each component of two or more of the kept: places ``[C]``, own ``[C]`` and masks ``[C, C]``."""
         masks = self.masks[kept][:, kept] if len(kept) < len(self.peers) else self.masks
         count, label = csgraph.connected_components(masks, directed=False)
         order = np.argsort(label, kind="stable")
         sizes = np.bincount(label, minlength=count)
         for part in np.split(order, np.cumsum(sizes)[:-1]) if count else []:
-            yield part, self.own[kept[part]], masks[part][:, part].toarray()
+            if len(part) > 1:
+                yield part, self.own[kept[part]], masks[part][:, part].toarray()
 
 
 def _precision(own: Floats, masks: Floats) -> Floats:
