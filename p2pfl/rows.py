@@ -142,7 +142,7 @@ def _height(rows: Rows) -> int:
     return max(1, BLOCK // max(1, rows.shape[-1]))
 
 
-def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor) -> Rows:
+def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
     """Return ``function(*stacks)``, ``[R, P]``, for a function that treats each number by itself.
 
     On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache.
@@ -153,6 +153,8 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor) -> Rows:
         Function of blocks of the stacks; its result has the shape and the number type of the first one.
     stacks
         ``[R, P]`` or ``[R, 1]`` each.
+    out
+        Memory of the result, which may be that of a stack; new memory by default.
 
     Examples
     --------
@@ -162,9 +164,9 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor) -> Rows:
     """
     first = stacks[0]
     height = _height(first)
-    if len(first) <= height or first.device.type != "cpu":
+    if out is None and (len(first) <= height or first.device.type != "cpu"):
         return function(*stacks)
-    found = torch.empty_like(first)  # [R, P]
+    found = torch.empty_like(first) if out is None else out  # [R, P]
     for low in range(0, len(first), height):
         found[low : low + height] = function(*(stack[low : low + height] for stack in stacks))
     return found

@@ -47,11 +47,16 @@ class DPSGD:
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round: a local step and its gossip steps."""
-        fitted = await learner.fit(state.rows, peers=net.peers, round=round, memory=state.memory)
+        before, since, memory = state.rows, state.public, state.memory
+        del state
+        fitted = await learner.fit(before, peers=net.peers, round=round, memory=memory)
         first = self.order == "adapt_then_combine"
-        released = await net.release(fitted.rows if first else state.rows, since=state.public)
+        released = await net.release(fitted.rows if first else before, since=since)
+        del since  # the stack of the round before, of which mixing makes another one
         mixed = (await self.gossip(net, released)).public
-        rows = mixed.rows if first else blockwise(_stepped, mixed.rows, fitted.rows, state.rows)
+        if first:
+            return State(mixed.rows, mixed, fitted.memory, report=fitted.report)
+        rows = blockwise(_stepped, mixed.rows, fitted.rows, before, out=fitted.rows if fitted.owned else None)
         return State(rows, mixed, fitted.memory, report=fitted.report)
 
 

@@ -71,12 +71,15 @@ async def learn(
     State
         State after the last round.
     """
+    handed = [state]  # each round owns the state before it, and frees what it no longer needs
     for round in rounds:
         net = neighbourhood(round)
-        before = state
-        state = await algorithm.round(state, learner, private(net, round), round)
+        before = None if stop is None else state
+        del state
+        state = await algorithm.round(handed.pop(), learner, private(net, round), round)
+        handed.append(state)
         done = False
-        if stop is not None:
+        if stop is not None and before is not None:
             moved = await maximum(net, change(before, state), steps=stop.steps)  # [R, 1]
             done = bool((moved < stop.change).all())
         await observe(round, state, net)

@@ -49,11 +49,14 @@ class Fitted:
         Optimiser state to pass to the next round; empty for optimisers without state.
     report
         Loss and steps; it may be kept without keeping the rows.
+    owned
+        True if nobody else reads the rows, so that an algorithm may overwrite them to save memory.
     """
 
     rows: Rows
     memory: Memory
     report: Report
+    owned: bool = False
 
 
 class Fitting(TypedDict, total=False):

@@ -294,6 +294,7 @@ class TorchLearner:
             rows=work.rows.to(back),
             memory={name: value.to(back) if value.dim() > 1 else value for name, value in work.memory.items()},
             report=Report(loss, torch.from_numpy(work.counts)),
+            owned=True,
         )
 
     def _home(self, value: torch.Tensor) -> torch.device:

@@ -28,6 +28,9 @@ PART = 20
 SOONEST = 10.0
 """Seconds from one checkpoint to the next, at least."""
 
+HELD = 2**26
+"""Largest state in bytes that is held until an interruption writes it."""
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -72,6 +75,11 @@ class SimulationCheckpoint:
     facts: Facts
     state: State
     sent: torch.Tensor
+
+    @property
+    def bytes(self) -> int:
+        """Memory of the state, in which tensors that are the same count once."""
+        return sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
 
     @property
     def costs(self) -> Counter[Cost]:
@@ -186,7 +194,9 @@ class CheckpointKeeper:
     """Keeper of the newest checkpoint of a run.
 
     It writes a checkpoint when 20 times the time of writing has passed since the last one, and when it is told to: what
-    is written never changes what the simulation computes.
+    is written never changes what the simulation computes. A state of more than :data:`HELD` bytes is not kept between
+    two writes, as that would take the memory of another stack of models: a run that is interrupted then goes on from
+    the last checkpoint that was written.
 
     Parameters
     ----------
@@ -220,9 +230,13 @@ class CheckpointKeeper:
 
     def keep(self, newest: SimulationCheckpoint) -> None:
         """Take the state after a round, and write it if it is time to."""
+        if self.path is None:
+            return
         self._newest, self._written = newest, False
         if self._clock() >= self._due:
             self.write()
+        if newest.bytes > HELD:
+            self._newest = None
 
     def end(self) -> None:
         """Note that the last round has ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -43,11 +43,17 @@ class Attending:
         self.algorithm = algorithm
         self.present = present
 
-    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+    def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> Coroutine[Any, Any, State]:
         """Run one round of the peers that are present."""
-        after = await self.algorithm.round(state, learner, net, round)
         present = self.present(round)  # [N]
-        return after if bool(present.all()) else after.where(present, state)
+        if bool(present.all()):  # nothing here holds the state, so the algorithm can free it
+            return self.algorithm.round(state, learner, net, round)
+        return self._partly(present, state, learner, net, round)
+
+    async def _partly(
+        self, present: torch.Tensor, state: State, learner: AsyncLearner, net: Neighbourhood, round: int
+    ) -> State:
+        return (await self.algorithm.round(state, learner, net, round)).where(present, state)
 
 
 def play(
@@ -118,11 +124,13 @@ def play(
         )
         return resolved.contested(hides, round=round, observer=net, together=names)
 
-    last = None if left is None else first
+    last = first if left is not None and protection.claimed else None
+    handed = [first]
+    del first
 
     async def after(round: int, state: State, net: StackedNeighbourhood) -> None:
         nonlocal last
-        last = state
+        last = state if protection.claimed else None
         learner.check()
         if observe is not None:
             observe(round, state, net, learner)
@@ -130,7 +138,7 @@ def play(
     coroutine = learn(
         Attending(resolved.played, present=present),
         learner,
-        first,
+        handed.pop(),
         rounds=range(rounds.start, end),
         neighbourhood=neighbourhood,
         private=hidden,

@@ -8,7 +8,7 @@ from p2pfl.errors import InputError
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
-from p2pfl.simulation import simulate
+from p2pfl.simulation import checkpoint, simulate
 from p2pfl.simulation.checkpoint import FILE, PART, SOONEST, CheckpointKeeper, Facts, SimulationCheckpoint
 
 TABLE = {
@@ -59,6 +59,23 @@ def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, c
         k: v for k, v in whole.summary.items() if k not in LEFT_OUT
     }
     assert not (tmp_path / "run" / FILE).exists()
+
+
+@pytest.mark.parametrize("changes", [CASES["fedavg"], pytest.param(CASES["private"], marks=pytest.mark.slow)])
+def test_a_large_state_is_not_held_and_a_run_goes_on_from_the_last_one_that_was_written(tmp_path, monkeypatch, changes):
+    whole = simulate(TABLE | changes, folder=tmp_path / "whole", baselines=False)
+    monkeypatch.setattr(checkpoint, "HELD", 0)
+    monkeypatch.setattr(checkpoint, "SOONEST", 0.0)
+    monkeypatch.setattr(checkpoint, "PART", 1e12)  # only the first round is written
+    interrupted(TABLE | changes, tmp_path / "run", after=2)
+    assert SimulationCheckpoint.load(tmp_path / "run" / FILE, peers=6, size=whole_size(whole)).facts.round == 0
+    run = simulate(TABLE | changes, folder=tmp_path / "run", resume=True, baselines=False)
+    assert run.metrics == whole.metrics == Run.load(tmp_path / "run").metrics
+
+
+def whole_size(run):
+    """Return the number of parameters of a run's models."""
+    return sum(value.numel() for value in next(iter(run.models.values())).values())
 
 
 def test_a_run_may_be_interrupted_again_and_by_an_error(tmp_path):
@@ -117,14 +134,14 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
         simulate(TABLE | {"learning": {"algorithm": "gossip_learning"}}, folder=tmp_path / "run", resume=True)
 
 
-def checkpoint(round=3, **facts):
+def example(round=3, **facts):
     rows = torch.arange(6.0).view(2, 3)
     state = State(rows, Public(rows), memory={"step": torch.ones(2)}, extra={"view": rows[:, 1:]})
     return SimulationCheckpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
 
 
 def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):
-    checkpoint(costs=((0.5, 1.0, 3),)).save(tmp_path / FILE)
+    example(costs=((0.5, 1.0, 3),)).save(tmp_path / FILE)
     found = SimulationCheckpoint.load(tmp_path / FILE, peers=2, size=3)
     assert found.state.rows.tolist() == [[0, 1, 2], [3, 4, 5]]
     assert found.state.public.rows is found.state.rows
@@ -145,19 +162,19 @@ def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tm
 
     monkeypatch.setattr(SimulationCheckpoint, "save", save)
     keeper = CheckpointKeeper(tmp_path, clock=lambda: now[0])
-    keeper.keep(checkpoint(0))
+    keeper.keep(example(0))
     now[0] = SOONEST
-    keeper.keep(checkpoint(1))
+    keeper.keep(example(1))
     now[0] += 2.0 * PART - 0.5
-    keeper.keep(checkpoint(2))
+    keeper.keep(example(2))
     assert saved == [1]
     now[0] += 1.0
-    keeper.keep(checkpoint(3))
+    keeper.keep(example(3))
     assert saved == [1, 3]
     with pytest.raises(KeyError), keeper:
         raise KeyError
     assert saved == [1, 3]
-    keeper.keep(checkpoint(4))
+    keeper.keep(example(4))
     with pytest.raises(KeyError), keeper:
         raise KeyError
     assert saved == [1, 3, 4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NoReturn, Unpack
 
 import torch
@@ -324,7 +324,7 @@ class Once:
         number, self._next = self._next, self._next + 1
         if number < len(self._kept) and torch.equal(self._kept[number][0], rows):
             return self._kept[number][1]
-        fitted = await self._training.fit(rows, **how)
+        fitted = replace(await self._training.fit(rows, **how), owned=False)  # another attempt returns it again
         self._kept[number:] = [(rows, fitted)]
         return fitted
 

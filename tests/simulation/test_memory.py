@@ -1,0 +1,61 @@
+"""Copies of all models that a simulation holds at a time."""
+
+import gc
+
+import pytest
+import torch
+
+from p2pfl.experiment import plan, read
+from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.simulation import checkpoint, simulate
+from p2pfl.simulation.evaluating import Evaluator
+from p2pfl.simulation.mixing import Mixer
+
+PEERS, HIDDEN = 600, 64
+
+
+def stacks(size):
+    """Return the number of different memories of at least so many bytes that tensors use."""
+    tensors = (each for each in gc.get_objects() if type(each) is torch.Tensor)
+    memories = (each.untyped_storage() for each in tensors)
+    return len({each.data_ptr() for each in memories if each.nbytes() >= size})
+
+
+@pytest.mark.parametrize(
+    ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
+)
+def test_dpsgd_holds_three_copies_of_all_models_at_most(monkeypatch, tmp_path, directory, order):
+    monkeypatch.setattr(checkpoint, "HELD", 0)
+    planned = plan(
+        read(
+            {
+                "rounds": 4,
+                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
+                "data": {"name": "digits"},
+                "model": {"name": "mlp", "hidden": [HIDDEN]},
+                "learning": {"algorithm": "dpsgd", "steps": 2, "batch": 8, "algorithm_options": {"order": order}},
+                "gossip": {"steps": 1},
+            }
+        )
+    )
+    size = PEERS * planned.learner.layout.size * 4
+    assert planned.federation.dataset.features.nbytes < size
+    found, already = [], stacks(size)
+
+    def counted(kind, name):
+        function = getattr(kind, name)
+
+        def called(self, *given, **named):
+            found.append(stacks(size))
+            answer = function(self, *given, **named)
+            found.append(stacks(size))
+            return answer
+
+        monkeypatch.setattr(kind, name, called)
+
+    counted(TorchLearner, "fit")
+    counted(Mixer, "__call__")
+    counted(Evaluator, "full")
+    simulate(planned, baselines=False, folder=tmp_path / "run" if directory else None)
+    assert len(found) >= 2 * 4 * 3
+    assert max(found) - already <= 3
