@@ -244,6 +244,8 @@ def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray
 
 def _set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
     """Split the positions of a peer into those that it keeps and those that it sets aside."""
+    if not fraction:
+        return own, own[:0]
     kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
     return own[kept], own[held]
 
@@ -275,8 +277,9 @@ def _gathered(
     source: Private, names: tuple[str, ...], hands: tuple[str, ...], *, seed: int, test: float, validation: float
 ) -> Federation:
     """Load the data of one peer after the other and concatenate them."""
-    loads = {peer: source.load(peer=peer, peers=names, seed=seed) for peer in hands}
-    loaded = {peer: tensors(each, giver=f'peer "{peer}" has') for peer, each in loads.items()}
+    loaded = {
+        peer: tensors(source.load(peer=peer, peers=names, seed=seed), giver=f'peer "{peer}" has') for peer in hands
+    }
     kinds = {_kind(features, targets) for features, targets in loaded.values()}
     if len(kinds) > 1:
         raise DataError(

@@ -1,6 +1,8 @@
 """Builders of random graphs, drawn by the key ``(seed, "topology")`` and redrawn until they are connected."""
 
+import random
 from collections.abc import Callable
+from itertools import chain
 
 import networkx as nx
 import numpy as np
@@ -89,9 +91,10 @@ def random_regular(n: int, *, degree: int, seed: int) -> Topology:
     if n * degree % 2:
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     if 2 * degree < n:
-        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=rng), seed=seed)
+        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=_Shuffler(rng)), seed=seed)
     # Pairing up a dense graph takes many attempts; pairing up its complement does not.
-    return _connected(lambda rng: nx.complement(nx.random_regular_graph(n - 1 - degree, n, seed=rng)), seed=seed)
+    rest = n - 1 - degree
+    return _connected(lambda rng: nx.complement(nx.random_regular_graph(rest, n, seed=_Shuffler(rng))), seed=seed)
 
 
 def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
@@ -169,6 +172,22 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
     at_least_one(n)
     _check_probability("probability", probability)
     return _connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
+
+
+class _Shuffler(random.Random):
+    """Bits of a generator as :mod:`random` asks for them, drawn many at a time.
+
+    networkx wraps a generator itself and draws the same bits one by one, which for 100,000 peers takes minutes.
+    """
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(0)  # that state is not used
+        self._words = chain.from_iterable(iter(lambda: rng.integers(2**32, size=4096, dtype=np.uint32).tolist(), None))
+
+    def getrandbits(self, k: int, /) -> int:
+        """Return an integer of 1 to 32 random bits."""
+        count = (k + 7) // 8
+        return int.from_bytes(next(self._words).to_bytes(4, "little")[:count], "big") >> (8 * count - k)
 
 
 def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) -> Topology:

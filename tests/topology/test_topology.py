@@ -7,6 +7,7 @@ from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
+from p2pfl.draws import draw
 from p2pfl.topology import Schedule, Topology, spectrum
 
 CONNECTED = [
@@ -295,3 +296,15 @@ def test_chebyshev_steps_are_the_fewest_whose_polynomial_meets_the_tolerance():
 def test_normal_directed_weights_take_the_short_way_to_the_same_steps():
     weights = graphs.metropolis(graphs.one_peer_exponential(9).at(0))  # a directed ring
     assert graphs.steps([weights], tolerance=1e-2) == graphs.steps(lambda _: weights, tolerance=1e-2)
+
+
+@pytest.mark.parametrize(("peers", "degree"), [(10, 3), (50, 4), (301, 6), (9, 6)])
+def test_a_random_regular_graph_is_the_one_that_networkx_draws_from_the_same_generator(peers, degree):
+    ours = graphs.random_regular(peers, degree=degree, seed=3)
+    drawn = draw(3, "topology", round=0)
+    dense = 2 * degree >= peers
+    theirs = nx.random_regular_graph(peers - 1 - degree if dense else degree, peers, seed=drawn)
+    theirs = nx.complement(theirs) if dense else theirs
+    assert nx.is_connected(theirs)  # so it is the first draw
+    names = sorted(ours.peers)
+    assert set(ours.edges) == {tuple(sorted((names[a], names[b]))) for a, b in theirs.edges()}
