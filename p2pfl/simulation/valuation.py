@@ -24,7 +24,7 @@ EXACT = 10
 METHODS = ("shapley", "banzhaf", "loo")
 """Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
 
-BLOCK = 512
+BLOCK = 1024
 """Coalitions that are trained at once."""
 
 REACH = 1.959963984540054

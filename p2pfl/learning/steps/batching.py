@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -83,6 +84,7 @@ class DeviceSamples:
         self.samples = placed(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
+        self.gathered: Any = None  # the samples of each group, once p2pfl.learning.steps.unions has copied them
 
     @cached_property
     def groups(self) -> list[SharedSamples] | None:

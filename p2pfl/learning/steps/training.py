@@ -20,8 +20,7 @@ from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
-from p2pfl.learning.steps.sharing import SharedSamples
-from p2pfl.learning.steps.unions import Unions, groups_of
+from p2pfl.learning.steps.unions import Group, Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, placed
 
@@ -31,7 +30,7 @@ PIECES = 16
 LEAST = 1 / 3
 """Smallest part of a full block that a block may be; blocks of a third take 1.05 to 1.2 of the time for each row."""
 
-MORE = 3
+MORE = 4
 """Factor of the rows of a block where rows share groups of samples.
 
 A group belongs to a part of the rows only, and its features are not copied for each of them.
@@ -113,15 +112,17 @@ def train(
     """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
-    order = np.lexsort((labels, -work.counts))[: np.count_nonzero(work.counts)]  # rows by steps, most first
+    whole = isinstance(engine, Kernels) and not learner.dropouts
+    groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
+    costs = work.counts if groups is None else work.counts * work.schedule.part.counts  # [R]
+    order = np.lexsort((labels, -costs, -work.counts))[: np.count_nonzero(costs)]  # rows by steps, most first
     if not len(order):
         return
-    groups = groups_of(work.schedule) if isinstance(engine, Kernels) and not learner.dropouts else None
     if groups is None:
         most = engine.block(int(work.schedule.widths[order].max()))
     else:
-        most = MORE * engine.block(max(len(group.positions) for group in groups))
-    blocks = divided(work.counts[order], most=most)
+        most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
+    blocks = divided(costs[order], most=most)
 
     def some(engine: Engine, rows: tuple[int, int]) -> None:
         block = _Block(work, learner, order[slice(*rows)], groups)
@@ -137,7 +138,7 @@ def train(
             some(engine, rows)
 
 
-def divided(counts: IntArray, *, most: int) -> list[tuple[int, int]]:
+def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     """Divide rows into blocks of consecutive rows, each from its first row to the one after its last.
 
     A block has at most ``most`` rows. It is smaller where the rows would otherwise make fewer than :data:`PIECES`
@@ -145,8 +146,8 @@ def divided(counts: IntArray, *, most: int) -> list[tuple[int, int]]:
 
     Parameters
     ----------
-    counts
-        Steps of each row, most first.
+    costs
+        Steps of each row, or samples in all its steps, most first.
     most
         Largest number of rows.
 
@@ -157,15 +158,15 @@ def divided(counts: IntArray, *, most: int) -> list[tuple[int, int]]:
     >>> divided(np.array([900, 100, 100, 1, 1, 1]), most=4)
     [(0, 4), (4, 6)]
     """
-    piece = counts.sum() / PIECES
+    piece = costs.sum() / PIECES
     bounds, low, done = [0], 0, 0
-    for row, steps in enumerate(counts.tolist()):
-        done += steps
-        if row + 1 - low == most or done >= max(piece, LEAST * most * counts[low]):
+    for row, cost in enumerate(costs.tolist()):
+        done += cost
+        if row + 1 - low == most or done >= max(piece, LEAST * most * costs[low]):
             bounds.append(row + 1)
             low, done = row + 1, 0
-    if bounds[-1] < len(counts):
-        bounds.append(len(counts))
+    if bounds[-1] < len(costs):
+        bounds.append(len(costs))
     return list(pairwise(bounds))
 
 
@@ -173,7 +174,7 @@ class _Block:
     """Rows that train together, from their first step to their last."""
 
     def __init__(
-        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[SharedSamples] | None = None
+        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[Group] | None = None
     ) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
@@ -189,8 +190,7 @@ class _Block:
             self.keys = placed(round_keys(learner.seed, names, work.round), self.device)  # [K]
         self.unions: Unions | None = None
         if groups is not None:
-            counts, features, targets = work.schedule.part.counts, learner.features, learner.targets
-            self.unions = Unions(groups, counts=counts, chosen=chosen, features=features, targets=targets)
+            self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""

@@ -19,20 +19,47 @@ from p2pfl.learning.steps.sharing import SharedSamples
 from p2pfl.rows import placed
 
 
-def groups_of(schedule: BatchSchedule) -> list[SharedSamples] | None:
-    """Return the groups of samples of rows; ``None`` if batches are not whole, or groups of samples do not pay."""
-    whole = bool((schedule.widths == schedule.part.counts).all())
-    return schedule.part.groups if whole and len(schedule.counts) > 1 else None
+@dataclass(frozen=True)
+class Group:
+    """Samples that the same rows hold, in one place.
+
+    Attributes
+    ----------
+    features, targets
+        ``[1, B, *shape]`` and ``[1, B]``.
+    shared
+        The rows.
+    """
+
+    features: torch.Tensor
+    targets: torch.Tensor
+    shared: SharedSamples
+
+
+def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Tensor) -> list[Group] | None:
+    """Return the groups of samples of rows; ``None`` if batches are not whole, or groups of samples do not pay.
+
+    Their samples are copied once for all rounds, so the data are held twice.
+    """
+    part = schedule.part
+    if not (schedule.widths == part.counts).all() or len(schedule.counts) < 2 or part.groups is None:
+        return None
+    if part.gathered is None:
+        places = [placed(torch.from_numpy(group.positions), features.device) for group in part.groups]
+        part.gathered = [
+            Group(features.index_select(0, place).unsqueeze(0), targets.index_select(0, place).unsqueeze(0), group)
+            for place, group in zip(places, part.groups, strict=True)
+        ]
+    return part.gathered
 
 
 @dataclass(frozen=True)
 class _Piece:
     """Samples of a group, and the rows of the block that hold them."""
 
+    group: Group
     places: IntArray  # [k], ascending
     where: torch.Tensor  # the same, on the device
-    features: torch.Tensor  # [1, B, *shape]
-    targets: torch.Tensor  # [1, B]
     weights: torch.Tensor  # [k, 1]: one over the number of samples of the row
 
 
@@ -47,35 +74,23 @@ class Unions:
         Number of samples of each of them, ``[R]``.
     chosen
         The rows of the block, ``[K]``.
-    features, targets
-        Features and targets of the data set.
     """
 
-    def __init__(
-        self,
-        groups: Sequence[SharedSamples],
-        *,
-        counts: IntArray,
-        chosen: IntArray,
-        features: torch.Tensor,
-        targets: torch.Tensor,
-    ) -> None:
-        device = features.device
+    def __init__(self, groups: Sequence[Group], *, counts: IntArray, chosen: IntArray) -> None:
         places = np.full(len(counts), len(chosen))
         places[chosen] = np.arange(len(chosen))
         self._pieces = []
         for group in groups:
-            inside = places[group.rows]
+            device, kind, shared = group.features.device, group.features.dtype, group.shared
+            inside = places[shared.rows]
             order = np.argsort(inside)[: np.count_nonzero(inside < len(chosen))]  # [k]
             if len(order):
-                index = placed(torch.from_numpy(group.positions), device)  # [B]
-                weights = torch.from_numpy(group.times[order] / counts[group.rows[order]]).to(features.dtype)  # [k]
+                weights = torch.from_numpy(shared.times[order] / counts[shared.rows[order]]).to(kind)  # [k]
                 self._pieces.append(
                     _Piece(
+                        group,
                         inside[order],
                         placed(torch.from_numpy(inside[order]), device),
-                        features.index_select(0, index).unsqueeze(0),
-                        targets.index_select(0, index).unsqueeze(0),
                         placed(weights, device).unsqueeze(1),
                     )
                 )
@@ -87,7 +102,8 @@ class Unions:
         for piece in self._pieces:
             count = int(np.searchsorted(piece.places, len(losses)))
             if count:
-                where, batch = piece.where[:count], Batch(piece.features, piece.targets, piece.weights[:count], None)
+                where = piece.where[:count]
+                batch = Batch(piece.group.features, piece.group.targets, piece.weights[:count], None)
                 found, gradients = engine.gradient([part.index_select(0, where) for part in parts], batch)
                 losses.index_add_(0, where, found)
                 for total, gradient in zip(sums, gradients, strict=True):
