@@ -1,5 +1,6 @@
 """The real command, in its own process or in this one."""
 
+import contextlib
 import os
 import queue
 import signal
@@ -136,15 +137,20 @@ class Command:
 
     def kill(self):
         """Kill all its processes, and wait until none is left."""
+        assert ended(self._killed())
+
+    def _killed(self):
+        """Kill all its processes, of which some may end by themselves in this moment."""
         family = self.family()
         for process in family:
-            process.kill()
-        assert ended(family)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return family
 
     def close(self):
         """Kill what is left."""
-        for process in self.family() if self.process.is_running() else []:
-            process.kill()
+        if self.process.is_running():
+            self._killed()
         self.process.wait(DEADLINE)
         self.reader.join(DEADLINE)
         self.process.stdout.close()
@@ -154,12 +160,11 @@ class Command:
 @pytest.fixture
 def start(place):  # noqa: ARG001 (they run in that place)
     """Start commands in their own processes; none outlives the test."""
-    started = []
+    with contextlib.ExitStack() as left:
 
-    def begin(*arguments, **options):
-        started.append(Command(*arguments, **options))
-        return started[-1]
+        def begin(*arguments, **options):
+            command = Command(*arguments, **options)
+            left.callback(command.close)
+            return command
 
-    yield begin
-    for command in started:
-        command.close()
+        yield begin

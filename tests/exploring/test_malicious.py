@@ -14,7 +14,7 @@ def explored(setting, *, most=20_000, **given):
     return setting.explorer(most=most, **given).run()
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("malicious", ["ada", "mia"], ids=["the owner", "another member"])
 def test_one_malicious_member_of_four_cannot_bring_the_others_to_two_verdicts(malicious):
     assert explored(Setting(NONE, NONE, malicious=malicious)).states > 10_000

@@ -105,7 +105,7 @@ def random_out(n, k):
     return Topology(peers, tuple((peers[a], peers[b]) for a, b in picks))
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(
     ("graph", "flow", "about"),
     [

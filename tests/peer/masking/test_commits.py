@@ -61,7 +61,7 @@ def plain():
     return death("gossip.steps=8", "privacy.mode=none")
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("at", range(EVENTS))
 def test_survivors_of_a_death_at_any_event_agree_on_each_attempt_and_keep_no_mask(at, plain):
     """The mean of their models is that of peers without masks, up to what the dead peer's model had of earlier ones."""

@@ -91,7 +91,7 @@ def check(graph, dies, event, *, noticed, ends=True):
     return happened
 
 
-@pytest.mark.sampled(fast=0)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("noticed", [True, False])
 @pytest.mark.parametrize("graph", [complete(4), complete(5)], ids=["4", "5"])
 def test_survivors_of_a_death_at_any_event_go_on_with_the_same_totals(graph, noticed):
