@@ -1,13 +1,15 @@
 """Growth of time and memory with peers, parameters and degree, of simulations and of live rounds.
 
-    python -m benchmarks.growth [--peers 10 100 1000 10000] [--parameters 1e3 1e4 1e5 1e6] [--degrees 2 4 8 16 32]
-                                [--live 4 8 16] [--live-parameters 1e3 1e4 1e5 1e6] [--draw docs/growth.svg]
+    python -m benchmarks.growth [--peers 10 100 1000 10000 100000] [--parameters 1e3 1e4 1e5 1e6 1e7 1e8]
+                                [--degrees 2 4 8 16 32 64] [--live 4 8 16 32] [--live-parameters 1e3 1e4 1e5 1e6 1e7]
+                                [--draw docs/growth.svg]
 
-D-PSGD on digits with an MLP of one hidden layer, batches of 16, ten rounds of one step and one gossip step, on random
-regular graphs. What does not vary is 1,000 peers (simulated) or 8 (live), 2,410 parameters and degree 8 (4 live). Each
-run is a process of its own. Seconds are those of the rounds, without the start; memory is the largest resident memory
-of the process, or the private memory of a live peer, above that of the smallest run of its column. The exponents are
-slopes of least squares in logarithms over the larger half of the points: 1 is proportional.
+D-PSGD on noisy digits with an MLP of one hidden layer, batches of 16, ten rounds of one step and one gossip step, on
+random regular graphs. What does not vary is 1,000 peers, 2,410 parameters and degree 8, or 8 peers and degree 4 where
+the number of parameters varies and for live peers. Each run is a process of its own. Seconds are those of the rounds,
+and of everything before them; memory is the largest resident memory of the process, or the private memory of a live
+peer. Copies are that memory, above the smallest run of the table, in copies of all models. The exponents are slopes of
+least squares in logarithms over the larger half of the points, of memory above the smallest run: 1 is proportional.
 """
 
 import argparse
@@ -17,6 +19,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from typing import Any
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.simulation import simulate
 
-PEERS, LIVE_PEERS, HIDDEN, DEGREE, LIVE_DEGREE, ROUNDS = 1000, 8, 32, 8, 4, 10
+MANY, FEW, HIDDEN, DEGREE, LOW, ROUNDS = 1000, 8, 32, 8, 4, 10
 FEATURES, CLASSES = 64, 10
 
 Point = tuple[float, float, float]
@@ -67,18 +70,21 @@ def measured(*, live: bool, **sizes: int) -> dict[str, float]:
     experiment = wanted(**sizes)
     if not live:
         summary = simulate(plan(experiment), baselines=False).summary
-        return {"seconds": summary["wall_s"], "bytes": float(peak_memory() or 0)}
-    with tempfile.TemporaryDirectory() as folder:
-        summary = run(experiment, folder=Path(folder) / "run").summary
-    return {"seconds": summary["wall_s"], "bytes": float(summary["peer_memory"] or 0)}
+        memory = peak_memory()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            summary = run(experiment, folder=Path(folder) / "run").summary
+        memory = summary["peer_memory"]
+    return {"rounds": summary["wall_s"], "bytes": float(memory or 0)}
 
 
 def spawned(**given: Any) -> dict[str, float]:
     """Run one experiment in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.growth", "--child", json.dumps(given)]
+    begun = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    return found | {"before": time.perf_counter() - begun - found["rounds"]}
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
@@ -96,21 +102,38 @@ def exponent(points: Sequence[tuple[float, float]]) -> float:
     return sum((a - x) * (b - y) for a, b in half) / sum((a - x) ** 2 for a, _ in half)
 
 
+def parameters(width: int) -> int:
+    """Return the number of parameters of a model with a hidden layer of this width.
+
+    Examples
+    --------
+    >>> parameters(32)
+    2410
+    """
+    return FEATURES * width + width + CLASSES * (width + 1)
+
+
 def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
     """Print and return the points of one table."""
-    print(f"\n| {of}, {'live' if live else 'simulated'} | s per round | MiB |\n| ---: | ---: | ---: |")
-    points = list[Point]()
+    kind = "live" if live else "simulated"
+    print(f"\n| {of}, {kind} | s per round | s before | MiB | copies |\n| ---: | ---: | ---: | ---: | ---: |")
+    points, least = list[Point](), math.inf
+    few = live or of == "parameters"
     for size in sizes:
-        given = {"peers": LIVE_PEERS if live else PEERS, "degree": LIVE_DEGREE if live else DEGREE, "width": HIDDEN}
+        given = {"peers": FEW if few else MANY, "degree": LOW if few else DEGREE, "width": HIDDEN}
         given |= {"width": hidden(size)} if of == "parameters" else {of: int(size)}
         found = spawned(live=live, **given)
-        exact = FEATURES * given["width"] + given["width"] + CLASSES * (given["width"] + 1)
-        points.append((exact if of == "parameters" else size, found["seconds"] / ROUNDS, found["bytes"]))
-        print(f"| {points[-1][0]:,.0f} | {points[-1][1]:.4f} | {points[-1][2] / 2**20:.0f} |", flush=True)
-    least = min(memory for _, _, memory in points)
-    grown = [(size, memory - least) for size, _, memory in points]
-    slopes = exponent([(size, seconds) for size, seconds, _ in points]), exponent(grown)
-    print(f"exponent of time {slopes[0]:.2f}, of memory above the smallest run {slopes[1]:.2f}")
+        length, least = parameters(given["width"]), min(least, found["bytes"])
+        points.append((length if of == "parameters" else size, found["rounds"] / ROUNDS, found["bytes"]))
+        copies = (found["bytes"] - least) / (4 * length * (1 if live else given["peers"]))
+        print(
+            f"| {points[-1][0]:,.0f} | {points[-1][1]:.4f} | {found['before']:.1f} | {found['bytes'] / 2**20:,.0f} | "
+            f"{copies:.1f} |",
+            flush=True,
+        )
+    slopes = exponent([(size, seconds) for size, seconds, _ in points])
+    grown = exponent([(size, memory - least) for size, _, memory in points])
+    print(f"exponent of time {slopes:.2f}, of memory above the smallest run {grown:.2f}")
     return points
 
 
@@ -158,11 +181,11 @@ def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
 def main() -> None:
     """Print the tables, and draw them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peers", type=float, nargs="*", default=[10, 100, 1000, 10000])
-    parser.add_argument("--parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6])
-    parser.add_argument("--degrees", type=float, nargs="*", default=[2, 4, 8, 16, 32])
-    parser.add_argument("--live", type=float, nargs="*", default=[4, 8, 16])
-    parser.add_argument("--live-parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6])
+    parser.add_argument("--peers", type=float, nargs="*", default=[10, 100, 1000, 1e4, 1e5])
+    parser.add_argument("--parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6, 1e7, 1e8])
+    parser.add_argument("--degrees", type=float, nargs="*", default=[2, 4, 8, 16, 32, 64])
+    parser.add_argument("--live", type=float, nargs="*", default=[4, 8, 16, 32])
+    parser.add_argument("--live-parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6, 1e7])
     parser.add_argument("--draw", type=Path, help="an SVG file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()

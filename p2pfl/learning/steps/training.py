@@ -30,7 +30,7 @@ PIECES = 16
 LEAST = 1 / 3
 """Smallest part of a full block that a block may be; blocks of a third take 1.05 to 1.2 of the time for each row."""
 
-MORE = 4
+MORE = 6
 """Factor of the rows of a block where rows share groups of samples.
 
 A group belongs to a part of the rows only, and its features are not copied for each of them.

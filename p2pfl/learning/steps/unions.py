@@ -44,13 +44,14 @@ def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Te
     part = schedule.part
     if not (schedule.widths == part.counts).all() or len(schedule.counts) < 2 or part.groups is None:
         return None
-    if part.gathered is None:
+    found: list[Group] | None = part.gathered
+    if found is None:
         places = [placed(torch.from_numpy(group.positions), features.device) for group in part.groups]
-        part.gathered = [
+        found = part.gathered = [
             Group(features.index_select(0, place).unsqueeze(0), targets.index_select(0, place).unsqueeze(0), group)
             for place, group in zip(places, part.groups, strict=True)
         ]
-    return part.gathered
+    return found
 
 
 @dataclass(frozen=True)
