@@ -11,7 +11,7 @@ from p2pfl.simulation import checkpoint, simulate
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.mixing import Mixer
 
-PEERS, HIDDEN = 600, 64
+PEERS, HIDDEN = 300, 128
 
 
 def stacks(size):
