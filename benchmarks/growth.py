@@ -142,11 +142,11 @@ def brief(size: float) -> str:
 
     Examples
     --------
-    >>> brief(8), brief(2410), brief(1e6)
+    >>> brief(8), brief(2410), brief(999_985)
     ('8', '2k', '1M')
     """
     for unit, name in ((1e6, "M"), (1e3, "k")):
-        if size >= unit:
+        if size >= 0.95 * unit:
             return f"{size / unit:.0f}{name}"
     return f"{size:.0f}"
 
@@ -159,21 +159,21 @@ def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 (after the choice of what draws)
 
     with mpl.rc_context({"svg.hashsalt": "growth", "font.size": 9}):
-        figure, axes = plt.subplots(2, len(tables), figsize=(2.6 * len(tables), 4.6), squeeze=False)
+        figure, axes = plt.subplots(2, len(tables), figsize=(2.7 * len(tables), 4.6), squeeze=False)
         for place, (name, points) in enumerate(tables.items()):
             sizes, times, memory = zip(*points, strict=True)
             above, below = axes[:, place]
-            above.loglog(sizes, times, marker="o", markersize=3, linewidth=1)
-            below.semilogx(sizes, [each / 2**20 for each in memory], marker="o", markersize=3, linewidth=1)
-            below.set_ylim(bottom=0)
-            for axis in (above, below):
+            for axis, values in ((above, times), (below, [each / 2**20 for each in memory])):
+                axis.loglog(sizes, values, marker="o", markersize=3, linewidth=1)
+                middle = math.sqrt(min(values) * max(values))
+                axis.set_ylim(min(min(values) / 1.5, middle / 10), max(max(values) * 1.5, middle * 10))
                 axis.set_xticks(sizes, [brief(size) for size in sizes])
                 axis.minorticks_off()
                 axis.grid(linewidth=0.3)
             axes[0][place].set_title(name)
             axes[1][place].set_xlabel(name.partition(",")[0])
         axes[0][0].set_ylabel("seconds per round")
-        axes[1][0].set_ylabel("MiB")
+        axes[1][0].set_ylabel("MiB of memory")
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.shards [--peers 2000] [--rounds 3] [--steps 20] [--degree 8] [--hidden 32] [--workers 1 2 4]
 
-It simulates D-PSGD on noisy digits (an MLP, batches of 16, one gossip step a round) on a random regular graph by 1, 2 and 4
+It simulates D-PSGD on noisy digits (an MLP, batches of 16, one gossip step) on a random regular graph by 1, 2 and 4
 workers of this machine, each run in processes of its own, and on a ring, whose partition cuts few edges. The table has
 the seconds of all rounds, the largest resident memory of a worker and how much of it is above that of a run of 8 peers,
 and what the workers sent to each other in a round.

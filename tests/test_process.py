@@ -38,7 +38,7 @@ def test_the_number_of_threads_is_restored_after_an_exception():
     assert torch.get_num_threads() == 2
 
 
-@pytest.mark.parametrize("setting", [process.one_heap, process.keep_freed_memory])
+@pytest.mark.parametrize("setting", [process.lean_heap, process.keep_freed_memory])
 @pytest.mark.parametrize("library", [object(), None], ids=["without mallopt", "that cannot be opened"])
 def test_a_memory_setting_does_nothing_where_the_c_library_has_none(setting, library, monkeypatch):
     def opened(name):
@@ -74,6 +74,30 @@ def test_memory_that_is_freed_and_needed_again_is_not_returned_to_the_system_in_
         return int(done.stdout)
 
     assert 4 * faults("keep_freed_memory()") < faults("")
+
+
+HOLES = """
+import torch
+from p2pfl.process import lean_heap, private_memory
+
+{setting}
+kept = []
+for _ in range(100):
+    models = [torch.ones(2**20) for _ in range(5)]  # 4 MiB each
+    kept.append([torch.ones(2**13) for _ in range(5)])  # what is small outlives them
+    models.clear()
+print(private_memory())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these thresholds")
+def test_small_blocks_do_not_keep_freed_models_in_memory():
+    def memory(setting):
+        code = HOLES.format(setting=setting)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        return int(done.stdout)
+
+    assert memory("lean_heap()") < memory("") - 2**24
 
 
 def test_spread_does_each_item_once_in_order_of_the_queue():
