@@ -34,7 +34,7 @@ def test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted(colluders, mu)
     assert optimal.error == pytest.approx(0.0101, abs=6e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize("graph", [small_world(12, degree=4, rewire=0.3, seed=1), complete(6), exponential(8)])
 @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
 def test_both_players_reach_the_accountant_and_none_exceeds_it(graph, adjacency):

@@ -169,7 +169,7 @@ async def test_live_peers_end_with_the_model_of_the_simulation():
         assert end.peer.common["accuracy"] > 0.8
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_a_saved_model_predicts_evaluates_and_is_exported(task, tmp_path):
     load = datasets.load_wine if task == "classes" else datasets.load_diabetes

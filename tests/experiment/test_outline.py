@@ -35,7 +35,7 @@ class Once(FedAvg):
     traits: ClassVar[Traits] = Traits(single_step=True)
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("table", SEVERAL)
 def test_an_outline_is_what_a_plan_says(table):
     experiment = read({"rounds": 3, "model": {"name": "linear"}, "data": {"name": "wine"}, "privacy": PRIVATE} | table)

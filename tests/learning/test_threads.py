@@ -63,7 +63,7 @@ def all_of(learner, peer):
     return [work(learner, peer, round) for round in range(TURNS) for work in WORK]
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("each", ["the learner itself", "a copy on its own data"])
 def test_threads_that_share_a_learner_find_what_each_would_find_alone(learner, each):
     alone = {peer: all_of(learner, peer) for peer in PEERS}

@@ -42,7 +42,7 @@ CALIBRATED = [
 ]
 
 
-@pytest.mark.sampled(fast=0, all=5)
+@pytest.mark.sampled(fast=0, all=3)
 @pytest.mark.parametrize(("graph", "noise", "mask", "bound"), CALIBRATED)
 def test_noises_of_well_mixed_graphs_are_the_published_ones(graph, noise, mask, bound):
     found = calibrate(graph(), epsilon=1.0, delta=1e-5, clip=1.0, rounds=1, steps=MIXED)

@@ -74,7 +74,7 @@ def test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_give
     assert resolved.protection.local.mu > resolved.protection.cost.mu
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(fast=0, all=1)
 @pytest.mark.parametrize("changes", [["simulation.absence=0.2"], ["simulation.absence=0.05", "privacy.epsilon=20"]])
 def test_rounds_that_absent_peers_make_dearer_end_the_run_before_its_budget_is_exceeded(changes, tmp_path):
     settings = experiment(tmp_path / "b.jsonl", "rounds=400", *changes)

@@ -228,7 +228,7 @@ MUTANTS = {
 }
 
 
-@pytest.mark.sampled(fast=0, all=11)
+@pytest.mark.sampled(fast=0, all=6)
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_world_notices_what_must_not_be(mutant, monkeypatch, plans):
     owner, name, instead, seeds = mutant
@@ -263,6 +263,7 @@ def test_faults_that_end_connections_are_drawn():
     assert any(each.conditions[name].cuts for each in drawn for name in names)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("changes", [[], ["learning.algorithm=robust_sgp"], ["learning.weighted=false"]], ids=str)
 def test_where_nothing_is_given_up_peers_end_where_the_simulation_ends(changes):
     """However late, narrow, doubled and out of order: what arrives in the end is all that counts."""

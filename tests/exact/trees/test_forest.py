@@ -41,7 +41,7 @@ def part(features):
     return Part(np.asarray(features, np.float32), np.zeros(len(features), np.int64))
 
 
-@pytest.mark.sampled(fast=2)
+@pytest.mark.sampled(fast=2, all=5)
 @pytest.mark.parametrize("graph", [*GRAPHS.values(), FORTY], ids=[*GRAPHS, "forty peers"])
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 def test_peers_under_masks_end_with_the_forest_of_their_pooled_data_bit_for_bit(graph, task):

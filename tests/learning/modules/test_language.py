@@ -83,6 +83,7 @@ def test_the_scores_of_many_rows_are_those_of_one(resolved):
     torch.testing.assert_close(rows[1:], alone, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.sampled(fast=0, all=2)
 @pytest.mark.parametrize("broker", ["memory", "mosquitto"])
 @pytest.mark.parametrize("privacy", ["none", "pairwise"])
 async def test_live_peers_exchange_the_adapters_alone_and_end_where_the_simulation_ends(broker, privacy):
