@@ -32,7 +32,7 @@ KEPT = 128 * 2**20
 """Bytes of freed memory at the end of the heap that the process keeps: ten blocks of rows."""
 
 APART = 2**20
-"""Bytes of the smallest block that a lean heap does not hold."""
+"""Bytes of the smallest block that returns to the system on a device."""
 
 LARGEST = 32 * 2**20
 """Bytes of the largest allocation that comes from the heap, which is the most that glibc accepts."""
@@ -171,16 +171,23 @@ def _pool(process: int, count: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(count, thread_name_prefix="p2pfl")
 
 
-def lean_heap() -> None:
-    """Use little memory for messages and models that come and go, where the C library is glibc.
+def one_heap() -> None:
+    """Let all threads of this process share one heap, where the C library is glibc.
 
-    All threads share one heap. By default each thread has its own, and each of them fills with holes: 3 MB more for a
-    peer from the start, and half a kilobyte more a round. Blocks of :data:`APART` bytes lie outside of the heap and
-    return to the system when they are freed. By default glibc takes blocks of up to 32 MiB from the heap once one was
-    freed, and small blocks after them keep it from shrinking: 339 instead of 146 MiB for a live peer with four
-    neighbours and a model of 4 MB (``python -m benchmarks.growth --live-parameters 1e6``).
+    By default each thread has its own, and each of them fills with holes: 3 MB more for a peer from the start, and half
+    a kilobyte more a round.
     """
     _mallopt(ARENAS, 1)
+
+
+def return_freed_memory() -> None:
+    """Return freed blocks of :data:`APART` bytes and more to the system, where the C library is glibc.
+
+    By default glibc takes blocks of up to 32 MiB from the heap once one was freed, and small blocks after them keep it
+    from shrinking. With a model of 4 MB and four neighbours a peer then needs 339 MiB instead of 153, and its rounds
+    take three quarters of the time where nothing but eight peers on two cores bounds them: each page of a block costs
+    a page fault. So devices return it, and peers of ``p2pfl run`` do not.
+    """
     _mallopt(MMAP, APART)
 
 

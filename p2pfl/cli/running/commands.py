@@ -137,6 +137,7 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
+    from p2pfl.process import return_freed_memory  # noqa: PLC0415
     from p2pfl.report import Record  # noqa: PLC0415
 
     _check_recording(options)
@@ -150,6 +151,7 @@ def peer(options: argparse.Namespace) -> int:
     last = folders.last(options.runs, experiment, peer=options.name) if options.resume else None
     if last is not None and folders.ended(last):
         return _over(last, options)
+    return_freed_memory()
     resolved = p2pfl.plan(experiment, only=[options.name])
     accounted = accounts.check(options, resolved)
     with ExitStack() as stack:

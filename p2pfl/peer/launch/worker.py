@@ -36,7 +36,7 @@ from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
 from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
-from p2pfl.process import lean_heap, private_memory
+from p2pfl.process import one_heap, private_memory
 from p2pfl.report import Record
 from p2pfl.report.model import described, metadata
 from p2pfl.report.notices.kinds import Notice, SecretsRecorded
@@ -98,7 +98,7 @@ async def live(
     P2PFLError
         With the exit status of wrong input as long as learning had not begun.
     """
-    lean_heap()
+    one_heap()
     introduced = False
 
     def observe(done: Record, state: State) -> None:
