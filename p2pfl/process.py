@@ -183,10 +183,10 @@ def one_heap() -> None:
 def return_freed_memory() -> None:
     """Return freed blocks of :data:`APART` bytes and more to the system, where the C library is glibc.
 
-    By default glibc takes blocks of up to 32 MiB from the heap once one was freed, and small blocks after them keep it
-    from shrinking. With a model of 4 MB and four neighbours a peer then needs 339 MiB instead of 153, and its rounds
-    take three quarters of the time where nothing but eight peers on two cores bounds them: each page of a block costs
-    a page fault. So devices return it, and peers of ``p2pfl run`` do not.
+    Once a block of up to 32 MiB has been freed, glibc by default takes further blocks of that size from the heap, which
+    small blocks keep from shrinking: with a model of 4 MB and four neighbours a peer needs 339 MiB instead of 153.
+    Returning memory costs a page fault for each page: rounds of eight such peers on two cores take 1.3 times as long.
+    So ``p2pfl peer``, for devices, returns it, and ``p2pfl run`` does not.
     """
     _mallopt(MMAP, APART)
 

@@ -51,6 +51,12 @@ def test_a_memory_setting_does_nothing_where_the_c_library_has_none(setting, lib
     setting()
 
 
+def printed(code, setting):
+    """Return the number that a program prints under a setting of memory."""
+    command = [sys.executable, "-c", code.format(setting=setting)]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
 CHURN = """
 import resource
 import torch
@@ -68,12 +74,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these thresholds")
 def test_memory_that_is_freed_and_needed_again_is_not_returned_to_the_system_in_between():
-    def faults(setting):
-        code = CHURN.format(setting=setting)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        return int(done.stdout)
-
-    assert 4 * faults("keep_freed_memory()") < faults("")
+    assert 4 * printed(CHURN, "keep_freed_memory()") < printed(CHURN, "")
 
 
 HOLES = """
@@ -93,12 +94,7 @@ print(private_memory())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these thresholds")
 def test_small_blocks_do_not_keep_freed_models_in_memory():
-    def memory(setting):
-        code = HOLES.format(setting=setting)
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        return int(done.stdout)
-
-    assert memory("return_freed_memory()") < memory("") - 2**26
+    assert printed(HOLES, "return_freed_memory()") < printed(HOLES, "") - 2**26
 
 
 def test_spread_does_each_item_once_in_order_of_the_queue():

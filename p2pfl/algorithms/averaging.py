@@ -70,7 +70,7 @@ class Averaging:
 
     @cached_property
     def flood_steps(self) -> int:
-        """Gossip steps after which a number reaches all peers; computed only where needed, as it takes long."""
+        """Gossip steps after which a number reaches all peers; large graphs take long, so it is computed on demand."""
         return 1 if self.graph is None else flood_steps(self.graph)
 
     async def __call__(self, net: Neighbourhood, rows: Rows, *, since: Public, masses: torch.Tensor | None) -> Public:

@@ -52,7 +52,7 @@ class DPSGD:
         fitted = await learner.fit(before, peers=net.peers, round=round, memory=memory)
         first = self.order == "adapt_then_combine"
         released = await net.release(fitted.rows if first else before, since=since)
-        del since  # the stack of the round before, of which mixing makes another one
+        del since  # frees these models before mixing allocates their successors
         mixed = (await self.gossip(net, released)).public
         if first:
             return State(mixed.rows, mixed, fitted.memory, report=fitted.report)

@@ -31,7 +31,7 @@ class Propagation:
     Parameters
     ----------
     average
-        Average whose ``graph`` the flood passes over.
+        Average whose ``graph`` carries the largest number of samples to all peers.
     alone
         Rounds of training before the first gossip step.
     smoothing

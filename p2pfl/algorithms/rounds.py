@@ -71,7 +71,7 @@ async def learn(
     State
         State after the last round.
     """
-    handed = [state]  # each round owns the state before it, and frees what it no longer needs
+    handed = [state]  # no other name holds a state during its round, so the round can free its tensors
     for round in rounds:
         net = neighbourhood(round)
         before = None if stop is None else state

@@ -195,8 +195,8 @@ class CheckpointKeeper:
 
     It writes a checkpoint when 20 times the time of writing has passed since the last one, and when it is told to: what
     is written never changes what the simulation computes. A state of more than :data:`HELD` bytes is not kept between
-    two writes, as that would take the memory of another stack of models: a run that is interrupted then goes on from
-    the last checkpoint that was written.
+    two writes, because it would occupy as much memory as the models: a run that is interrupted then goes on from the
+    last checkpoint that was written.
 
     Parameters
     ----------

@@ -174,9 +174,9 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
 
 
 class _Shuffler(nx.utils.PythonRandomViaNumpyBits):  # type: ignore[misc] # networkx has no types
-    """Random bits of a generator for networkx, the same that it draws itself, but many at a time.
+    """Generator whose shuffles in networkx are those of ``rng`` itself, but which draws its bits many at a time.
 
-    Drawn one by one they take minutes for 100,000 peers.
+    networkx draws them one by one, which takes minutes for 100,000 peers.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:

@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
 
 from p2pfl.data import IntArray, Orders
-from p2pfl.learning.steps.sharing import SharedSamples, groups
+from p2pfl.learning.steps.sharing import Group, SharedSamples, groups
 from p2pfl.rows import placed
 
 
@@ -72,6 +71,8 @@ class DeviceSamples:
         True if all rows have the same samples, in one array.
     samples
         Positions of all samples, those of the first row first; once if they are shared.
+    gathered
+        Samples of each of the ``groups``; ``None`` until a training step needs them.
     starts, counts
         ``[R]``: where the samples of each row begin, and how many there are.
     """
@@ -84,7 +85,7 @@ class DeviceSamples:
         self.samples = placed(torch.from_numpy(samples), device)
         self._each = each
         self._spread: torch.Tensor | None = None
-        self.gathered: Any = None  # the samples of each group, once p2pfl.learning.steps.unions has copied them
+        self.gathered: list[Group] | None = None
 
     @cached_property
     def groups(self) -> list[SharedSamples] | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 
 from p2pfl.data import IntArray
 
@@ -33,6 +34,23 @@ class SharedSamples:
     positions: IntArray
     rows: IntArray
     times: IntArray
+
+
+@dataclass(frozen=True)
+class Group:
+    """Features and targets of samples that the same rows hold, next to each other.
+
+    Attributes
+    ----------
+    features, targets
+        ``[1, B, *shape]`` and ``[1, B]``.
+    shared
+        The rows, and the positions in the data set.
+    """
+
+    features: torch.Tensor
+    targets: torch.Tensor
+    shared: SharedSamples
 
 
 def groups(each: Sequence[IntArray]) -> list[SharedSamples] | None:

@@ -15,25 +15,8 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.steps.batching import Batch, BatchSchedule
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.sharing import SharedSamples
+from p2pfl.learning.steps.sharing import Group
 from p2pfl.rows import placed
-
-
-@dataclass(frozen=True)
-class Group:
-    """Samples that the same rows hold, in one place.
-
-    Attributes
-    ----------
-    features, targets
-        ``[1, B, *shape]`` and ``[1, B]``.
-    shared
-        The rows.
-    """
-
-    features: torch.Tensor
-    targets: torch.Tensor
-    shared: SharedSamples
 
 
 def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Tensor) -> list[Group] | None:
@@ -44,14 +27,13 @@ def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Te
     part = schedule.part
     if not (schedule.widths == part.counts).all() or len(schedule.counts) < 2 or part.groups is None:
         return None
-    found: list[Group] | None = part.gathered
-    if found is None:
+    if part.gathered is None:
         places = [placed(torch.from_numpy(group.positions), features.device) for group in part.groups]
-        found = part.gathered = [
+        part.gathered = [
             Group(features.index_select(0, place).unsqueeze(0), targets.index_select(0, place).unsqueeze(0), group)
             for place, group in zip(places, part.groups, strict=True)
         ]
-    return found
+    return part.gathered
 
 
 @dataclass(frozen=True)
