@@ -100,6 +100,11 @@ class WatchedMasks(MaskLedger):
         self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable))
         return self.latest
 
+    def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
+        """Decide the masks of an attempt."""
+        self.latest = self._noted(super().take(slot, partners=partners))
+        return self.latest
+
     def settle(self, *, shared: Collection[str] | None = None) -> Payment:
         """Pay all differences."""
         return self._noted(super().settle(shared=shared))
