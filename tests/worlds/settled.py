@@ -84,8 +84,9 @@ class SettledWatch:
         connection, carry_out = peer.connection, peer.connection._carry_out
 
         def carried_out(effect: object) -> None:
-            if isinstance(effect, Concluded) and peer.hiding.attempts is not None:
-                self._concluded(peer.name, (peer.mailbox.gossip_step[0], peer.hiding.attempts.attempt), effect)
+            attempts = peer.hiding.attempts
+            if isinstance(effect, Concluded) and attempts is not None:
+                self._concluded(peer.name, (attempts._round, attempts.attempt), effect)
             carry_out(effect)  # type: ignore[arg-type]
 
         connection._carry_out = carried_out  # type: ignore[method-assign]
