@@ -5,8 +5,8 @@
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
 trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.trailer`.
 
-Where the peers decide which releases count, the sender's mask partners and its vote for the release precede the trailer.
-So whoever holds the release knows whose masks it contains, and can prove that its owner has voted for it.
+Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. So whoever
+holds the release knows whose masks it contains, and can prove that its owner has voted for it.
 """
 
 from __future__ import annotations
@@ -307,8 +307,8 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     numbers = _numbers(message, dtype, length=head.length, start=start)
     if head.partners is None:
         return Parsed(head, numbers, said)
-    vote, digest = bytes(view[tail : -trailer.size]), digest_of([view[:tail]])
-    return Parsed(head, numbers, said, vote, digest, view, _listed(view[end:tail]))
+    vote = bytes(view[tail : -trailer.size])
+    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, _listed(view[end:tail]))
 
 
 def _listed(data: memoryview) -> Mapping[int, int]:
