@@ -5,8 +5,8 @@
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
 trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.trailer`.
 
-Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. So whoever
-holds the release knows whose masks it contains, and can prove that its owner has voted for it.
+Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. Whoever
+holds the release then knows whose masks it contains, and can prove that its owner has voted for it.
 """
 
 from __future__ import annotations
