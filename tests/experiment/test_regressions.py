@@ -68,14 +68,16 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
     features, targets = training(run)
     oracle = sm.GLM(
         targets, np.column_stack([features[:, [0, 1]], np.ones(len(targets))]), family=sm.families.Binomial()
-    )
+    )  # without the last level, with which the others are compared
     oracle = oracle.fit(tol=1e-15)
     names = [each["name"] for each in found["coefficients"]]
     assert names == ["age", "smokes: no", "smokes: yes", "(intercept)"]
     by_name = {each["name"]: each for each in found["coefficients"]}
-    assert by_name["(intercept)"]["estimate"] is None  # the two levels determine it
-    assert by_name["age"]["estimate"] == pytest.approx(oracle.params[0], rel=1e-9)
-    assert by_name["age"]["error"] == pytest.approx(oracle.bse[0], rel=1e-9)
+    assert by_name["smokes: yes"]["estimate"] is None  # the other level and the intercept determine it
+    for place, name in enumerate(("age", "smokes: no", "(intercept)")):
+        assert by_name[name]["estimate"] == pytest.approx(oracle.params[place], rel=1e-9)
+        assert by_name[name]["error"] == pytest.approx(oracle.bse[place], rel=1e-9)
+        assert by_name[name]["p"] == pytest.approx(oracle.pvalues[place], rel=1e-8)
     assert found["deviance"] == pytest.approx(oracle.deviance, rel=1e-10)
     assert main(["coefficients", saved]) == 0
     printed = capsys.readouterr().out
