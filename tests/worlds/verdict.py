@@ -173,7 +173,8 @@ def _whole(end: End, ended: Ended) -> bool:
 def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
     if end.setting.settles:
-        return settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds)
+        failure = settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds)
+        return failure or (_differs(end) if undisturbed(end) and not end.killed else "")
     if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())
