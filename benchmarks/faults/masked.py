@@ -39,7 +39,7 @@ class Death:
     later
         ``AFTER`` rounds after the first of these.
     unsent
-        Whether no survivor has the model of the peer that died in the first of these rounds.
+        Whether no survivor received the model of the peer that died in the first of these rounds, on a complete graph.
     """
 
     before: float
@@ -69,6 +69,7 @@ def masked(options: argparse.Namespace, folder: Path) -> Shown:
     falls = [death.now - death.before for death in deaths]
     later = [death.later - death.before for death in deaths]
     size = "without masks" if options.mask == 0 else f"mask {plan(wanted).protection.settings.mask:g}"
+    unsent = f"; {sum(death.unsent for death in deaths)} died before they sent" if options.kind == "complete" else ""
     when = "at any time" if options.anytime else "that had masked with the others and not sent"
     return Shown(
         options.command,
@@ -76,8 +77,7 @@ def masked(options: argparse.Namespace, folder: Path) -> Shown:
         f"{swarms} swarms of {options.peers} peers on digits",
         f"accuracy of the others, the lower one of that round and the next: median {statistics.median(falls):+.3f}, "
         f"worst {min(falls):+.3f}; {AFTER} rounds later: median {statistics.median(later):+.3f}, "
-        f"worst {min(later):+.3f}; {sum(death.unsent for death in deaths)} models of that round not sent; "
-        f"an alarm in {alarms} swarms",
+        f"worst {min(later):+.3f}{unsent}; an alarm in {alarms} of the swarms",
     )
 
 
@@ -153,9 +153,12 @@ def _ended(nursery: Nursery, names: Collection[str], round: int) -> None:
     Raises
     ------
     RunError
-        They did not in time, or one has left the run.
+        A round did not end in time, or one of the peers has left the run.
     """
-    until = time.perf_counter() + LONGEST
-    while min(map(nursery.last, names)) < round:
-        if time.perf_counter() > until or nursery.done.keys() & names or not nursery.listen(0.05):
+    last, since = -1, time.perf_counter()
+    while (now := min(map(nursery.last, names))) < round:
+        if now > last:
+            last, since = now, time.perf_counter()
+        late = time.perf_counter() - since > LONGEST
+        if late or nursery.done.keys() & names or not nursery.listen(0.05):
             raise RunError(f"expected round {round} to end, got {nursery.phases}; ended: {sorted(nursery.done)}")
