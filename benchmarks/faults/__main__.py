@@ -56,6 +56,7 @@ def _deadly(proofs) -> None:
     one.set_defaults(play=masked.masked)
     _sized(one, peers=3, rounds=0)
     one.add_argument("--kills", type=int, default=10)
+    one.add_argument("--deaths", type=int, default=1, help="kills in each swarm, one after another")
     one.add_argument("--kind", default="ring")
     one.add_argument("--departures", default="unsettled", choices=["unsettled", "go_on"])
     one.add_argument("--anytime", action="store_true", help="kill at a random time, not between masking and sending")

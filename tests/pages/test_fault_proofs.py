@@ -1,5 +1,6 @@
 """The parts of ``python -m benchmarks.faults``: the page, the slope, slow lines, cables that are cut, processes."""
 
+import argparse
 import asyncio
 import socket
 import time
@@ -7,7 +8,7 @@ import time
 import pytest
 import torch
 
-from benchmarks.faults import memory, worker
+from benchmarks.faults import masked, memory, worker
 from benchmarks.faults.nursery import Nursery, apart
 from benchmarks.faults.page import MARKS, Shown, written
 from benchmarks.faults.relay import Relays
@@ -104,3 +105,23 @@ def test_peers_in_processes_of_their_own_end_as_the_simulation(tmp_path):
         nursery.end(within=120)
     assert (nursery.missed, nursery.left_out) == (0, 0)
     assert apart(nursery.models(), simulate(experiment, baselines=False).models) < 1e-10
+
+
+@pytest.mark.parametrize(("peers", "most"), [(3, 1), (8, 3), (16, 7)])
+def test_no_more_peers_of_a_swarm_are_killed_than_leave_a_majority(peers, most):
+    given = {"departures": "go_on", "peers": peers}
+    masked.check(argparse.Namespace(kind="complete", deaths=most, **given))
+    masked.check(argparse.Namespace(kind="circulant", deaths=peers - 2, **given))
+    with pytest.raises(SystemExit, match=f"from 1 to {most} with {peers} peers, got {most + 1}"):
+        masked.check(argparse.Namespace(kind="complete", deaths=most + 1, **given))
+
+
+@pytest.mark.slow
+def test_two_peers_killed_one_after_the_other_leave_no_mask_in_the_models_of_the_survivors(tmp_path):
+    changes = {"topology": {"kind": "complete", "peers": 6}, "data": {"name": "digits"}, "rounds": 30}
+    privacy = {"mode": "pairwise", "mask": 10.0, "departures": "go_on", "partners": 1}
+    experiment = read({**changes, "learning": {"device": "cpu", "rate": 0.2, "epochs": 5}, "privacy": privacy})
+    names = plan(experiment).topology.peers
+    with embedded() as broker, Nursery(experiment, tmp_path / "run", urls=dict.fromkeys(names, broker.url)) as nursery:
+        deaths = list(masked.killed(nursery, 2, at=3, anytime=False))
+    assert all(death.now > death.before - 0.1 for death in deaths)  # masks that stay leave guesses, 0.1

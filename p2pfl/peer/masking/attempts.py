@@ -225,8 +225,8 @@ class Attempts:
             await self._expose()
             missing = ", ".join(sorted(getattr(answer, "peers", ())))
             raise UndecidedError(
-                f"round {self._round} cannot be completed at {self._me}, because no majority answered about {missing}; "
-                "start the missing peers and the run again"
+                f"round {self._round} cannot be completed at {self._me}, because no majority answered about {missing} "
+                "in time; start the missing peers and the run again, or raise transport.patience if none is missing"
             )
         before, self.members = self.members, answer.members
         gone = ", ".join(sorted({*before} - {*answer.members}))

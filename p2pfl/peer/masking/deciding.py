@@ -144,6 +144,6 @@ class Deciding:
 def _undecided(me: str, round: int, answer: object) -> str:
     peers = ", ".join(sorted(getattr(answer, "peers", ())))
     return (
-        f"round {round} cannot be completed at {me}, because no majority answered about {peers or 'a release'}; "
-        "start the missing peers and the run again"
+        f"round {round} cannot be completed at {me}, because no majority answered about {peers or 'a release'} in "
+        "time; start the missing peers and the run again, or raise transport.patience if none is missing"
     )

@@ -234,7 +234,7 @@ async def test_an_attempt_that_fails_is_charged_durably_before_the_next_one_begi
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Undecided(frozenset({"peer3"})), "no majority answered about peer3"),
+        (Undecided(frozenset({"peer3"})), r"no majority answered about peer3 in time; .* raise transport\.patience"),
         (Concluded(committed=True, members=("peer1", "peer2", "peer3")), "peer0 was cut off in round 2"),
         (Concluded(committed=False, members=("peer0", "peer2", "peer3")), "no longer connected"),
     ],
