@@ -9,7 +9,6 @@ integers are those of all totals of a forest.
 """
 
 import argparse
-import sys
 
 import numpy as np
 import torch
@@ -91,4 +90,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
