@@ -99,8 +99,7 @@ class ExactLearner:
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
         del round
-        outcome = yield from self.model.round(self.tensors(row), self.own)
-        return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+        return (yield from self._asking(self.model, row))
 
     def fit(
         self,
@@ -124,13 +123,15 @@ class ExactLearner:
         """
         if correction is not None:
             raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")
+        del round
         awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
         fitted = rows.clone()  # [R, P]
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
+        own: ExactModel = getattr(self.model, "alone", self.model)
         for number, peer in enumerate(peers):
             if awake[number]:
                 try:
-                    step = alone(self.asking(rows[number], round=round), peer)
+                    step = alone(self._asking(own, rows[number]), peer)
                 except LearningError:
                     loss[number] = torch.nan
                 else:
@@ -213,6 +214,10 @@ class ExactLearner:
         """Return the tensors of a row ``[P]`` as arrays, which must not be changed."""
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
+
+    def _asking(self, model: ExactModel, row: torch.Tensor) -> Asking:
+        outcome = yield from model.round(self.tensors(row), self.own)
+        return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
 
     def _row(self, tensors: Tensors) -> torch.Tensor:
         parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}
