@@ -4,17 +4,20 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exact.tables import shared_out, trained
+from p2pfl import compose
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Exact
+from p2pfl.algorithms import Averaging, Exact, FedAvg
 from p2pfl.errors import TopologyError
 from p2pfl.exact import Boosting, ExactLearner
 from p2pfl.experiment import read
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.identity import SeededSource
+from p2pfl.learning import TorchLearner
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import live
@@ -79,6 +82,45 @@ async def test_fedavg_over_levels_is_fedavg_over_everybody_live_and_simulated():
     for peer, end in (await live(read(FEDAVG), MemoryTransport(), source=SeededSource(1))).items():
         found = end.peer.plan.learner.state_dict(end.state.rows[0])
         assert all(np.allclose(found[name], nested[peer][name], atol=1e-6) for name in found)
+
+
+def edges_and_cloud(learner, clusters, *, rounds, between):
+    """Return the models of HierFAVG by its loops: a server averages each cluster, and the cloud the servers' models."""
+    edge = {cluster: learner.start(cluster)[0] for cluster in clusters}
+    for round in range(rounds):
+        for cluster in clusters:
+            rows = edge[cluster].repeat(len(cluster), 1)
+            edge[cluster] = learner.fit(rows, peers=cluster, round=round).rows.mean(dim=0)
+        if (round + 1) % between == 0:
+            cloud = sum(edge.values()) / len(edge)
+            edge = dict.fromkeys(clusters, cloud)
+    return {peer: edge[cluster] for cluster in clusters for peer in cluster}
+
+
+@pytest.mark.parametrize("between", [1, 2, 3])
+@pytest.mark.parametrize("rounds", [3, 6, 7])
+def test_averages_within_clusters_between_averages_of_all_are_the_loops_of_hierarchical_fedavg(between, rounds):
+    features, targets = np.random.default_rng(0).normal(size=(240, 4)), np.arange(240) % 3
+    federation = shared_out(features, targets, classes=3, peers=4)
+    inside, _ = graphs.nested(4, levels=[2, 2]).topologies
+    everybody = graphs.complete(4)
+    schedule = graphs.Schedule((inside,) * (between - 1) + (everybody,))
+    made = compose(
+        FedAvg(epochs=2, average=Averaging(weighted=False)),
+        TorchLearner(torch.nn.Linear(4, 3), federation, rate=0.3, batch=8),
+        schedule,
+        rounds=rounds,
+        settings={"gossip": {"steps": 1}},
+    )
+    clusters = [("peer0", "peer1"), ("peer2", "peer3")]
+    assert all(inside.neighbours(one) == (other,) for one, other in clusters)
+    loops = edges_and_cloud(made.learner, clusters, rounds=rounds, between=between)
+    models = simulate(made, baselines=False).models
+    for peer, row in loops.items():
+        for name, tensor in made.learner.state_dict(row).items():
+            assert np.allclose(models[peer][name], tensor, atol=1e-6)
+    apart = max(float((loops["peer0"] - loops[peer]).abs().max()) for peer in federation.peers)
+    assert (apart > 1e-3) == (rounds % between > 0)  # clusters differ until all average
 
 
 def test_totals_over_levels_are_those_of_the_pooled_data():

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from p2pfl.audit.attacks.canaries import COUNT, Canaries, plant
+from p2pfl.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.audit.attacks.game import TRIALS, GameResult, play
 from p2pfl.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
 from p2pfl.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
@@ -96,6 +97,8 @@ class Audit:
         Settings that protect the models.
     promises, claims, games, canaries, inferences, inversions
         Results by attack.
+    exposures
+        What the totals of the first boosted tree show, by the number of peers in them.
     smaller
         Sentence that explains if the attacks ran on fewer peers than the experiment has.
     """
@@ -111,6 +114,7 @@ class Audit:
     canaries: tuple[Canaries, ...] = ()
     inferences: tuple[Inference, ...] = ()
     inversions: Inversions = Inversions(np.empty((0,)), ())  # noqa: RUF009 (it is frozen)
+    exposures: tuple[Exposure, ...] = ()
     smaller: str | None = None
 
     @property
@@ -221,6 +225,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
         mask=settings.mask,
         promises=tuple(_promise(observer, plan, delta=protection.wanted.delta) for observer in observers),
         claims=tuple(held),
+        exposures=exposures(plan, seed=seed) if protection.totals else (),
         **(_attacks(plan, settings, observers, where=where, effort=effort) if single else {}),
     )
 

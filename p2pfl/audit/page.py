@@ -12,7 +12,7 @@ from p2pfl.audit.attacks.inversion import Inversions
 from p2pfl.audit.audit import Audit
 from p2pfl.audit.pictures import uri
 from p2pfl.audit.pipeline import Floats
-from p2pfl.audit.words import lessons, number, verdict
+from p2pfl.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
@@ -57,6 +57,7 @@ def page(audit: Audit) -> str:
         *_lessons(audit),
         "<h2>Claims that hold whatever the data</h2>",
         *_claims(audit),
+        *_exposures(audit),
         *_attacks(audit),
         "<h2>What this does not show</h2>",
         *(f"<p>{html.escape(limit)}</p>" for limit in LIMITS.splitlines()),
@@ -112,6 +113,14 @@ def _claims(audit: Audit) -> Iterable[str]:
         ]
         yield f"<h3>Of {html.escape(part)}</h3>"
         yield _table(["claim", "in words", "found", "at most", ""], rows)
+
+
+def _exposures(audit: Audit) -> Iterable[str]:
+    """Yield what the totals of the first tree show; nothing of other models."""
+    if audit.exposures:
+        yield f"<h2>{EXPOSED}</h2>"
+        yield f"<p>{html.escape(EXPOSED_MEANING)}</p>"
+        yield _table(EXPOSED_HEADS, [exposed(each) for each in audit.exposures])
 
 
 def _games(audit: Audit) -> Iterable[str]:

@@ -10,12 +10,26 @@ from statistics import NormalDist
 from scipy.special import ndtr
 
 from p2pfl.audit.attacks.canaries import Canaries
+from p2pfl.audit.attacks.first_tree import Exposure
 from p2pfl.audit.attacks.game import GameResult
 from p2pfl.audit.attacks.inversion import Inversion
 from p2pfl.audit.attacks.membership import MIXED, Inference
 from p2pfl.audit.audit import AccountedBound, Audit
 from p2pfl.audit.pipeline import OPEN
 from p2pfl.experiment.catalogue import mode_traits
+
+EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
+"""Heading of the figures of :func:`exposed`."""
+
+EXPOSED_HEADS = ("peers", "seen by", "samples", "bins", "of one", "by a feature", "by any")
+"""Columns of the figures of :func:`exposed`."""
+
+EXPOSED_MEANING = (
+    "A bin whose samples all have one class gives that class away, and a bin of one sample its class or target, to "
+    'whoever knows in which bin a person is. "Of one" are bins with one sample; "by a feature" is the share of samples '
+    'that a given feature gives away, in the mean over features; "by any" is the share that at least one does.'
+)
+"""Meaning of the figures of :func:`exposed`."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +110,19 @@ def number(value: float, *, infinite: str = "none") -> str:
     if math.isinf(value):
         return infinite
     return "over 1000" if value > 1000 else format(value, ".3g")
+
+
+def exposed(each: Exposure) -> list[str]:
+    """Return the figures of a number of peers, in the order of :data:`EXPOSED_HEADS`.
+
+    Examples
+    --------
+    >>> exposed(Exposure(8, "everybody", 800.0, 1200.0, 90.0, 0.125, 0.5))
+    ['8', 'everybody', '800', '1200', '90', '12.5 %', '50.0 %']
+    """
+    counts = [f"{count:.0f}" for count in (each.samples, each.bins, each.single)]
+    shares = [f"{100 * known:.1f} %" for known in (each.given, each.some)]
+    return [str(each.peers), each.observer, *counts, *shares]
 
 
 def _lesson(audit: Audit, promise: AccountedBound) -> Lesson:

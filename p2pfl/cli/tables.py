@@ -15,7 +15,7 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.report.comparing import wording as comparing
 from p2pfl.report.comparing.comparison import lower_is_better
-from p2pfl.report.formats import number, size
+from p2pfl.report.formats import exchanged, number, size
 from p2pfl.report.notices import wording
 from p2pfl.report.reading import alarms_of, evaluation_of, stop_of
 from p2pfl.report.records import by_round, mean_scores
@@ -190,10 +190,9 @@ def _gains(result: Mapping[str, Any]) -> Table:
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """Return what a run cost, and what went wrong in it."""
-    steps = f"{result['steps']} gossip step{'s' if result['steps'] > 1 else ''}"
     when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
     said = [
-        f"{result['rounds']} rounds of {steps} in {when}, {result['start_s']:.1f} s to start",
+        f"{result['rounds']} rounds of {exchanged(result['steps'])} in {when}, {result['start_s']:.1f} s to start",
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:

@@ -205,7 +205,7 @@ class Boosting:
         """Add a tree for each margin."""
         own = self.seen.owned(own)
         if not tensors["samples"][0]:
-            tensors = yield from self._begin(tensors, own)
+            tensors = yield from self.begin(tensors, own)
         done, samples = int(tensors["trees"][0]), int(tensors["samples"][0])
         if done >= self.rounds or not samples:
             return Outcome(tensors, over=True)
@@ -232,6 +232,41 @@ class Boosting:
         found["trees"] = np.array([done + 1.0])
         return Outcome(found, work.training_loss, over=done + 1 == self.rounds)
 
+    def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on bins, on the number of samples and on the prediction without trees.
+
+        Parameters
+        ----------
+        tensors
+            Model without trees.
+        own
+            Samples of a peer, with the features that trees split.
+
+        Yields
+        ------
+        Question
+            Questions that come before the first tree.
+
+        Returns
+        -------
+        Tensors
+            The model from which the first tree follows.
+        """
+        bins = yield from sketched(
+            own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical
+        )
+        samples, scale, base = yield from self.loss.begin(own)
+        return {
+            **tensors,
+            "cuts": bins.cuts,
+            "cut_counts": bins.counts.astype(np.float64),
+            "lacking": bins.missing.astype(np.float64),
+            **({} if bins.known is None else {"known": bins.known.astype(np.float64)}),
+            "samples": np.array([float(samples)]),
+            "scale": np.array([scale]),
+            "base": base,
+        }
+
     def margins(self, tensors: Tensors, part: Part) -> Floats:
         """Return the margins of samples, ``[n, columns]``."""
         trees = int(tensors["trees"][0]) * self.columns
@@ -247,23 +282,6 @@ class Boosting:
         """Return the bins of a model."""
         known = tensors["known"] > 0 if "known" in tensors else None
         return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
-
-    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
-        """Agree on bins, on the number of samples and on the prediction without trees."""
-        bins = yield from sketched(
-            own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical
-        )
-        samples, scale, base = yield from self.loss.begin(own)
-        return {
-            **tensors,
-            "cuts": bins.cuts,
-            "cut_counts": bins.counts.astype(np.float64),
-            "lacking": bins.missing.astype(np.float64),
-            **({} if bins.known is None else {"known": bins.known.astype(np.float64)}),
-            "samples": np.array([float(samples)]),
-            "scale": np.array([scale]),
-            "base": base,
-        }
 
 
 def _with(values: Floats, place: int, value: float) -> Floats:

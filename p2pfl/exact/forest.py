@@ -15,11 +15,11 @@ from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.trees.bagging import features as drawn
-from p2pfl.exact.trees.bagging import weights
+from p2pfl.exact.trees.bagging import shares, weights
 from p2pfl.exact.trees.forest import RAREST, Margins, Mean
 from p2pfl.exact.trees.growing import FIELDS
 from p2pfl.exact.trees.losses import Numbers, Several, fraction
-from p2pfl.exact.trees.purity import HistogramCells, Purity
+from p2pfl.exact.trees.purity import Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -54,7 +54,10 @@ class RandomForest:
         Number of features of a node, as a number, as a share, or ``"sqrt"``; without it the square root for classes and
         all for numbers.
     bootstrap
-        True if samples have random weights; else each is in each tree once.
+        True if samples have random weights; else each is in each tree once. Without it true unless ``extra`` is.
+    extra
+        True for extremely randomised trees: a node has one random cut of each of its features, drawn by a key between
+        the cuts of that feature above it, as in scikit-learn's ``ExtraTrees*``.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
 
@@ -65,7 +68,8 @@ class RandomForest:
 
     References
     ----------
-    Breiman, Random forests, Machine Learning 45, 2001.
+    Breiman, Random forests, Machine Learning 45, 2001; Geurts, Ernst and Wehenkel, Extremely randomized trees, Machine
+    Learning 63, 2006.
     """
 
     name: ClassVar[str] = "forest"
@@ -82,8 +86,9 @@ class RandomForest:
     max_depth: int = 10
     min_samples_leaf: int = 1
     max_features: int | float | str | None = None
-    bootstrap: bool = True
+    bootstrap: bool | None = None
     max_bins: int = 64
+    extra: bool = False
 
     def __post_init__(self) -> None:
         wanted = self.max_features
@@ -220,7 +225,7 @@ class RandomForest:
             level = self._level(thicket, useful, wanted=wanted, first=first, depth=depth)
             splits = dict[int, int]()
             for block in level.blocks(bins, width):
-                size = HistogramCells(bins, block.features).size * width
+                size = block.cells(bins).size * width
                 total = yield Question(_answer(bagged, thicket, block), size=size)
                 splits |= thicket.split(block, total.reshape(-1, width))
             for samples in peers.values():
@@ -233,11 +238,15 @@ class RandomForest:
         """Draw the features of all open nodes."""
         nodes = np.array(thicket.open)
         trees = np.array([thicket.nodes[number].tree for number in thicket.open])
-        parts = [
-            drawn(int(count), among=useful, wanted=wanted, seed=self.seed, tree=first + tree, level=depth)
-            for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
+        counts = [
+            (first + int(tree), int(count)) for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
         ]
-        return Level(nodes, np.concatenate(parts))
+        key = {"wanted": wanted, "seed": self.seed, "level": depth}
+        features = np.concatenate([drawn(count, among=useful, tree=tree, **key) for tree, count in counts])
+        if not self.extra:
+            return Level(nodes, features)
+        uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
+        return Level(nodes, features, thicket.cuts(nodes, features, uniform))
 
     def _unit(self, tensors: Tensors) -> float:
         """Return the unit in which targets are integers."""
@@ -246,8 +255,9 @@ class RandomForest:
 
     def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> Bagged:
         """Return the samples of a peer with their weights in some trees."""
+        bootstrap = not self.extra if self.bootstrap is None else self.bootstrap
         ones = np.ones(len(part), np.int64)
-        each = [weights(part, seed=self.seed, tree=first + tree) if self.bootstrap else ones for tree in range(trees)]
+        each = [weights(part, seed=self.seed, tree=first + tree) if bootstrap else ones for tree in range(trees)]
         targets = part.targets if self.classes else np.rint(part.targets / unit).astype(np.int64)
         return Bagged(binned(part, bins), np.stack(each), targets, self.classes)
 

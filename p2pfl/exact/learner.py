@@ -99,8 +99,7 @@ class ExactLearner:
     def asking(self, row: torch.Tensor, *, round: int) -> Asking:
         """Return the questions of a round that starts from the model ``[P]``; the model itself counts its rounds."""
         del round
-        outcome = yield from self.model.round(self.tensors(row), self._own)
-        return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+        return (yield from self._asking(self.model, row))
 
     def fit(
         self,
@@ -124,13 +123,15 @@ class ExactLearner:
         """
         if correction is not None:
             raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")
+        del round
         awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
         fitted = rows.clone()  # [R, P]
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
+        own: ExactModel = getattr(self.model, "alone", self.model)
         for number, peer in enumerate(peers):
             if awake[number]:
                 try:
-                    step = alone(self.asking(rows[number], round=round), peer)
+                    step = alone(self._asking(own, rows[number]), peer)
                 except LearningError:
                     loss[number] = torch.nan
                 else:
@@ -200,6 +201,11 @@ class ExactLearner:
             found[number] = histograms(outputs, torch.from_numpy(part.targets))
         return found
 
+    def own(self, peer: str) -> Own:
+        """Return the samples of a peer, which only the answer of a question and scores may read."""
+        parts = (self.federation.train, self.federation.validation, self.federation.test)
+        return Own(*(self._part(part[peer]) for part in parts))
+
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model."""
         return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
@@ -209,13 +215,13 @@ class ExactLearner:
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))
         return {name: part[0].numpy() for name, part in parts.items()}
 
+    def _asking(self, model: ExactModel, row: torch.Tensor) -> Asking:
+        outcome = yield from model.round(self.tensors(row), self.own)
+        return Step(self._row(outcome.tensors), outcome.loss, outcome.over)
+
     def _row(self, tensors: Tensors) -> torch.Tensor:
         parts = {name: torch.from_numpy(np.asarray(tensors[name], np.float64)) for name in self.layout.names}
         return self.layout.join({name: part.unsqueeze(0) for name, part in parts.items()})[0]  # [P]
-
-    def _own(self, peer: str) -> Own:
-        parts = (self.federation.train, self.federation.validation, self.federation.test)
-        return Own(*(self._part(part[peer]) for part in parts))
 
     def _part(self, positions: IntArray) -> Part:
         """Return the samples at some positions; the same object for the same array, so that results can be kept."""
@@ -227,7 +233,7 @@ class ExactLearner:
 
     def _scores(self, row: torch.Tensor, part: Part, *, peer: str | None) -> dict[str, torch.Tensor]:
         if peer is not None and isinstance(self.model, Personal):
-            found = self.model.personal(self.tensors(row), self._own(peer), part)
+            found = self.model.personal(self.tensors(row), self.own(peer), part)
         else:
             found = self.model.predicted(self.tensors(row), part)
         outputs = torch.from_numpy(found)  # [n, C] or [n, 1]

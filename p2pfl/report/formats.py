@@ -53,3 +53,14 @@ def shown(value: Any) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{', '.join(shown(each) for each in value)}]"
     return str(value)
+
+
+def exchanged(steps: int) -> str:
+    """Return what peers take in a round: gossip steps, or exact totals where there are none.
+
+    Examples
+    --------
+    >>> exchanged(1), exchanged(3), exchanged(0)
+    ('1 gossip step', '3 gossip steps', 'exact totals')
+    """
+    return f"{steps} gossip step{'s' if steps > 1 else ''}" if steps else "exact totals"

@@ -191,7 +191,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     rounds
         Number of rounds that ran.
     steps
-        Number of gossip steps in a round.
+        Number of gossip steps in a round; 0 where the model follows from exact totals.
     stopped
         Early stop by the privacy budget; null if there was none.
     accounted

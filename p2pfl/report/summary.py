@@ -158,7 +158,7 @@ def summarise(
         rounds=rounds,
         stopped=stopped,
         accounted=accounted,
-        steps=plan.gossip.steps,
+        steps=0 if plan.protection.totals else plan.gossip.steps,
         metric=metric if scored else None,
         alone=None if single is None else _mean([single[peer] for peer in honest]),
         together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,

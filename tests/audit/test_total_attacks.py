@@ -6,7 +6,9 @@ import pytest
 from sklearn import datasets
 
 from p2pfl.audit import Effort, audit
+from p2pfl.audit.page import page
 from p2pfl.audit.total_attacks import _changed
+from p2pfl.audit.words import EXPOSED
 from p2pfl.exact import PrivateDescription, PrivateGLM, RandomBoosting
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
@@ -110,3 +112,6 @@ def test_exact_totals_are_audited_without_a_promise():
     assert found.broken == []
     assert not found.promised
     assert [claim.name for claim in found.claims] == ["masks of totals cancel"]
+    assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
+    assert found.results()["exposures"][-1]["observer"] == "everybody"
+    assert EXPOSED in page(found)

@@ -146,6 +146,24 @@ def test_the_table_of_what_an_algorithm_goes_with_knows_it():
     assert {"noise", "sums", "float16", "differences", "robust"} <= refused
 
 
+@pytest.mark.parametrize("model", ["forest", "private_glm", "cox"])
+def test_refusals_name_the_model_of_the_experiment(model):
+    said = " ".join(goes_with("exact", model=model).values())
+    assert f"because {model} follows from exact totals over all peers" in said
+    assert "boosting follows" not in said
+
+
+def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, capsys):
+    path = tmp_path / "trees.toml"
+    path.write_text(tomli_w.dumps(TREES))
+    assert main(["simulate", str(path), "--runs", str(tmp_path / "runs")]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{TREES['rounds']} rounds of exact totals" in said
+    assert "gossip step" not in said
+    [summary] = (tmp_path / "runs").glob("*/summary.json")
+    assert json.loads(summary.read_text())["steps"] == 0
+
+
 def test_the_summary_compares_with_peers_alone_and_with_pooled_data():
     run = simulate(TREES | {"learning": {"consensus": True}})
     summary = run.summary

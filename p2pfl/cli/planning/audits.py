@@ -11,7 +11,7 @@ from rich.text import Text
 
 from p2pfl.audit import Audit
 from p2pfl.audit.page import page
-from p2pfl.audit.words import lessons, number, verdict
+from p2pfl.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.errors import StorageError
@@ -83,6 +83,11 @@ def show(audit: Audit, folder: Path) -> None:
     if audit.games:
         console.print()
         console.print(_games(audit))
+    if audit.exposures:
+        console.print()
+        console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
+        console.print(_exposures(audit))
+        console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
     for part in dict.fromkeys(claim.part for claim in audit.claims):
         found = [claim for claim in audit.claims if claim.part == part]
@@ -95,6 +100,14 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
     console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
     console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
+
+
+def _exposures(audit: Audit) -> Table:
+    table = grid(*EXPOSED_HEADS)
+    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
+    for each in audit.exposures:
+        table.add_row(*exposed(each))
+    return table
 
 
 def _games(audit: Audit) -> Table:

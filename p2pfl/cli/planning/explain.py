@@ -39,7 +39,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
         "topology": _topology(resolved),
         "cost": _cost(resolved),
         "data": _data(resolved),
-        "does_not_go_with": {key: why for key, why in goes_with(resolved.experiment.learning.algorithm).items() if why},
+        "does_not_go_with": _refused(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
         "mask": _mask(resolved),
     }
@@ -71,6 +71,13 @@ def show(found: Mapping[str, Any]) -> None:
     if found["mask"] is not None:
         said = f"mask: deviation {found['mask']['deviation']:.3g} in each parameter, {found['mask']['origin']}"
         console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _refused(resolved: Plan) -> dict[str, str]:
+    """Return what the algorithm of an experiment does not go with, and why."""
+    experiment = resolved.experiment
+    model = experiment.model.name if experiment.learning.learner is None else None
+    return {key: why for key, why in goes_with(experiment.learning.algorithm, model=model).items() if why}
 
 
 def _mask(resolved: Plan) -> dict[str, Any] | None:

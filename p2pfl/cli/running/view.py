@@ -19,7 +19,7 @@ from p2pfl.experiment import Plan
 from p2pfl.peer import Notice, Progress
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record
-from p2pfl.report.formats import size
+from p2pfl.report.formats import exchanged, size
 from p2pfl.report.notices.kinds import Severity
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import mean_scores
@@ -294,11 +294,11 @@ def _heading(plan: Plan) -> Text:
         experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
     )
     split = "own" if experiment.data.owned else experiment.data.split
+    steps = 0 if plan.protection.totals else plan.gossip.steps
     return Text.assemble(
         (experiment.name, "bold"),
         f": {len(plan.topology.peers)} peers on {graph}, {experiment.data.name} ({split}), "
-        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {plan.gossip.steps} "
-        f"gossip step{'s' if plan.gossip.steps > 1 else ''}\n"
+        f"{plan.learner.layout.size} parameters, {experiment.rounds} rounds of {exchanged(steps)}\n"
         f"privacy: {describe(plan, spent=None)['statement']}",
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,13 @@ from p2pfl.exact import sums
 from p2pfl.exact.elementary import added, inverse, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.exact.regression.coefficients import check_ridge, unbounded
+from p2pfl.exact.regression.disclosure import (
+    LEAST,
+    MOST_COEFFICIENTS,
+    check_coefficients,
+    check_least,
+    check_limits,
+)
 from p2pfl.exact.regression.families import FAMILIES, Family
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -59,6 +66,10 @@ class GLM:
         log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
     fit_intercept
         True if there is an intercept.
+    least
+        A peer with fewer training samples takes no part.
+    coefficients_per_sample
+        Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
 
     Examples
     --------
@@ -81,6 +92,8 @@ class GLM:
     family: str | None = None
     ridge: float = 0.0
     fit_intercept: bool = True
+    least: int = LEAST
+    coefficients_per_sample: float = MOST_COEFFICIENTS
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.classes > 2:
@@ -88,6 +101,7 @@ class GLM:
                 f"model.name: glm predicts two classes or a number, not {self.classes} classes; use boosting"
             )
         check_ridge(self.ridge)
+        check_limits(self.least, self.coefficients_per_sample)
         if self.family is not None and self.family not in FAMILIES:
             raise ModelError(f'model.options.family is "{self.family}"; choose from {", ".join(FAMILIES)}')
         if (self.classes is not None) != (self.chosen == "binomial"):
@@ -95,6 +109,11 @@ class GLM:
                 f'model.options.family = "{self.chosen}" does not fit the target; binomial takes two classes, and the '
                 "others take numbers"
             )
+
+    @property
+    def alone(self) -> GLM:
+        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
+        return replace(self, least=1, coefficients_per_sample=math.inf)
 
     @property
     def chosen(self) -> str:
@@ -181,6 +200,8 @@ class GLM:
         """Agree on the number of samples and on the mean, from which the intercept starts."""
         total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(1) + 1)
         samples = int(total[-1])
+        if samples:
+            check_coefficients(self.width, samples, most=self.coefficients_per_sample)
         mean = float(sums.numbers(total[:-1])[0]) / samples if samples else 0.0
         bias = np.array([self.kind.link(mean)]) if self.fit_intercept and samples else np.zeros(1)
         null = yield Question(
@@ -190,6 +211,7 @@ class GLM:
         return {**tensors, **{name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}}
 
     def _counted(self, peer: str, part: Part) -> Ints:
+        check_least(peer, len(part), least=self.least)
         wrong = self.kind.valid(part.targets)
         if wrong:
             raise DataError(

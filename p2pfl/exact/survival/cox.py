@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,13 @@ from p2pfl.exact import sums
 from p2pfl.exact.elementary import added, inverse, log, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.exact.regression.coefficients import check_ridge, unbounded
+from p2pfl.exact.regression.disclosure import (
+    LEAST,
+    MOST_COEFFICIENTS,
+    check_coefficients,
+    check_least,
+    check_limits,
+)
 from p2pfl.exact.survival.grid import Grid
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -57,6 +65,10 @@ class Cox:
         ``efron`` or ``breslow``.
     ridge
         Half of this times the squared norm of the coefficients is subtracted from the log-likelihood.
+    least
+        A peer with fewer training samples takes no part.
+    coefficients_per_sample
+        Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
 
     Examples
     --------
@@ -82,6 +94,8 @@ class Cox:
     width: float = 1.0
     ties: str = "efron"
     ridge: float = 0.0
+    least: int = LEAST
+    coefficients_per_sample: float = MOST_COEFFICIENTS
 
     def __post_init__(self) -> None:
         _ = self.grid
@@ -90,6 +104,12 @@ class Cox:
         if self.ties not in {"efron", "breslow"}:
             raise ModelError(f'model.options.ties is "{self.ties}"; set it to "efron" or "breslow"')
         check_ridge(self.ridge)
+        check_limits(self.least, self.coefficients_per_sample)
+
+    @property
+    def alone(self) -> Cox:
+        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
+        return replace(self, least=1, coefficients_per_sample=math.inf)
 
     @property
     def grid(self) -> Grid:
@@ -123,6 +143,8 @@ class Cox:
         if not tensors["samples"][0]:
             total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(self.features) + 1)
             samples = int(total[-1])
+            if samples:
+                check_coefficients(self.features, samples, most=self.coefficients_per_sample)
             means = sums.numbers(total[:-1]) / max(1, samples)
             tensors = {**tensors, "samples": np.array([float(samples)]), "means": means}
         if not tensors["samples"][0]:
@@ -139,6 +161,7 @@ class Cox:
         return times(features.astype(np.float64) - means, beta)
 
     def _counted(self, peer: str, part: Part) -> Ints:
+        check_least(peer, len(part), least=self.least)
         part.check_complete(peer, model=self.name)
         wide = part.features.astype(np.float64)
         return np.append(sums.summed(len(part), self.features, lambda where: wide[where]), len(part))

@@ -74,6 +74,22 @@ def features(count: int, *, among: Ints, wanted: int, seed: int, tree: int, leve
     return among[np.sort(np.argsort(order, axis=1, kind="stable")[:, :wanted], axis=1)]
 
 
+def shares(count: int, *, wanted: int, seed: int, tree: int, level: int) -> Floats:
+    """Return uniform numbers below 1 that choose the cuts of some nodes of a tree, ``[count, wanted]``.
+
+    Parameters
+    ----------
+    count
+        Number of nodes.
+    wanted
+        Number of features of a node.
+    seed, tree, level
+        Key of the draw.
+    """
+    found: Floats = draw(seed, f"cuts {level}", round=tree).random((count, wanted))
+    return found
+
+
 def _bits(values: npt.NDArray[Any]) -> _Words:
     """Return single precision numbers as integers; zeros are one number, and missing values as well."""
     known = np.where(np.isnan(values), np.float32(np.nan), values + np.float32(0))

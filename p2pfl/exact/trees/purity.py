@@ -53,21 +53,65 @@ class HistogramCells:
         Bins of the features.
     features
         Features of each node, ``[m, K]``.
+    cuts
+        The only cut of each of them, ``[m, K]``, the number of the last bin that goes left; ``None`` for all cuts. With
+        it a histogram has the samples on both sides, and those without a value.
     """
 
     bins: Bins
     features: Ints
+    cuts: Ints | None = None
+
+    @property
+    def counts(self) -> Ints:
+        """Number of cuts of each histogram, ``[m, K]``."""
+        found: Ints = self.bins.counts[self.features]
+        return found if self.cuts is None else np.minimum(found, 1)
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of cells of each histogram, that of missing values included, ``[m, K]``."""
+        found: Ints = self.counts + 1 + self.bins.missing[self.features]
+        return found
 
     @property
     def offsets(self) -> Ints:
-        """Place of the first bin of each histogram, ``[m, K]``."""
-        sizes = self.bins.sizes[self.features].ravel()
+        """Place of the first cell of each histogram, ``[m, K]``."""
+        sizes = self.sizes.ravel()
         return (np.cumsum(sizes) - sizes).reshape(self.features.shape)
 
     @property
     def size(self) -> int:
-        """Number of bins of all histograms."""
-        return int(self.bins.sizes[self.features].sum())
+        """Number of cells of all histograms."""
+        return int(self.sizes.sum())
+
+    def placed(self, codes: np.ndarray, slots: Ints, column: int) -> Ints:
+        """Return the place of samples in the histograms of a column.
+
+        Parameters
+        ----------
+        codes
+            Bins of the samples, ``[n]``.
+        slots
+            Node of each sample, ``[n]``.
+        column
+            Number of the feature of each node.
+        """
+        features = self.features[slots, column]
+        cells = codes.astype(np.int64)  # [n]
+        if self.cuts is not None:
+            lacking = cells > self.bins.counts[features]
+            cells = np.where(lacking, self.counts[slots, column] + 1, cells > self.cuts[slots, column])
+        found: Ints = self.offsets[slots, column] + cells
+        return found
+
+    def bin(self, node: int, column: int, cut: int) -> int:
+        """Return the last bin that goes left by a cut of a histogram."""
+        if self.cuts is None:
+            return cut
+        if cut == self.counts[node, column]:  # all samples with a value
+            return int(self.bins.counts[self.features[node, column]])
+        return int(self.cuts[node, column])
 
 
 @dataclass(frozen=True)
@@ -110,8 +154,8 @@ class Purity:
             Places of the histograms.
         """
         bins, chosen = cells.bins, cells.features
-        counts, missing = bins.counts[chosen][..., None], bins.missing[chosen][..., None]  # [m, K, 1]
-        cut = np.arange(int(bins.counts[chosen].max(initial=0)) + 1)  # [B]
+        counts, missing = cells.counts[..., None], bins.missing[chosen][..., None]  # [m, K, 1]
+        cut = np.arange(int(counts.max(initial=0)) + 1)  # [B]
         ended = np.concatenate([flat, np.zeros((1, flat.shape[1]), np.int64)])  # the last one is empty
         start = cells.offsets[..., None]
         below = np.cumsum(ended[np.where(cut <= counts, start + cut, len(flat))], axis=2)  # [m, K, B, V]
@@ -134,7 +178,7 @@ class Purity:
             cuts.append(
                 Cut(
                     feature=int(chosen[node, at]),
-                    bin=int(bin_),
+                    bin=cells.bin(node, int(at), int(bin_)),
                     missing_left=bool(way),
                     gain=float(gains[node, place]),
                     left=left[where],

@@ -29,6 +29,8 @@ class Node:
         Tree, and distance from its root.
     sums
         Sums ``[V]``; ``None`` for a root that is not counted yet.
+    ends
+        First and last bin that its values can have, by feature; features that no split above it has are left out.
     """
 
     tree: int
@@ -37,6 +39,7 @@ class Node:
     cut: Cut | None = None
     left: int = -1
     tries: int = 0
+    ends: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass
@@ -49,18 +52,25 @@ class Level:
         Their numbers, in the order of their trees.
     features
         Features of each, ``[m, K]``.
+    cuts
+        The only cut of each of these features, ``[m, K]``; ``None`` for all cuts.
     """
 
     nodes: Ints
     features: Ints
+    cuts: Ints | None = None
+
+    def cells(self, bins: Bins) -> HistogramCells:
+        """Return the places of the histograms in a total."""
+        return HistogramCells(bins, self.features, self.cuts)
 
     def blocks(self, bins: Bins, width: int) -> Iterator[Level]:
         """Yield parts of the level whose totals are not too large."""
-        sizes = np.cumsum(bins.sizes[self.features].sum(axis=1) * width)
+        sizes = np.cumsum(self.cells(bins).sizes.sum(axis=1) * width)
         block = sizes // LARGEST
         for number in np.unique(block).tolist():
             where = block == number
-            yield Level(self.nodes[where], self.features[where])
+            yield Level(self.nodes[where], self.features[where], None if self.cuts is None else self.cuts[where])
 
 
 @dataclass
@@ -95,7 +105,7 @@ class Thicket:
 
     def split(self, level: Level, total: Ints) -> dict[int, int]:
         """Continue with the histograms of some nodes ``[cells, V]``; return the left child of each that is split."""
-        cuts, sums = self.purity.best(total, HistogramCells(self.bins, level.features))
+        cuts, sums = self.purity.best(total, level.cells(self.bins))
         found = dict[int, int]()
         for number, cut, whole in zip(level.nodes.tolist(), cuts, sums, strict=True):
             node = self.nodes[number]
@@ -103,7 +113,25 @@ class Thicket:
             node.tries += 1
             if cut is not None:
                 found[number] = node.left = len(self.nodes)
-                self.nodes += [Node(node.tree, node.depth + 1, each) for each in (cut.left, cut.right)]
+                low, high = self.ends(number, cut.feature)
+                sides = ((cut.left, (low, min(cut.bin, high))), (cut.right, (min(cut.bin + 1, high), high)))
+                self.nodes += [
+                    Node(node.tree, node.depth + 1, each, ends=node.ends | {cut.feature: ends}) for each, ends in sides
+                ]
+        return found
+
+    def ends(self, number: int, feature: int) -> tuple[int, int]:
+        """Return the first and the last bin that values of a feature can have in a node, by the splits above it."""
+        return self.nodes[number].ends.get(feature, (0, int(self.bins.counts[feature])))
+
+    def cuts(self, nodes: Ints, features: Ints, uniform: Floats) -> Ints:
+        """Return one cut of each feature of some nodes, ``[m, K]``, uniform between the ends of the node."""
+        ends = [
+            [self.ends(number, feature) for feature in row]
+            for number, row in zip(nodes, features.tolist(), strict=True)
+        ]
+        low, high = np.moveaxis(np.array(ends), -1, 0)  # [m, K]
+        found: Ints = low + np.floor(uniform * (high - low)).astype(np.int64)
         return found
 
     def proceed(self, level: Level) -> None:
@@ -195,7 +223,7 @@ class Bagged:
 
     def count(self, thicket: Thicket, level: Level) -> Ints:
         """Return sums by node, feature and bin, flattened."""
-        cells = HistogramCells(thicket.bins, level.features)
+        cells = level.cells(thicket.bins)
         offsets, width = cells.offsets, 2 if self.classes is None else self.classes
         found = np.zeros(cells.size * width, np.int64)
         slot = _table(level.nodes, np.arange(len(level.nodes)), OUT)
@@ -207,10 +235,11 @@ class Bagged:
             chosen, slots = known[slots >= 0], slots[slots >= 0]
             own = np.flatnonzero(trees == tree)  # they follow each other
             low = int(offsets[own[0], 0])
-            high = int(offsets[own[-1], -1] + thicket.bins.sizes[level.features[own[-1], -1]])
+            high = int(offsets[own[-1], -1] + cells.sizes[own[-1], -1])
             weight, target, size = self.weights[tree, chosen], self.targets[chosen], (high - low) * width
             for column in range(level.features.shape[1]):
-                keys = offsets[slots, column] - low + self.codes[level.features[slots, column], chosen]
+                codes = self.codes[level.features[slots, column], chosen]
+                keys = cells.placed(codes, slots, column) - low
                 if self.classes is not None:
                     sums = _sums(keys * width + target, weight, size)
                 else:

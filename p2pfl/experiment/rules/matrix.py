@@ -34,13 +34,23 @@ COLUMNS: dict[str, dict[str, dict[str, Any]]] = {
 """The settings of each column of the table."""
 
 
-def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return an experiment with an algorithm and the settings of a column, without keys that have no effect."""
+def asked(name: str, settings: Mapping[str, Mapping[str, Any]], *, model: str | None = None) -> dict[str, Any]:
+    """Return an experiment with an algorithm and the settings of a column, without keys that have no effect.
+
+    Parameters
+    ----------
+    name
+        Name of an algorithm, or ``package.module:Class``.
+    settings
+        Settings of a column.
+    model
+        Name of the model of an algorithm that takes totals; by default the first one.
+    """
     table = {section: SMALL.get(section, {}) | dict(settings.get(section, {})) for section in {*SMALL, *settings}}
     table["learning"] = {"algorithm": name, **table.get("learning", {})}
     traits = traits_of(name)
     if traits.additive:
-        table["model"] = {"name": next(iter(MODELS))}
+        table["model"] = {"name": model or next(iter(MODELS))}
         table.setdefault("privacy", {"mode": "none"})
     if traits.full_participation:
         table["learning"].pop("weighted", None)
@@ -51,7 +61,7 @@ def asked(name: str, settings: Mapping[str, Mapping[str, Any]]) -> dict[str, Any
     return table
 
 
-def refusal(name: str, column: str) -> str:
+def refusal(name: str, column: str, *, model: str | None = None) -> str:
     """Return why an algorithm does not work with the settings of a column; empty if it does.
 
     Parameters
@@ -60,6 +70,8 @@ def refusal(name: str, column: str) -> str:
         Name of an algorithm, or ``package.module:Class``.
     column
         One of :data:`COLUMNS`.
+    model
+        Name of the model of an algorithm that takes totals.
 
     Returns
     -------
@@ -72,7 +84,7 @@ def refusal(name: str, column: str) -> str:
     ('', 'privacy.mode = "pairwise" does not work with sg')
     """
     try:
-        experiment = read(asked(name, COLUMNS[column]))
+        experiment = read(asked(name, COLUMNS[column], model=model))
         topology = one_way() if column == "one-way" else built(experiment)
         check(Composition.of(experiment).on(topology, mixing(experiment, topology)))
     except InputError as error:
@@ -80,9 +92,9 @@ def refusal(name: str, column: str) -> str:
     return ""
 
 
-def goes_with(name: str) -> dict[str, str]:
+def goes_with(name: str, *, model: str | None = None) -> dict[str, str]:
     """Return for each column why an algorithm does not work with its settings; empty if it does."""
-    return {column: refusal(name, column) for column in COLUMNS}
+    return {column: refusal(name, column, model=model) for column in COLUMNS}
 
 
 def one_way() -> graphs.Topology:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from p2pfl.report.formats import size
+from p2pfl.report.formats import exchanged, size
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
@@ -159,7 +159,7 @@ def _totals(run: Run) -> dict[str, str]:
         return facts
     foretold = " (predicted)" if summary.get("predicted") else ""
     facts |= {
-        "gossip steps in a round": str(summary["steps"]),
+        "in a round": exchanged(summary["steps"]),
         "from the first round to the last": f"{summary['wall_s']:.1f} s{foretold}",
         "before the first round": f"{summary['start_s']:.1f} s{foretold}",
         "training of all peers": f"{summary['training_s']:.1f} s",

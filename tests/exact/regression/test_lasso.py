@@ -18,6 +18,7 @@ from p2pfl.simulation import simulate
 
 def fitted(model, features, targets, *, classes, validation=0.0):
     """Return the path that peers on a ring compute under masks, after a comparison with that of the pooled data."""
+    model = model.alone
     federation = shared_out(features, targets, classes=classes, peers=6, validation=validation)
     privacy = Pairwise(mask_graph="complete")
     learner = ExactLearner(model, federation)

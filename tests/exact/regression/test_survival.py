@@ -35,7 +35,7 @@ def rossi():
 
 def fitted(features, times, events, *, graph=None, **options):
     graph = graph or topology.ring(6)
-    model = Cox(features=features.shape[1], classes=None, horizon=60.0, **options)
+    model = Cox(features=features.shape[1], classes=None, horizon=60.0, **options).alone
     federation = shared_out(features, np.where(events, times, -times), classes=None, peers=len(graph.peers))
     run = simulate(
         Exact(),
