@@ -10,6 +10,7 @@ from p2pfl.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.exact.random_boosting import RandomBoosting
 from p2pfl.exact.regression.glm import GLM
 from p2pfl.exact.regression.lasso import Lasso
+from p2pfl.exact.regression.private_glm import PrivateGLM
 from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
@@ -21,6 +22,7 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "random_boosting": RandomBoosting,
     "forest": RandomForest,
     "glm": GLM,
+    "private_glm": PrivateGLM,
     "lasso": Lasso,
     "cox": Cox,
     "componentwise": Componentwise,
@@ -47,6 +49,7 @@ __all__ = [
     "Own",
     "Part",
     "PrivateDescription",
+    "PrivateGLM",
     "RandomBoosting",
     "RandomForest",
 ]

@@ -122,3 +122,17 @@ def times(matrix: Floats, vector: Floats) -> Floats:
     for column, value in enumerate(vector.tolist()):
         found = found + matrix[:, column] * value
     return found
+
+
+def product(one: Floats, two: Floats) -> Floats:
+    """Return the product of two matrices, added column by column of the first.
+
+    Examples
+    --------
+    >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]])).tolist()
+    [[11.0]]
+    """
+    found = np.zeros((len(one), two.shape[1]))
+    for column in range(one.shape[1]):
+        found = found + one[:, column, None] * two[None, column]
+    return found

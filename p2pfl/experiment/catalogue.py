@@ -160,6 +160,7 @@ MODELS = Catalogue(
         "random_boosting": "random_boosting:RandomBoosting",
         "forest": "forest:RandomForest",
         "glm": "regression.glm:GLM",
+        "private_glm": "regression.private_glm:PrivateGLM",
         "lasso": "regression.lasso:Lasso",
         "componentwise": "additive.componentwise:Componentwise",
         "cox": "survival.cox:Cox",

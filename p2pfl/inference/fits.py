@@ -15,6 +15,7 @@ from p2pfl.inference.model_file import SavedModel
 
 FACTS = {
     "glm": ("samples", "deviance", "null_deviance", "dispersion", "steps", "converged"),
+    "private_glm": ("samples", "dispersion", "noise", "ridge", "steps", "converged"),
     "lasso": ("samples", "deviance", "null_deviance", "chosen", "converged"),
     "cox": ("samples", "events", "likelihood", "null_likelihood", "steps", "converged"),
 }
@@ -35,7 +36,7 @@ class Fit:
         Further numbers by name.
     errors
         Kind of the standard errors: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
-        ``none`` of the lasso.
+        ``none`` of the lasso; ``private`` where they include private noise.
     path
         Penalties of a path with the numbers of coefficients that are not zero, and deviances.
     """
@@ -77,12 +78,16 @@ def fit(saved: SavedModel) -> Fit:
         for label in ([field.name] if field.levels is None else [f"{field.name}: {level}" for level in field.levels])
     ]
     beta = tensors["weight"][0]
-    intercept = len(tensors["step"]) > len(beta)
+    intercept = name == "private_glm" or len(tensors["step"]) > len(beta)
     if intercept:
         beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
     if name == "lasso":
         found = tuple(Coefficient(name, value) for name, value in zip(names, beta.tolist(), strict=True))
         return Fit(name, found, facts, errors="none", path=_path(tensors, intercept=intercept))
+    if name == "private_glm":
+        shrunk = facts["ridge"] > 0
+        found = tuple(coefficients(beta, tensors["covariance"], names, penalised=shrunk))
+        return Fit(name, found, facts, errors="private")
     penalised = float(saved.about.model.options.get("ridge", 0.0)) > 0
     found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalised))
     return Fit(name, found, facts, errors="posterior" if penalised else "likelihood")

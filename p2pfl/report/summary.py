@@ -196,6 +196,7 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
         attack=plan.experiment.attack.name,
         rule=plan.experiment.robustness.rule,
         masked=plan.masked,
+        totals=bool(plan.protection.totals),
     )
 
 

@@ -7,7 +7,7 @@ from sklearn import datasets
 
 from p2pfl.audit import Effort, audit
 from p2pfl.audit.total_attacks import _changed
-from p2pfl.exact import PrivateDescription, RandomBoosting
+from p2pfl.exact import PrivateDescription, PrivateGLM, RandomBoosting
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
@@ -81,6 +81,21 @@ def test_what_a_sample_changes_of_a_private_description_is_found(monkeypatch):
     true = PrivateDescription.change
     monkeypatch.setattr(PrivateDescription, "change", property(lambda self: true.fget(self) / 2))
     assert _changed(described, seed=0).measured > 1.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_what_a_sample_changes_of_a_private_regression_is_found(monkeypatch, share):
+    names = datasets.load_breast_cancer().feature_names
+    model = {"name": "private_glm", "options": {"bounds": {name: [-4.0, 4.0] for name in names}}}
+    resolved = plan(read(TABLE | {"data": {"name": "breast_cancer"}, "model": model}))
+    asked = PrivateGLM._question
+
+    def declared(self, terms, own, *, size, change, spare=0):
+        return asked(self, terms, own, size=size, change=share * change, spare=spare)
+
+    monkeypatch.setattr(PrivateGLM, "_question", declared)
+    found = _changed(resolved, seed=0).measured
+    assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
 
 def test_exact_totals_are_audited_without_a_promise():

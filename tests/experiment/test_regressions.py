@@ -11,7 +11,7 @@ from lifelines.datasets import load_rossi
 from p2pfl.cli import main
 from p2pfl.data import Table
 from p2pfl.data.tables.cells import TextCells
-from p2pfl.errors import DataError
+from p2pfl.errors import DataError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 
@@ -68,14 +68,16 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
     features, targets = training(run)
     oracle = sm.GLM(
         targets, np.column_stack([features[:, [0, 1]], np.ones(len(targets))]), family=sm.families.Binomial()
-    )
+    )  # without the last level, with which the others are compared
     oracle = oracle.fit(tol=1e-15)
     names = [each["name"] for each in found["coefficients"]]
     assert names == ["age", "smokes: no", "smokes: yes", "(intercept)"]
     by_name = {each["name"]: each for each in found["coefficients"]}
-    assert by_name["(intercept)"]["estimate"] is None  # the two levels determine it
-    assert by_name["age"]["estimate"] == pytest.approx(oracle.params[0], rel=1e-9)
-    assert by_name["age"]["error"] == pytest.approx(oracle.bse[0], rel=1e-9)
+    assert by_name["smokes: yes"]["estimate"] is None  # the other level and the intercept determine it
+    for place, name in enumerate(("age", "smokes: no", "(intercept)")):
+        assert by_name[name]["estimate"] == pytest.approx(oracle.params[place], rel=1e-9)
+        assert by_name[name]["error"] == pytest.approx(oracle.bse[place], rel=1e-9)
+        assert by_name[name]["p"] == pytest.approx(oracle.pvalues[place], rel=1e-8)
     assert found["deviance"] == pytest.approx(oracle.deviance, rel=1e-10)
     assert main(["coefficients", saved]) == 0
     printed = capsys.readouterr().out
@@ -87,13 +89,42 @@ def test_coefficients_are_printed_as_statsmodels_finds_them(clinic, tmp_path, ca
 def test_a_model_without_coefficients_is_refused(clinic, tmp_path, capsys):
     simulate(clinic | {"model": {"name": "boosting"}, "rounds": 2}, folder=tmp_path / "run", baselines=False)
     assert main(["coefficients", str(tmp_path / "run" / "peers" / "peer0.safetensors")]) == 2
-    assert "which has no standard errors; train one of glm, lasso, cox" in capsys.readouterr().err
+    assert "which has no standard errors; train one of glm, private_glm, lasso, cox" in capsys.readouterr().err
 
 
 def test_a_regression_that_has_not_converged_is_refused(clinic, tmp_path, capsys):
     simulate(clinic | {"rounds": 2}, folder=tmp_path / "run", baselines=False)
     assert main(["coefficients", str(tmp_path / "run" / "peers" / "peer0.safetensors")]) == 2
     assert "has not converged; train more rounds" in capsys.readouterr().err
+
+
+def test_coefficients_with_private_noise_are_printed_with_what_they_lack(clinic, tmp_path, capsys):
+    model = {"name": "private_glm", "options": {"bounds": {"age": [18, 100]}}}
+    private = {"mode": "pairwise", "epsilon": 20.0}
+    wanted = clinic | {"model": model, "rounds": 8, "privacy": private}
+    run = simulate(wanted, folder=tmp_path / "run", baselines=False)
+    assert run.summary["privacy"]["epsilon"] == pytest.approx(20.0, rel=1e-6)
+    saved = str(tmp_path / "run" / "peers" / "peer0.safetensors")
+    assert main(["coefficients", saved, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["errors"] == "private"
+    by_name = {each["name"]: each for each in found["coefficients"]}
+    assert by_name["smokes: yes"]["estimate"] is None
+    assert by_name["age"]["low"] < by_name["age"]["estimate"] < by_name["age"]["high"]
+    assert by_name["(intercept)"]["error"] > 0
+    assert main(["coefficients", saved]) == 0
+    printed = capsys.readouterr().out
+    assert "the last level of a column is the one with which the others are compared" in printed
+    assert "Standard errors and intervals include the private noise." in printed
+    assert ("so there are no tests" in printed) == (found["ridge"] > 0) == (by_name["age"]["p"] is None)
+
+
+def test_a_private_linear_model_of_many_totals_is_refused(clinic):
+    numbers = {**clinic["data"]["options"], "target": "age", "columns": {"age": "number", "smokes": ["no", "yes"]}}
+    options = {"bounds": {"target": [18, 100]}}
+    wanted = clinic | {"data": {"name": "table", "options": numbers}, "model": {"name": "private_glm"}}
+    with pytest.raises(ModelError, match=r"takes one total, .* set rounds = 1"):
+        plan(read(wanted | {"model": {"name": "private_glm", "options": options}}))
 
 
 @pytest.mark.slow

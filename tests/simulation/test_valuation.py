@@ -97,6 +97,39 @@ def test_a_peer_with_wrong_labels_is_worth_least():
         assert min(found, key=found.__getitem__) == "peer4"
 
 
+def test_values_of_a_sum_of_scores_are_the_sums_of_values():
+    """The accuracy on the test data is the sum of those on two halves, each times its share."""
+    resolved = plan(read(SMALL))
+    test = resolved.federation.test["peer0"]
+    parts = {"first": test[::2], "second": test[1::2]}
+    values = {}
+    for name, positions in ({"all": test} | parts).items():
+        federation = dataclasses.replace(resolved.federation, test=dict.fromkeys(resolved.federation.test, positions))
+        changed = dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+        values[name] = np.array([each.value for each in valuation(changed, metric="accuracy").values])
+    shares = {name: len(positions) / len(test) for name, positions in parts.items()}
+    whole = sum(shares[name] * values[name] for name in parts)
+    assert np.allclose(values["all"], whole, atol=1e-12)
+    assert not np.allclose(values["first"], values["second"], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_three_of_ten_peers_with_wrong_labels_have_the_least_values():
+    changes = ["topology.peers=10", "data.name=digits", "data.split=iid", "rounds=10"]
+    resolved = plan(read(SMALL, changes=changes))
+    dataset, wrong = resolved.federation.dataset, ("peer1", "peer4", "peer8")
+    targets = dataset.targets.clone()
+    for name in wrong:
+        own = resolved.federation.train[name]
+        targets[own] = (targets[own] + 1) % 10
+    federation = dataclasses.replace(resolved.federation, dataset=dataclasses.replace(dataset, targets=targets))
+    changed = dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+    found = valuation(changed, metric="accuracy")
+    assert found.coalitions == 1023
+    order = sorted(found.values, key=lambda each: each.value)
+    assert {each.peer for each in order[:3]} == {*wrong}
+
+
 def test_leaving_a_peer_out_is_compared_with_everybody(twins):
     found = valuation(twins, method="loo")
     assert found.coalitions == 4  # nothing changes without the peer that has no data

@@ -93,7 +93,7 @@ def _signed(changed, read):
 def voting():
     """The verdicts of bob, which has sent its release, and holds ada's."""
     made = totalling("bob", "bob")
-    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, voted=True)), 0, decided=True), now=0.0)
+    made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, partners={})), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
     made.verdicts.copies.fetch(Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",)))
     return made.verdicts

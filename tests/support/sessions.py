@@ -61,9 +61,10 @@ def heartbeat(name, *, life=LIFE, round=0, step=0, first=0, tail=0, head=0, wait
     return arrived(name, Pulse(life, 0, tail, head, round, step, waiting=waiting, first=first))
 
 
-def model(round=0, *, value=1.0, length=LENGTH, voted=False):
+def model(round=0, *, value=1.0, length=LENGTH, voted=False, masked=None):
     """A model whose numbers are all the same; its owner's vote is to follow if the peers vote on it."""
-    return Encoded(encode_row(torch.full((length,), value), round=round, step=0, voted=voted))
+    partners = (masked or {}) if voted else None
+    return Encoded(encode_row(torch.full((length,), value), round=round, step=0, partners=partners))
 
 
 def arrives(name, *, round=0, value=1.0, life=LIFE, sequence=0, length=LENGTH, size=1000, voted=False):

@@ -53,11 +53,11 @@ class Triangle:
         while self.queue:
             self.ask(*self.queue.popleft())
 
-    def release(self, *names, round=0):
+    def release(self, *names, round=0, masked=None):
         for name in names:
             senders = tuple(self.others(name))
             self.ask(name, Open((round, 0), senders, since=round))
-            self.ask(name, Offer(model(round, voted=True), phase=0, decided=True))
+            self.ask(name, Offer(model(round, voted=True, masked=masked), phase=0, decided=True))
         self.flush()
 
     def decide(self, name, *held, round=0, masked=None):

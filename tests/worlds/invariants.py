@@ -34,6 +34,7 @@ from p2pfl.rows import Rows, raw
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.remembering import Entered, WatchedFlows, WatchedMasks
+from worlds.settled import SettledWatch
 from worlds.sums import SumWatch
 
 Life = tuple[str, int]
@@ -56,6 +57,8 @@ class Watch:
     ----------
     said
         By peer, all payloads that it has published.
+    settles
+        Whether peers settle rounds, so that what a dropped peer exchanged is taken back at one end first.
 
     Attributes
     ----------
@@ -63,8 +66,10 @@ class Watch:
         The first thing that went wrong, empty as long as nothing did.
     """
 
-    def __init__(self, said: Mapping[str, Collection[bytes]]) -> None:
+    def __init__(self, said: Mapping[str, Collection[bytes]], *, settles: bool = False) -> None:
         self.said = said
+        self.settles = settles
+        self.settled = SettledWatch(self.fail)
         self.failure = ""
         self.peers: dict[str, Peer] = {}
         self.dead: set[str] = set()
@@ -107,6 +112,8 @@ class Watch:
             self.sums.watched(peer.connection.adding)
         if isinstance(peer.plan.algorithm, totals.Adding):
             totals.watched(peer, self.keys)
+        if self.settles:
+            self.settled.watch(peer)
 
     def changed(self, name: str) -> None:
         """A ledger of this peer has changed."""
@@ -165,6 +172,8 @@ class Watch:
         if peer is not None and name not in self.dead and peer.phase != "joining":
             self._bounded(peer)
             self._known(peer)
+            if self.settles:
+                self.settled.after(peer)
         for changed in sorted(self._changed):
             self._balanced(changed)
         self._changed.clear()
@@ -204,7 +213,7 @@ class Watch:
 
     def _balanced(self, name: str) -> None:
         ledgers = self._books(name)
-        if ledgers is None:
+        if ledgers is None or self.settles:
             return
         for other in sorted(ledgers.flows.partners | ledgers.masks.partners):
             theirs = self._books(other)
@@ -308,7 +317,7 @@ class WatchedOutbox(Outbox):
 
     def put(self, parts: Collection[bytes | memoryview]) -> None:
         """Queue a message."""
-        head, numbers = parts
+        head, numbers, *_ = parts
         del head
         self.watch.sent(lived(self.peer), self.peer.mailbox.gossip_step, numbers)
         masks = self.peer.session.ledgers.masks

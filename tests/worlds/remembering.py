@@ -66,6 +66,14 @@ class WatchedFlows(FlowLedger):
         """Listen to a partner's next life; return what is taken back."""
         return self._taken(partner, super().revive(partner, since))
 
+    def retract(self, partner: str, gossip_step: GossipStep) -> Row | None:
+        """Take back the row of a partner, in whose place another one counts."""
+        back = super().retract(partner, gossip_step)
+        if back is not None:
+            self.net.get(partner, {}).pop(gossip_step, None)
+            self.changed()
+        return back
+
     def _taken(self, partner: str, back: dict[GossipStep, Row]) -> dict[GossipStep, Row]:
         for gossip_step in back:
             del self.net[partner][gossip_step]
@@ -98,6 +106,11 @@ class WatchedMasks(MaskLedger):
     ) -> Payment:
         """Decide the masks of the next release."""
         self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable))
+        return self.latest
+
+    def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
+        """Decide the masks of an attempt."""
+        self.latest = self._noted(super().take(slot, partners=partners))
         return self.latest
 
     def settle(self, *, shared: Collection[str] | None = None) -> Payment:

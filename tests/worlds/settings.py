@@ -56,6 +56,9 @@ LINES = (("8", "2048"), ("12", "4096"), ("20", "8192"))
 SHARE = 0.06
 """Share of the seeds whose peers take totals."""
 
+DECIDING = 0.12
+"""Share of the seeds whose peers settle rounds."""
+
 HURRIES = (1.0, 1.0, 0.7, 0.4)
 """Drawn where slow neighbours may be left behind."""
 
@@ -104,7 +107,7 @@ class Setting:
         Accelerated gossip conserves no flows.
         """
         lossy = ("compression.", "gossip.acceleration")
-        others = self.running or self.convex or any(each.startswith(lossy) for each in self.changes)
+        others = self.running or self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
         return "learning.weighted=true" not in self.changes and not others
 
     @property
@@ -118,6 +121,11 @@ class Setting:
         return self.asynchronous or any(each.startswith("robustness.") for each in self.changes)
 
     @property
+    def settles(self) -> bool:
+        """Whether peers settle rounds."""
+        return any(each.startswith("privacy.departures=") for each in self.changes)
+
+    @property
     def running(self) -> bool:
         """Whether running sums are sent."""
         return "learning.algorithm=robust_sgp" in self.changes
@@ -128,6 +136,9 @@ def setting(seed: int) -> Setting:
     some = draw(seed, "world integers")  # of its own, so that the other seeds stay what they were
     if some.random() < SHARE:
         return _totals(some)
+    other = draw(seed, "world departures")  # of its own, for the same reason
+    if other.random() < DECIDING:
+        return _settled(other)
     random = draw(seed, "world setting")
     algorithm: tuple[str, ...] = ALGORITHMS[int(random.integers(len(ALGORITHMS)))]
     more = draw(seed, "world other")  # of its own, so that the other seeds stay what they were
@@ -160,6 +171,20 @@ def _totals(random: np.random.Generator) -> Setting:
     patience, chunk = LINES[int(random.integers(len(LINES)))]
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={int(random.integers(1, 4))}")
     return Setting((*given, f"transport.patience={patience}", f"transport.chunk={chunk}", *privacy), totals=True)
+
+
+def _settled(random: np.random.Generator) -> Setting:
+    """Draw the setting of peers that settle rounds: on complete graphs model by model, on others as a whole."""
+    whole = random.random() < 0.5
+    graph = ("ring", "ring", "path", "star")[int(random.integers(4))] if whole else "complete"
+    peers, rounds, steps = (int(random.integers(low, high)) for low, high in ((3, 7), (1, 5), (1, 4)))
+    patience, chunk = LINES[int(random.integers(len(LINES)))]
+    departures = "stop" if random.random() < 0.2 else "go_on"
+    after = whole and peers > 3 and random.random() < 0.5  # training after mixing leaves no common mean
+    algorithm = "dpsgd" if after else "fedavg"
+    given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={rounds}", f"gossip.steps={steps}")
+    line = (f"transport.patience={patience}", f"transport.chunk={chunk}")
+    return Setting((*given, *line, f"learning.algorithm={algorithm}", *MASKED, f"privacy.departures={departures}"))
 
 
 def _hides(algorithm: tuple[str, ...]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import Accounting, State
-from p2pfl.errors import LostModelError, PeerError, RunError
+from p2pfl.errors import LostModelError, PeerError, ResumeError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.protocol.ledgers.flows import GossipStep, Row
@@ -22,10 +22,11 @@ from p2pfl.report.notices.masses import account
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.virtual.timed_learner import Goals
-from worlds import totals
+from worlds import settled, totals
 from worlds.excuses import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
 from worlds.settings import Setting
+from worlds.settled import SettledWatch
 
 EXACT = 1e-9
 """Of sums of few numbers of size 16 in double precision."""
@@ -95,6 +96,8 @@ class End:
         Of the peers' keys, and what the keys of all edges depend on.
     belated
         Peers whose row something entered, or left, after the exchange that it belongs to.
+    settled
+        What peers that settle rounds have decided.
     """
 
     setting: Setting
@@ -106,6 +109,7 @@ class End:
     source: Source
     agreed: str
     belated: Collection[str]
+    settled: SettledWatch
 
     @property
     def killed(self) -> set[str]:
@@ -142,6 +146,9 @@ def verdict(end: End) -> str:
             continue
         if ended.state is not None and not _whole(end, ended):
             return f"{name} ended without its last round, and did not say why"
+        if isinstance(ended.error, ResumeError) and end.setting.settles and ended.lives > 1:
+            end.faults["peers that came back alone while the others went on"] += 1
+            continue
         if ended.state is None and name not in end.killed:
             if why := _excused(end, name):
                 end.faults["peers that ended because neighbours were missing"] += 1
@@ -165,6 +172,8 @@ def _whole(end: End, ended: Ended) -> bool:
 
 def _known(end: End, goals: Goals) -> str:
     """Why the rows must not be what they are."""
+    if end.setting.settles:
+        return settled.verdict(end.plan, end.settled, end.ended, kinds=end.history.kinds)
     if failure := _accounted(end, goals) or (_within(end, goals) if end.setting.convex else ""):
         return failure
     whole = not end.killed and not any(ended.state is None or ended.late for ended in end.ended.values())

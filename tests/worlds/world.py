@@ -17,6 +17,7 @@ from p2pfl.errors import P2PFLError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Identity, Roster, SeededSource
 from p2pfl.peer import Notice, Peer
+from p2pfl.peer.masking.attempts import MOST
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
@@ -117,12 +118,13 @@ class World:
         )
         self.transport.received = self._overhear
         self.transport.said = said = dict[str, set[bytes]]()
-        self.watch = Watch(said)
+        self.watch = Watch(said, settles=setting.settles)
         self.source = SeededSource(seed)
         names = plan.topology.peers
         self.identities = {name: Identity.generate(self.source, peer=name) for name in names}
         self.roster = Roster({name: identity.public for name, identity in self.identities.items()})
-        self.disks = {name: self._disk(name) for name in names} if DISKS & history.kinds else {}
+        kept = DISKS & history.kinds or setting.settles  # who votes must not forget
+        self.disks = {name: self._disk(name) for name in names} if kept else {}
         self._lives: dict[str, Life] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._parted: dict[str, float] = {}  # when the broker had the goodbye of somebody who is not gone yet
@@ -143,7 +145,8 @@ class World:
         each = 2 * settings.transport.patience * (len(plan.topology.peers) + 1) + max(self.history.takes.values())
         again = sum(settings.transport.gather + 60.0 + (death.back or 0.0) for death in self.history.deaths)
         again += sum(settings.transport.gather + 60.0 for _ in self.history.full)
-        return 1.2 * (self.history.quiet + settings.transport.gather + again + gossip_steps * each)
+        attempts = MOST if plan.commits else 1
+        return 1.2 * (self.history.quiet + settings.transport.gather + again + attempts * gossip_steps * each)
 
     def run(self) -> Outcome:
         """Let it happen."""
@@ -266,6 +269,8 @@ class World:
 
     def _observed(self, ended: Ended, record: Record, state: State) -> None:
         """A round has ended."""
+        if self.setting.settles:
+            self.watch.settled.ended(self.watch.peers[record.peer], record.round, state.rows)
         ended.missed += len(record.missed)
         ended.rounds.append(record.round)
         age = float(state.extra["age"][0, 0]) if self.setting.asynchronous else 0.0
@@ -320,6 +325,7 @@ class World:
             self.disks[name].crash(power=death.silent)
         if back is not None and death.bare:
             self.faults["lost disks"] += 1
+            self.watch.settled.lost = True
             self.disks[name] = self._disk(name)
         if back is not None:
             self._again(name, back)
@@ -386,5 +392,6 @@ class World:
                 source=self.source,
                 agreed=agreed,
                 belated=self.watch.belated,
+                settled=self.watch.settled,
             )
         )

@@ -57,12 +57,18 @@ def _number(value: float | None, form: str) -> str | None:
 def _notes(found: Fit) -> list[str]:
     """Return sentences on what the table lacks."""
     said = []
-    if any(each.estimate is None for each in found.coefficients):
+    if found.errors == "private" and any(each.estimate is None for each in found.coefficients):
+        said.append("No estimate: the last level of a column is the one with which the others are compared.")
+    elif any(each.estimate is None for each in found.coefficients):
         said.append("No estimate: the features above determine it, so it has no coefficient of its own.")
     if found.errors == "none":
         said.append("No standard errors: the lasso selects features, which no usual test accounts for.")
     elif any(each.estimate is not None and each.error is None for each in found.coefficients):
         said.append("No standard errors: there are no more samples than coefficients.")
+    elif found.errors == "private":
+        said.append("Standard errors and intervals include the private noise.")
+        if found.facts["ridge"] > 0:
+            said.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
     elif found.errors == "posterior":
         said.append(
             "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with the "

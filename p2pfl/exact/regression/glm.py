@@ -270,7 +270,7 @@ class GLM:
 
     def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
         """Return the model after a step, with the covariance before it."""
-        covariance, dependent = inverse(found["information"])
+        covariance, dependent = self._inverse(found["information"])
         step = times(covariance, found["score"])
         decrement = abs(added(step * found["score"]))
         samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
@@ -302,6 +302,13 @@ class GLM:
         }
         new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
         return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
+
+    def _inverse(self, information: Floats) -> tuple[Floats, list[int]]:
+        """Return the inverse and the dependent columns; the intercept comes first, so that features depend on it."""
+        order = np.roll(np.arange(self.width), int(self.fit_intercept))
+        found, dependent = inverse(information[np.ix_(order, order)])
+        back = np.argsort(order)
+        return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
 
     def _moments(self, information: Floats, tensors: Tensors) -> Floats:
         """Return the sums of products of features, which are the first information but for its constant weight."""

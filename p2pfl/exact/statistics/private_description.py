@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added
 from p2pfl.exact.model import Outcome, Owns, Round, Tensors
+from p2pfl.exact.public_bounds import TARGET, check_named, ends
 from p2pfl.exact.statistics.description import QUANTILES, Description
 from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.learning.additive import Question
@@ -23,9 +23,6 @@ from p2pfl.rows import Layout
 
 FRACTION = 20
 """Fraction bits of what a sample adds; private noise is far coarser."""
-
-TARGET = "target"
-"""Key of the bounds of a target that is a number."""
 
 Selected = npt.NDArray[np.float32]
 
@@ -121,28 +118,15 @@ class PrivateDescription(Statistic):
         fields = list(self.fields or (Field(f"x{number}") for number in range(self.features)))
         target = Field(TARGET, None if self.classes is None else tuple(map(str, range(self.classes))))
         numbers = {field.name for field in (*fields, target) if field.levels is None}
-        if unknown := sorted({*self.bounds} - numbers):
-            listed = ", ".join(sorted(numbers)[:20]) or "none"
-            raise ModelError(f'model.options.bounds: there is no number "{unknown[0]}"; choose from {listed}')
+        check_named(self.bounds, numbers)
         found, place = [], 0
         for field in (*fields, target):
             if field.levels is not None:
                 found.append(Block(place, len(field.levels)))
             else:
-                found.append(Block(place, 1, *self._ends(field.name)))
+                found.append(Block(place, 1, *ends(self.bounds, field.name)))
             place += found[-1].width
         return tuple(found)
-
-    def _ends(self, name: str) -> tuple[float, float]:
-        given = self.bounds.get(name)
-        if given is None:
-            raise ModelError(
-                f'model.options.bounds: those of "{name}" are missing, and they must not depend on data; write '
-                "[low, high], as widely known"
-            )
-        if len(given) != 2 or not all(math.isfinite(end) for end in given) or not given[0] < given[1]:
-            raise ModelError(f'model.options.bounds: those of "{name}" are {given}; write [low, high]')
-        return float(given[0]), float(given[1])
 
     @property
     def change(self) -> float:

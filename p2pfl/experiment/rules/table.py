@@ -178,7 +178,10 @@ ADDED = (
             "with {algorithm} and this model, whose totals have no private noise",
         ),
         keys=("privacy.noise", "privacy.epsilon"),
-        remedy='leave it out, or set model.name to "random_boosting" or "private_description", whose totals take noise',
+        remedy=(
+            'leave it out, or set model.name to "random_boosting", "private_glm" or "private_description", whose '
+            "totals take noise"
+        ),
     ),
     *each(
         (

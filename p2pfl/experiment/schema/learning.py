@@ -63,8 +63,8 @@ class ModelSettings(Section, frozen=True):
     name
         ``linear``, ``mlp``, ``cnn``; a model of a library, ``torchvision:NAME``, ``timm:NAME`` or
         ``transformers:CLASS``; a ``package.module:Class``; a model that follows from exact totals: ``boosting``,
-        ``random_boosting``, ``forest``, ``glm``, ``lasso``, ``cox``, ``componentwise``; or statistics of all data:
-        ``description``, ``private_description``, ``kaplan_meier``, ``pca``.
+        ``random_boosting``, ``forest``, ``glm``, ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics
+        of all data: ``description``, ``private_description``, ``kaplan_meier``, ``pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options

@@ -103,7 +103,8 @@ def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox
     """
     name, settings = membership.me.peer, plan.experiment.transport
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
-    largest, chunk = row_bytes(plan.learner.layout.size + beside_of(plan.algorithm), dtype), min(settings.chunk, limit)
+    size, partners = plan.learner.layout.size + beside_of(plan.algorithm), len(plan.topology.peers) * plan.decided
+    largest, chunk = row_bytes(size, dtype, partners=partners), min(settings.chunk, limit)
     edges = Edges(name, plan.topology, plan.weights, healing=plan.healing)
     ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
     if plan.decided and not plan.commits and not ledgers.conserving:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
@@ -217,11 +217,16 @@ class LiveNeighbourhood:
             mass=mass,
             codec=0 if released.coded is None else released.coded.codec.number,
             zstd=self.zstd,
-            voted=self.deciding is not None,
+            partners=None if self.deciding is None else self._numbered(self.deciding.masked),
         )
         masked = released.grid is not None
         await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
         return senders
+
+    def _numbered(self, masked: Mapping[str, int]) -> dict[int, int]:
+        """Return the incarnations of mask partners by their place among all peers."""
+        peers = self.session.edges.topology.peers
+        return {peers.index(peer): incarnation for peer, incarnation in masked.items()}
 
     async def _send(self, offer: Offer) -> None:
         """Send a model, once the one before is on its way."""

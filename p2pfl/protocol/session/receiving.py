@@ -202,7 +202,7 @@ class Receiving:
             return
         head, row, said = model.head, model.row, model.said
         vote = self.verdicts.delivered(sender, model)
-        if vote is None and head.voted:
+        if vote is None and head.partners is not None:
             shared.refuse(sender, "not a row")
             return
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)

@@ -27,7 +27,7 @@ from p2pfl.protocol.wire.verdicts import (
     Wanted,
 )
 
-VERSION = 12
+VERSION = 13
 """The first byte of every payload that is not sealed.
 
 It grows with every change of the format, and never to a number that :mod:`p2pfl.protocol.wire.envelope` uses or has

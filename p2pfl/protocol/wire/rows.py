@@ -1,12 +1,12 @@
 """A row on the wire: a short header, the raw numbers, a digest.
 
-    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | vote | trailer |
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | partners, vote | trailer |
 
 The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
 trailer is a checksum or the sender's signature, see :mod:`p2pfl.protocol.wire.trailer`.
 
-Where the peers decide which releases count, the sender's vote for its release precedes the trailer, so that whoever
-holds the release can prove that its owner has voted for it.
+Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. Whoever
+holds the release then knows whose masks it contains, and can prove that its owner has voted for it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Self
 
@@ -34,6 +34,14 @@ ALIGNMENT = 64
 
 VOTE = SIGNATURE_BYTES
 """Bytes of a vote, which is a signature."""
+
+PARTNER = 14
+"""Upper bound of the bytes of a mask partner: its number, and its incarnation."""
+
+Partners = Annotated[
+    dict[Annotated[int, msgspec.Meta(ge=0, lt=bounds.MANY)], bounds.Incarnation], msgspec.Meta(max_length=bounds.MANY)
+]
+"""Incarnations of the peers with which a release is masked, by their place among all peers."""
 
 DTYPES: dict[str, torch.dtype] = {
     "float32": torch.float32,
@@ -67,8 +75,8 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
         The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
     zstd
         True if the numbers are squeezed.
-    voted
-        True if the sender's vote for the model follows the numbers.
+    partners
+        Bytes of the list of mask partners between the numbers and the sender's vote; ``None`` without a vote.
     """
 
     round: bounds.Round
@@ -79,7 +87,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     mass: bounds.Weight | None = None
     codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
     zstd: bool = False
-    voted: bool = False
+    partners: Annotated[int, msgspec.Meta(ge=0, le=PARTNER * (bounds.MANY + 1))] | None = None
 
 
 class Parsed(NamedTuple):
@@ -95,6 +103,8 @@ class Parsed(NamedTuple):
         Signature of the sender's vote for the model; empty without one.
     digest, message
         If there is a vote, the digest of the model that it names, and the whole message.
+    partners
+        If there is a vote, the mask partners of the sender.
     """
 
     head: Head
@@ -103,6 +113,7 @@ class Parsed(NamedTuple):
     vote: bytes = b""
     digest: bytes = b""
     message: memoryview = memoryview(b"")
+    partners: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True)
@@ -127,11 +138,12 @@ class Delivery:
 
 
 _heads = msgspec.msgpack.Decoder(Head)
+_partners = msgspec.msgpack.Decoder(Partners)
 
 
-def row_bytes(length: int, dtype: torch.dtype) -> int:
-    """Return the upper bound of the bytes of a model's message."""
-    return HEAD + length * dtype.itemsize + LONGEST
+def row_bytes(length: int, dtype: torch.dtype, *, partners: int = 0) -> int:
+    """Return the upper bound of the bytes of a model's message, with so many mask partners."""
+    return HEAD + length * dtype.itemsize + PARTNER * partners + LONGEST
 
 
 def encode_row(
@@ -143,11 +155,11 @@ def encode_row(
     mass: float | None = None,
     codec: int = 0,
     zstd: Zstd | None = None,
-    voted: bool = False,
-) -> tuple[bytes, bytes | memoryview]:
+    partners: Mapping[int, int] | None = None,
+) -> tuple[bytes | memoryview, ...]:
     """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
 
-    If ``voted`` is true, the sender's vote is to follow as a third part.
+    If ``partners`` are given, they are a third part, and the sender's vote is to follow.
 
     Examples
     --------
@@ -160,10 +172,13 @@ def encode_row(
     squeezed = None if zstd is None else zstd.squeeze(numbers)
     smaller = squeezed is not None and len(squeezed) < len(numbers)
     named: Any = NAMES[row.dtype]
-    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller, voted))
+    listed = None if partners is None else msgspec.msgpack.encode(dict(sorted(partners.items())))
+    size = None if listed is None else len(listed)
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller, size))
     prefix = len(head).to_bytes(4, "little") + head
     prefix += bytes(-len(prefix) % ALIGNMENT)
-    return prefix, squeezed if squeezed is not None and smaller else numbers
+    parts = prefix, squeezed if squeezed is not None and smaller else numbers
+    return parts if listed is None else (*parts, listed)
 
 
 def pieces(parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> Pieces:
@@ -279,7 +294,8 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     size = head.length * dtype.itemsize
     if head.zstd and size > largest:
         raise DecodeError(f"the model has {size} bytes, and {largest} are allowed")
-    end = len(view) - trailer.size - (VOTE if head.voted else 0)
+    tail = len(view) - trailer.size - (0 if head.partners is None else VOTE)
+    end = tail - (head.partners or 0)
     if end < start or (not head.zstd and end != start + size):
         raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
     digest = trailer.begin()
@@ -289,9 +305,17 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expanded(view[start:end], size=size)), 0
     numbers = _numbers(message, dtype, length=head.length, start=start)
-    if not head.voted:
+    if head.partners is None:
         return Parsed(head, numbers, said)
-    return Parsed(head, numbers, said, bytes(view[end : -trailer.size]), digest_of([view[:end]]), view)
+    vote = bytes(view[tail : -trailer.size])
+    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, _listed(view[end:tail]))
+
+
+def _listed(data: memoryview) -> Mapping[int, int]:
+    try:
+        return _partners.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DecodeError(f"the mask partners of the model cannot be decoded: {error}") from None
 
 
 def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:

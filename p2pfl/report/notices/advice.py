@@ -44,6 +44,7 @@ def advice(
     attack: str = "none",
     rule: str = "none",
     masked: bool = False,
+    totals: bool = False,
 ) -> list[str]:
     """Return sentences for the user, each with an observation and what to change.
 
@@ -59,6 +60,8 @@ def advice(
         Attack of Byzantine peers, and the aggregation rule of the others.
     masked
         True if pairwise masks are on: then the distance of the last gossip step does not reflect training.
+    totals
+        True if models follow from totals: then there is no ``learning.rate`` to change.
 
     Returns
     -------
@@ -81,7 +84,11 @@ def advice(
     if len(turns) < FEWEST:
         return late
     # Each of these can cause the next, so only the first is reported.
-    found = _apart(turns, steps=steps, masked=masked) or _loss(turns, noise=noise) or _unfinished(turns, noise=noise)
+    found = (
+        _apart(turns, steps=steps, masked=masked)
+        or _loss(turns, noise=noise, totals=totals)
+        or _unfinished(turns, noise=noise)
+    )
     if found and attack != "none":  # the attack may cause any of these
         cure = "set a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"
         found = [f"some peers attack by {attack}, which disturbs the learning of the others; {cure}, or better edges"]
@@ -115,7 +122,7 @@ def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
     return [f"{seen.format(apart / moved)}; {cure}"]
 
 
-def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
+def _loss(turns: list[list[Record]], *, noise: float, totals: bool) -> list[str]:
     """Report a test loss that does not fall."""
     losses = _each(turns, "loss")
     if not losses:
@@ -128,6 +135,8 @@ def _loss(turns: list[list[Record]], *, noise: float) -> list[str]:
     if noise:
         need = "run p2pfl privacy to see how many peers or what epsilon learning together needs"
         return [f"{went}, under private noise; {need}"]
+    if totals:
+        return []
     if falls >= STEADY:
         return [f"{went}, falling in nearly every round; raise learning.rate, tenfold at first"]
     peers = len(turns[-1])

@@ -196,7 +196,7 @@ def test_two_of_four_are_no_majority():
     four.leaves("dan")
     four.leaves("eve")
     four.report("ada", "bob")
-    for _ in range(21):
+    for _ in range(32):
         four.wait(1)
     assert four.outcomes == alike(("ada", "bob"), Undecided(frozenset(NAMES)))
 

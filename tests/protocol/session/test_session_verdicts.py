@@ -20,7 +20,7 @@ from p2pfl.protocol.wire.verdicts import (
     WireVote,
 )
 from sessions import NAMES, announced, arrived, heartbeat, met, model, published, session
-from triangles import Triangle, kinds
+from triangles import Square, Triangle, kinds
 
 
 def test_a_model_leaves_with_its_owners_vote_once_that_is_durable():
@@ -53,6 +53,27 @@ def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
     for name in ("ada", "bob"):
         assert three.answers[name] == [Decided(frozenset({"eve"}))]
         assert "eve" not in three.sessions[name].membership.present
+
+
+def test_whoever_a_model_that_counts_is_masked_with_is_decided_about_by_peers_that_never_met_it():
+    """Only ada has masked with eve, so bob and dan learn from her model that a mask of eve stays in it."""
+    square = Square("eve")
+    square.release("ada", masked={1: 7, 2: 7, 3: 7})
+    square.release("bob", "dan", masked={0: 7})
+    square.decide("ada", "bob", "dan")
+    square.decide("bob", "ada", "dan", masked=("ada", "dan"))
+    square.decide("dan", "ada", "bob", masked=("ada", "bob"))
+    square.wait(1.0)
+    square.wait(1.0)
+    assert square.answers == {"eve": []} | {name: [Decided(frozenset({"eve"}))] for name in ("ada", "bob", "dan")}
+
+
+def test_a_mask_partner_that_no_peer_has_is_not_waited_for():
+    three = Triangle()
+    three.release(*NAMES, masked={4000: 7})
+    for name in NAMES:
+        three.decide(name, *three.others(name))
+    assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
 
 
 def test_a_model_that_its_owner_and_one_neighbour_hold_counts_and_the_third_that_lacks_it_does_not_go_on():

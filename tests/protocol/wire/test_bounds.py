@@ -235,10 +235,13 @@ def test_the_reference_package_of_msgpack_reads_what_we_send_and_we_read_what_it
 def test_the_reference_package_of_msgpack_reads_the_head_of_a_model(data):
     row = torch.arange(data.draw(st.integers(1, 30)), dtype=torch.float32)
     round, step = data.draw(st.integers(0, 10**6)), data.draw(st.integers(0, 1000))
-    prefix, _ = encode_row(row, round=round, step=step)
+    partners = data.draw(st.none() | st.dictionaries(st.integers(0, 4095), st.integers(0, 2**63 - 1), max_size=20))
+    prefix, _, *listed = encode_row(row, round=round, step=step, partners=partners)
     length = int.from_bytes(prefix[:4], "little")
     head = msgpack.unpackb(prefix[4 : 4 + length])
-    assert head == [round, step, "float32", len(row), None, None, 0, False, False]
+    size = len(listed[0]) if listed else None
+    assert head == [round, step, "float32", len(row), None, None, 0, False, size]
+    assert [msgpack.unpackb(each, strict_map_key=False) for each in listed] == [partners] * len(listed)
 
 
 def test_a_proposal_with_all_that_it_may_have_fits_into_the_head_of_a_message():

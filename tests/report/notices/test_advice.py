@@ -72,6 +72,23 @@ def test_under_private_noise_the_steps_are_not_blamed():
     assert "learning.rate" not in said
 
 
+def test_of_a_model_from_totals_no_learning_rate_is_blamed():
+    rises, falls = made([2.0, 2.5, 2.4, 3.0, 9.0]), made([2.0 - 0.001 * round for round in range(10)])
+    assert advice(rises, totals=True) == advice(falls, totals=True) == []
+    assert "p2pfl privacy" in advice(rises, totals=True, noise=0.1)[0]
+    run = simulate(
+        {
+            "rounds": 8,
+            "topology": {"kind": "complete", "peers": 3},
+            "data": {"name": "wine"},
+            "model": {"name": "boosting", "options": {"learning_rate": 0.001, "max_bins": 8}},
+            "privacy": {"mode": "none"},
+        },
+        baselines=False,
+    )
+    assert run.summary["advice"] == []
+
+
 def test_where_peers_attack_the_rule_is_what_is_advised():
     flew = made([1.0, 2.0, 4.0, 8.0, 16.0, 32.0])
     assert advice(flew) == ["the test loss went from 1 to 32 in 6 rounds; lower learning.rate, to a tenth at first"]

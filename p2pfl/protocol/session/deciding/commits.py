@@ -43,6 +43,7 @@ class Commits:
     _since: float = 0.0
     _again: float = math.inf  # time to request votes that may be lost
     _flushed: float = 0.0
+    _doubts: dict[tuple[str, Release], float] = field(default_factory=dict)  # when a member first doubted a report
     _early: deque[tuple[str, Message]] = field(default_factory=deque)
 
     def __post_init__(self) -> None:
@@ -63,7 +64,7 @@ class Commits:
     def begin(self, asked: Try) -> None:
         """Begin an attempt, and handle the messages about it that came early."""
         self._place, self._members, before = (asked.round, asked.attempt), asked.members, self._place
-        self.shared.abandoned, self.ballots.batched = False, True
+        self.shared.abandoned, self.ballots.batched, self._doubts = False, True, {}
         self.ballots.flush()
         self.ballots.open = {place: found for place, found in self.ballots.open.items() if place == before}
         self.ballots.forget(asked.round - 1)
@@ -116,6 +117,8 @@ class Commits:
             if place == self._place and isinstance(message, Vote) and message.member == release.peer:
                 self.shared.abandoned |= message.value == FAILED
         self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
+        if isinstance(message, Prepare) and message.ballot.number:
+            self._doubts.setdefault((sender, release), self.shared.now)
         if place != self._place:
             self.ballots.flush()
         self.ballots.write()
@@ -158,6 +161,7 @@ class Commits:
             self._request(undecided)
         for release in undecided:
             if self._doubtful(release.peer):
+                self._doubts.setdefault((self.shared.me.peer, release), now)
                 ballots.do(self._settlement.doubts(release.peer, now=now))
         ballots.write()
         self._judge(undecided)
@@ -183,12 +187,14 @@ class Commits:
     def _deadlines(self) -> list[float]:
         """Return the times from which members are too slow, and last that at which this peer waits no longer.
 
-        Members that lack a model doubt its owner only after they have waited for the model and for its report.
+        Members that lack a model doubt its owner only after they have waited for the model and for its report. Whenever
+        a member begins to doubt a report, there is time for another ballot.
         """
         silent = {release.peer for release in self._undecided()} - self._reported
         slow = [self._slow(release.peer) for release in self._undecided()]
-        last = max((self._slow(peer) for peer in silent if not self._gone(peer)), default=self._since)
-        return [*slow, last + 2 * self.shared.patience]
+        last = max(map(self._slow, silent), default=self._since)
+        doubted = max(self._doubts.values(), default=self._since)
+        return [*slow, max(last + self.shared.patience, doubted) + self.shared.patience]
 
     @property
     def _reported(self) -> set[str]:

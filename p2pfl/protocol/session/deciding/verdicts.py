@@ -49,6 +49,7 @@ class Verdicts:
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
     _again: float = math.inf  # time to request votes that may be lost
     _applied: dict[Release, Value] = field(default_factory=dict)  # copies that this peer has mixed
+    _listed: set[tuple[Release, Value]] = field(default_factory=set)  # copies whose mask partners are needed
     ballots: Ballots = field(init=False)
     copies: Copies = field(init=False)
     keys: MaskKeys = field(init=False)
@@ -97,6 +98,7 @@ class Verdicts:
         held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
         pairs = {(shared.me.peer, shared.me.incarnation), *asked.masked.items(), *held.items(), *self._regular.items()}
         self._needed = tuple(self._release(peer, incarnation, asked.round) for peer, incarnation in sorted(pairs))
+        self._listed.clear()
         settlement, doubted = self.ballots.open[asked.round, 0], set[str]()
         for release in self._needed:
             vote = self.copies.first(release.peer, asked.round)
@@ -289,6 +291,7 @@ class Verdicts:
             self.shared.publish(PLACE, sent(Prepare(release, Ballot(0, self.shared.me.peer))))
 
     def _judge(self, asked: Decide) -> None:
+        self._widen(asked.round)
         undecided = self._undecided()
         if not undecided:
             self._asked = None
@@ -296,6 +299,28 @@ class Verdicts:
         elif self.shared.now >= self._since + self.shared.patience:
             self._asked = None
             self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
+
+    def _widen(self, round: int) -> None:
+        """Wait for the releases of all with which a release that may count is masked: without them, its masks stay.
+
+        They need not be partners of this peer, which may never have met them.
+        """
+        settlement, peers = self.ballots.open[round, 0], self.shared.edges.topology.peers
+        for release in self._needed:
+            value = settlement.verdict(release) or self._applied.get(release)
+            kept = None if value is None else self.copies.get(release, value)
+            if kept is not None and value is not None and (release, value) not in self._listed:
+                self._listed.add((release, value))
+                partners = kept.model.partners.items()
+                self._need(Release(peers[place], each, round, 0) for place, each in partners if place < len(peers))
+
+    def _need(self, releases: Iterable[Release]) -> None:
+        """Wait for the verdicts on releases that this peer did not expect, and doubt them."""
+        new = {*releases} - {*self._needed}
+        self._needed = tuple(sorted({*self._needed, *(self._release(*release[:3]) for release in new)}))
+        for release in sorted(new):
+            self.ballots.do(self.ballots.open[release.round, 0].doubts(release.peer, now=self.shared.now))
+        self.ballots.write()
 
     def _answer(self, round: int) -> None:
         """Answer with the verdicts of a round, after all releases that count are applied as they count."""

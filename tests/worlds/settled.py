@@ -1,0 +1,192 @@
+"""What must hold of settled rounds: one verdict on a release, one outcome of an attempt, and no mask that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Protocol
+
+import torch
+
+from p2pfl.experiment import Plan
+from p2pfl.peer import Peer
+from p2pfl.protocol.agreement.attempts import connected
+from p2pfl.protocol.agreement.messages import Release, Value
+from p2pfl.protocol.interface.effects import Concluded
+from p2pfl.report.notices.kinds import LearningStopped, Notice
+from p2pfl.rows import Rows
+from p2pfl.virtual.timed_learner import Goals
+
+HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})
+"""Faults under which every message arrives long before the peers stop waiting for it."""
+
+Place = tuple[int, int]
+"""Round and attempt."""
+
+
+class Result(Protocol):
+    """How a peer ended."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether it ended for good before its time."""
+
+    @property
+    def lives(self) -> int:
+        """Lives that it has had."""
+
+    @property
+    def late(self) -> bool:
+        """Whether a life has come later than its last checkpoint."""
+
+    @property
+    def rounds(self) -> list[int]:
+        """Rounds that it played."""
+
+    @property
+    def words(self) -> list[Notice]:
+        """What its last life said."""
+
+
+@dataclass
+class SettledWatch:
+    """Remembers what all peers of a world have decided, and the rows with which their rounds ended.
+
+    Parameters
+    ----------
+    fail
+        Told of what must not be.
+
+    Attributes
+    ----------
+    verdicts
+        By release or report, the verdict on it.
+    outcomes
+        By round and attempt, its outcome.
+    rows
+        By round and attempt, the row of each peer after it.
+    begun
+        Peers that have begun to learn.
+    lost
+        Whether a peer has lost its disk, and with it what it has signed.
+    """
+
+    fail: Callable[[str], None]
+    verdicts: dict[Release, Value] = field(default_factory=dict)
+    outcomes: dict[Place, Concluded] = field(default_factory=dict)
+    rows: dict[Place, dict[str, Rows]] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    lost: bool = False
+
+    def watch(self, peer: Peer) -> None:
+        """Watch the outcomes that a session reports."""
+        connection, carry_out = peer.connection, peer.connection._carry_out
+
+        def carried_out(effect: object) -> None:
+            attempts = peer.hiding.attempts
+            if isinstance(effect, Concluded) and attempts is not None:
+                self._concluded(peer.name, (attempts._round, attempts.attempt), effect)
+            carry_out(effect)  # type: ignore[arg-type]
+
+        connection._carry_out = carried_out  # type: ignore[method-assign]
+
+    def _concluded(self, name: str, place: Place, found: Concluded) -> None:
+        if self.outcomes.setdefault(place, found) != found and not self.lost:
+            self.fail(f"{name} learned {found} of attempt {place}, and another peer {self.outcomes[place]}")
+
+    def after(self, peer: Peer) -> None:
+        """Compare the verdicts that a peer knows with those of all others."""
+        if peer.phase == "learning":
+            self.begun.add(peer.name)
+        for ballots in (peer.session.verdicts.ballots, peer.session.commits.ballots):
+            for settlement in ballots.open.values():
+                for release, record in settlement.latest.items():
+                    if record.decided is not None and release not in self.verdicts:
+                        self.verdicts[release] = record.decided.value
+                    elif record.decided is not None and self.verdicts[release] != record.decided.value:
+                        self._contradicted(peer.name, release, record.decided.value)
+
+    def _contradicted(self, name: str, release: Release, value: Value) -> None:
+        if not self.lost:
+            self.fail(f"{name} has the verdict {value} on {release}, and another peer {self.verdicts[release]}")
+
+    def ended(self, peer: Peer, round: int, row: Rows) -> None:
+        """Note the row with which a peer ends a round."""
+        attempt = 0 if peer.hiding.attempts is None else peer.hiding.attempts.attempt
+        self.rows.setdefault((round, attempt), {})[peer.name] = row.clone()
+
+
+def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Result], *, kinds: frozenset[str]) -> str:
+    """Return why settled rounds must not have ended like this; empty if they may.
+
+    Where a peer came back, it shares masks of its new life with the others after a round, so rows are not compared.
+    """
+    if any(each.lives > 1 or each.late for each in ended.values()):
+        return ""
+    if not isinstance(plan.learner, Goals):
+        return ""
+    goals = {name: plan.learner.goal(name) for name in plan.topology.peers}
+    most = plan.experiment.rounds * 2.0 ** (1 - plan.protection.settings.bits)
+    failure = _committed(seen, goals, most) if plan.commits else _averaged(seen, goals, most)
+    return failure or _went_on(plan, seen, ended, kinds=kinds)
+
+
+def _averaged(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:
+    """All rows after a round are one mean of goals, without a mask."""
+    counted: frozenset[str] | None = None
+    for (round, _), rows in sorted(seen.rows.items()):
+        for name, row in sorted(rows.items()):
+            if counted is None or _off(row, goals, counted) > most:
+                before, counted = counted, _among(row, goals, most)
+                if counted is None:
+                    return f"the row of {name} after round {round} is the mean of no peers' goals"
+                if before is not None:
+                    return f"{name} ends round {round} with the mean of {sorted(counted)}, others of {sorted(before)}"
+    return ""
+
+
+def _among(row: Rows, goals: Mapping[str, torch.Tensor], most: float) -> frozenset[str] | None:
+    """Return the peers of whose goals a row is the mean; ``None`` if there are none."""
+    subsets = (frozenset(some) for count in range(len(goals), 0, -1) for some in combinations(sorted(goals), count))
+    return next((some for some in subsets if _off(row, goals, some) <= most), None)
+
+
+def _off(row: Rows, goals: Mapping[str, torch.Tensor], among: Collection[str]) -> float:
+    mean = torch.stack([goals[name] for name in sorted(among)]).mean(0)  # [P]
+    return float((row[0] - mean).abs().max())
+
+
+def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: float) -> str:
+    """The mean of the members' rows is that from before the round, of which a mask that stays would be a part."""
+    last = {name: goal.unsqueeze(0) for name, goal in goals.items()}
+    for place, rows in sorted(seen.rows.items()):
+        found = seen.outcomes.get(place)
+        if found is None or not found.committed:
+            return f"{', '.join(sorted(rows))} ended round {place[0]} with attempt {place[1]}, which does not count"
+        if not {*rows} <= {*found.members}:
+            return f"{', '.join(sorted({*rows} - {*found.members}))} ended round {place[0]} and is no member of it"
+        if {*rows} == {*found.members}:
+            before = torch.cat([last[name] for name in found.members]).mean(0)  # [P]
+            off = float((torch.cat([rows[name] for name in found.members]).mean(0) - before).abs().max())
+            if off > most:
+                return f"the mean of the members' rows changes by {off:.3g} in round {place[0]}"
+        last |= rows
+    return ""
+
+
+def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Result], *, kinds: frozenset[str]) -> str:
+    """If one peer died after all had begun, the others play all rounds; if nobody died, all do."""
+    dead = {name for name, each in ended.items() if each.killed}
+    others = sorted({*ended} - dead)
+    apart = kinds - HARMLESS - {"deaths"} or not {*ended} <= seen.begun
+    if apart or (dead and plan.protection.wanted.departures != "go_on") or len(dead) > 1:
+        return ""
+    graph = plan.topology.at(0)
+    if not connected(others, {name: graph.neighbours(name) for name in others}):
+        return ""
+    for name in others:
+        if plan.experiment.rounds - 1 not in ended[name].rounds:
+            said = [each.message for each in ended[name].words if isinstance(each, LearningStopped)]
+            return f"{name} did not go on after {', '.join(sorted(dead)) or 'nobody'} died: {' '.join(said)}"
+    return ""
