@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from p2pfl.report.pages.comparison_page import MOST_CURVES
 from p2pfl.report.pages.svg import Chart, Curve, Interval, figure, intervals
 
 
@@ -42,6 +43,13 @@ def test_a_constant_curve_has_an_axis():
     text = figure(Chart("t", "d", "x", "y", [Curve("c", [1, 2], [0.5, 0.5])], whole=True), name="f")
     assert "nan" not in text
     assert len({y for _, y in points(text, "polyline")}) == 1
+
+
+def test_no_two_curves_of_a_chart_look_alike():
+    curves = [Curve(f"curve {place}", [0, 1], [0.0, 1.0], style=place) for place in range(MOST_CURVES)]
+    text = figure(Chart("t", "d", "x", "y", curves), name="f")
+    looks = re.findall(r'<polyline points="[^"]*" class="([^"]*)"', text)
+    assert len({*looks}) == len(looks) == MOST_CURVES
 
 
 def test_intervals_lie_beside_zero_on_their_side():

@@ -65,6 +65,12 @@ def test_the_page_of_a_run_shows_what_it_recorded(run):
     assert re.search(r"[0-9a-f]{64}", said)
 
 
+def test_costs_list_the_peers_in_the_order_of_their_names_whoever_was_first(run):
+    backwards = sorted(run.metrics, key=lambda each: (each.round, each.peer), reverse=True)
+    costs = run_page(copied(run, metrics=backwards)).partition(">By peer<")[2].partition("</table>")[0]
+    assert re.findall(r"peer\d+", costs) == sorted(run.summary["per_peer"])
+
+
 def test_a_finished_run_looks_the_same_when_it_is_read_again(run):
     assert run_page(Run.load(run.folder)) == run_page(run)
 

@@ -263,11 +263,25 @@ class Streams:
     def reach(self, sender: str, pulse: Pulse) -> list[memoryview]:
         """Skip the chunks that a neighbour has given up; return the messages that this completes, see :meth:`ask`."""
         inbox = self.inboxes[sender, pulse.phase]
+        inbox.reported = max(inbox.reported, (pulse.round, pulse.head))
         given_up = inbox.next < pulse.tail  # the acknowledgement shows the sender that this peer is alive
         messages = inbox.skip(pulse.tail)
         if not messages and (given_up or pulse.tail < pulse.head):
             self.ask(sender, pulse.phase, head=pulse.head)
         return messages
+
+    def passed(self, sender: str, gossip_step: tuple[int, int]) -> bool:
+        """Return whether a neighbour continued without this peer, so that its model of a gossip step will never arrive.
+
+        A neighbour that waits for this peer is at most one round ahead. One that is further has stopped sending to this
+        peer; what it sent before has arrived or was given up, if the stream is received up to its head.
+        """
+        round, step = gossip_step
+        inbox = self.inboxes.get((sender, (round + step) % len(self.outboxes)))
+        if inbox is None:
+            return False
+        reached, head = inbox.reported
+        return reached > round + len(self.outboxes) and inbox.next >= head
 
     def ask(self, sender: str, phase: int, *, head: int) -> None:
         """Request the chunks below ``head`` that a neighbour has sent and this peer lacks."""

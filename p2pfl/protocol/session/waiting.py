@@ -120,7 +120,7 @@ class Waiting:
             return "no edge"
         if shared.abandoned:
             return "abandoned"
-        if shared.mailbox.overtaken(sender):
+        if shared.mailbox.overtaken(sender) or self.streams.passed(sender, (round, step)):
             return "overtaken"
         if shared.now < self._deadline(awaited):
             return None

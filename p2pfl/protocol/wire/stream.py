@@ -182,6 +182,11 @@ class Inbox:
         Which of the sender's streams this is.
     widest
         Bytes of data in a chunk, as far as is known before one has come.
+
+    Attributes
+    ----------
+    reported
+        Furthest round of the sender that a heartbeat of this stream reported, and the head of the stream then.
     """
 
     incarnation: int
@@ -191,6 +196,7 @@ class Inbox:
     widest: int = 0
     next: int = 0
     granted: int = INITIAL
+    reported: tuple[int, int] = (-1, 0)
     _later: set[int] = field(default_factory=set)
     _partial: dict[int, _Partial] = field(default_factory=dict)
     _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after its last

@@ -131,7 +131,7 @@ def _cost(run: Run) -> Markup | None:
     for record in run.metrics:
         costs = record.seconds_training, record.seconds_waiting, len(record.missed)
         spent[record.peer] = [before + now for before, now in zip(spent[record.peer], costs, strict=True)]
-    numbers = {peer: [record.bytes_out, record.bytes_in, *spent[peer]] for peer, record in last.items()}
+    numbers = {peer: [last[peer].bytes_out, last[peer].bytes_in, *spent[peer]] for peer in sorted(last)}
     forms = [size, size, _seconds, _seconds, _whole]
     heads = ["sent", "received", "training", "waiting", "missed models"]
     kept = [place for place in range(len(heads)) if any(found[place] for found in numbers.values())]

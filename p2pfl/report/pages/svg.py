@@ -268,7 +268,7 @@ def _legend(entries: Iterable[tuple[str, str]]) -> Markup:
 def _classes(style: int | None) -> str:
     if style is None:
         return "plain"
-    dashes = style % 4
+    dashes = (style + style // COLOURS) % 4  # no two of the first 32 styles are alike
     return f"c{style % COLOURS}" + (f" dash{dashes}" if dashes else "")
 
 

@@ -214,6 +214,27 @@ def test_a_neighbour_that_has_sent_a_later_model_does_not_send_this_one():
     assert answers(ada.handle(event, now=2.0)) == [Missing("bob", "overtaken")]
 
 
+def test_a_neighbour_that_continued_two_rounds_ago_is_not_waited_for():
+    """It gave this peer up, so its models of the rounds in between never arrive; both would wait for each other."""
+    ada = met(patience=10.0)
+    ada.handle(Open((3, 0), ("bob", "eve"), since=3), now=1.0)
+    ada.handle(Expect("bob"), now=1.0)
+    ada.handle(heartbeat("bob", round=4, tail=9, head=9), now=2.0)
+    assert answers(ada.handle(Tick(), now=2.0)) == []  # it may wait for this peer, and its model may be on its way
+    assert answers(ada.handle(heartbeat("bob", round=5, tail=9, head=9), now=3.0)) == [Missing("bob", "overtaken")]
+    assert answers(ada.handle(Expect("eve"), now=3.0)) == []
+
+
+def test_a_neighbour_that_is_ahead_is_waited_for_while_something_of_it_is_on_its_way():
+    ada = met(patience=10.0)
+    ada.handle(Open((3, 0), ("bob",), since=3), now=1.0)
+    ada.handle(Expect("bob"), now=1.0)
+    assert answers(ada.handle(heartbeat("bob", round=6, tail=8, head=9), now=2.0)) == []
+    (event,) = arrives("bob", round=3, sequence=8)
+    (answer,) = answers(ada.handle(event, now=3.0))
+    assert isinstance(answer, Deliver)
+
+
 def test_who_takes_part_only_later_is_not_expected():
     ada = met()
     ada.handle(heartbeat("bob", first=3, round=3), now=0.5)
