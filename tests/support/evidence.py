@@ -288,6 +288,10 @@ HELD: dict[tuple[str, int], str] = {
         audit/test_mutants.py::test_the_whole_audit_attacks_a_live_swarm""",
     ("- **Live sums** (`secagg`). Every", 3): """
         audit/test_mutants.py::test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well""",
+    ("For models from totals it", 1): """
+        audit/test_total_attacks.py::test_exact_totals_are_audited_without_a_promise
+        audit/test_total_attacks.py::test_totals_with_noise_keep_their_guarantee
+        audit/test_first_tree.py::test_the_totals_show_how_many_samples_of_each_class_a_bin_has""",
     ("A correct build exceeds each", 2): """
         audit/test_statistics.py::test_one_false_alarm_in_a_hundred_thousand_is_what_a_limit_allows""",
     ("The audit misses noise and", 3): "python -m benchmarks.audit",
