@@ -400,6 +400,10 @@ def test_a_learner_of_ones_own_runs_from_the_file_alone(tmp_path, monkeypatch, c
             r"data.test has no effect, because",
         ),
         ((p2pfl.FedAvg(), None, {"settings": {"model": {"name": "mlp"}}}), r"model.name has no effect"),
+        (
+            (p2pfl.FedAvg(), None, {"settings": {"learning": {"weighted": False}}}),
+            r"learning.weighted has no effect, because the algorithm has its own",
+        ),
     ],
     ids=str,
 )

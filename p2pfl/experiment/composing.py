@@ -30,6 +30,9 @@ from p2pfl.robust import Attack, Rule
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
 """Parameters of algorithms that a run fills in."""
 
+AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stragglers")
+"""Settings of ``learning`` that an algorithm has itself."""
+
 
 def compose(
     algorithm: Algorithm,
@@ -195,7 +198,7 @@ def _settings(
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    """Refuse settings that describe the data or the model, because the learner has both."""
+    """Refuse settings that describe the data, the model or the average, which the learner and the algorithm have."""
     data, model = settings.get("data"), settings.get("model")
     given = [f"data.{key}" for key in (data if isinstance(data, Mapping) else ()) if key != "scale"]
     given += [f"model.{key}" for key in (model if isinstance(model, Mapping) else ())]
@@ -203,6 +206,13 @@ def _check_settings(settings: Mapping[str, Any]) -> None:
         raise ExperimentError(
             f"settings: {given[0]} has no effect, because the learner has its own data and model; leave it out and "
             "give them to the learner"
+        )
+    learning = settings.get("learning")
+    ignored = [key for key in AVERAGED if isinstance(learning, Mapping) and key in learning]
+    if ignored:
+        raise ExperimentError(
+            f"settings: learning.{ignored[0]} has no effect, because the algorithm has its own; leave it out and give "
+            "it to the algorithm"
         )
 
 
