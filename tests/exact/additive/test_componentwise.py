@@ -93,7 +93,7 @@ def test_a_peer_that_starts_again_finds_its_own_effects_from_the_log(data_dir):
     scores = again.evaluate(row, peers=peers, part="test")
     assert float(scores["accuracy"].mean()) == pytest.approx(run.summary["together"], abs=1e-12)
     part = again._part(federation.test[peers[2]])
-    own = model.personal(found, again._own(peers[2]), part)
+    own = model.personal(found, again.own(peers[2]), part)
     assert np.abs(own - model.predicted(found, part)).max() > 0.1
 
 
