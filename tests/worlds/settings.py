@@ -122,7 +122,7 @@ class Setting:
 
     @property
     def settles(self) -> bool:
-        """Whether peers settle rounds."""
+        """True if peers settle rounds."""
         return any(each.startswith("privacy.departures=") for each in self.changes)
 
     @property

@@ -1,4 +1,4 @@
-"""What must hold of settled rounds: one verdict on a release, one outcome of an attempt, and no mask that stays."""
+"""Invariants of settled rounds: one verdict on a release, one outcome of an attempt, and no mask that stays."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from p2pfl.protocol.interface.effects import Concluded
 from p2pfl.report.notices.kinds import LearningStopped, Notice
 from p2pfl.rows import Rows
 from p2pfl.virtual.timed_learner import Goals
+from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})
 """Faults under which every message arrives long before the peers stop waiting for it."""
@@ -25,20 +26,16 @@ Place = tuple[int, int]
 """Round and attempt."""
 
 
-class Result(Protocol):
-    """How a peer ended."""
-
-    @property
-    def killed(self) -> bool:
-        """Whether it ended for good before its time."""
+class Ending(Result, Protocol):
+    """End of a peer that settles rounds."""
 
     @property
     def lives(self) -> int:
-        """Lives that it has had."""
+        """Number of its lives."""
 
     @property
     def late(self) -> bool:
-        """Whether a life has come later than its last checkpoint."""
+        """True if a life began later than its last checkpoint."""
 
     @property
     def rounds(self) -> list[int]:
@@ -46,7 +43,7 @@ class Result(Protocol):
 
     @property
     def words(self) -> list[Notice]:
-        """What its last life said."""
+        """Notices of its last life."""
 
 
 @dataclass
@@ -69,7 +66,7 @@ class SettledWatch:
     begun
         Peers that have begun to learn.
     lost
-        Whether a peer has lost its disk, and with it what it has signed.
+        True if a peer has lost its disk, and with it what it has signed.
     """
 
     fail: Callable[[str], None]
@@ -117,7 +114,7 @@ class SettledWatch:
         self.rows.setdefault((round, attempt), {})[peer.name] = row.clone()
 
 
-def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Result], *, kinds: frozenset[str]) -> str:
+def verdict(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str]) -> str:
     """Return why settled rounds must not have ended like this; empty if they may.
 
     Where a peer came back, it shares masks of its new life with the others after a round, so rows are not compared.
@@ -175,7 +172,7 @@ def _committed(seen: SettledWatch, goals: Mapping[str, torch.Tensor], most: floa
     return ""
 
 
-def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Result], *, kinds: frozenset[str]) -> str:
+def _went_on(plan: Plan, seen: SettledWatch, ended: Mapping[str, Ending], *, kinds: frozenset[str]) -> str:
     """If one peer died after all had begun, the others play all rounds; if nobody died, all do."""
     dead = {name for name, each in ended.items() if each.killed}
     others = sorted({*ended} - dead)

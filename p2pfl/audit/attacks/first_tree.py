@@ -28,7 +28,7 @@ GROUPS = 8
 
 @dataclass(frozen=True)
 class Exposure:
-    """What the total of the first tree over some peers shows, in the mean over groups of that many peers.
+    """Figures of what the total of the first tree over some peers shows, averaged over groups of that many peers.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 import blake3
 import msgspec
@@ -29,6 +29,8 @@ from p2pfl.protocol.wire import bounds
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.trailer import CHECKSUM, LONGEST, START, SignedStatement, Trailer
 from p2pfl.rows import Rows, raw
+
+T = TypeVar("T")
 
 ALIGNMENT = 64
 
@@ -138,7 +140,7 @@ class Delivery:
 
 
 _heads = msgspec.msgpack.Decoder(Head)
-_partners = msgspec.msgpack.Decoder(Partners)
+_partners: msgspec.msgpack.Decoder[dict[int, int]] = msgspec.msgpack.Decoder(Partners)
 
 
 def row_bytes(length: int, dtype: torch.dtype, *, partners: int = 0) -> int:
@@ -308,14 +310,15 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     if head.partners is None:
         return Parsed(head, numbers, said)
     vote = bytes(view[tail : -trailer.size])
-    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, _listed(view[end:tail]))
-
-
-def _listed(data: memoryview) -> Mapping[int, int]:
-    try:
-        return _partners.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"the mask partners of the model cannot be decoded: {error}") from None
+    return Parsed(
+        head,
+        numbers,
+        said,
+        vote,
+        digest_of([view[:tail]]),
+        view,
+        _read(_partners, view[end:tail], "list of mask partners"),
+    )
 
 
 def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
@@ -360,10 +363,14 @@ def said_head(said: SignedStatement) -> Head:
 
 
 def _head(data: bytes | memoryview) -> Head:
+    return _read(_heads, data, "head")
+
+
+def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, what: str) -> T:
     try:
-        return _heads.decode(data)
+        return decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
-        raise DecodeError(f"the head of the model cannot be decoded: {error}") from None
+        raise DecodeError(f"the {what} of the model cannot be decoded: {error}") from None
 
 
 def _finite(row: torch.Tensor) -> bool:

@@ -68,12 +68,12 @@ def test_whoever_a_model_that_counts_is_masked_with_is_decided_about_by_peers_th
     assert square.answers == {"eve": []} | {name: [Decided(frozenset({"eve"}))] for name in ("ada", "bob", "dan")}
 
 
-def test_a_mask_partner_that_no_peer_has_is_not_waited_for():
+@pytest.mark.parametrize("masked", [{4000: 7}, {0: 6}], ids=["a peer that does not exist", "the sender"])
+def test_a_model_that_lists_an_impossible_mask_partner_is_refused(masked):
     three = Triangle()
-    three.release(*NAMES, masked={4000: 7})
-    for name in NAMES:
-        three.decide(name, *three.others(name))
-    assert three.answers == {name: [Decided(frozenset())] for name in NAMES}
+    three.release("ada", masked=masked)
+    for name in ("bob", "eve"):
+        assert three.sessions[name].shared.refused["ada: not a row"] == 1
 
 
 def test_a_model_that_its_owner_and_one_neighbour_hold_counts_and_the_third_that_lacks_it_does_not_go_on():

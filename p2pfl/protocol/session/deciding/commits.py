@@ -117,7 +117,7 @@ class Commits:
             if place == self._place and isinstance(message, Vote) and message.member == release.peer:
                 self.shared.abandoned |= message.value == FAILED
         self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
-        if isinstance(message, Prepare) and message.ballot.number:
+        if isinstance(message, Prepare) and message.ballot.number and place == self._place:
             self._doubts.setdefault((sender, release), self.shared.now)
         if place != self._place:
             self.ballots.flush()

@@ -124,7 +124,12 @@ class Verdicts:
     def delivered(self, sender: str, model: Parsed) -> Vote | None:
         """Keep a release that has arrived, and return its owner's vote; ``None`` if there is none, or not its own."""
         announcement = self.shared.membership.up.get(sender)
-        if not model.vote or announcement is None:
+        peers = self.shared.edges.topology.peers
+        if (
+            not model.vote
+            or announcement is None
+            or not {*model.partners} <= {*range(len(peers))} - {peers.index(sender)}
+        ):
             return None
         vote = self.copies.vote_of(Release(sender, announcement.incarnation, model.head.round, 0), model)
         if vote is not None and abs(model.head.round - self._now) <= REACH:
@@ -312,7 +317,7 @@ class Verdicts:
             if kept is not None and value is not None and (release, value) not in self._listed:
                 self._listed.add((release, value))
                 partners = kept.model.partners.items()
-                self._need(Release(peers[place], each, round, 0) for place, each in partners if place < len(peers))
+                self._need(Release(peers[place], each, round, 0) for place, each in partners)
 
     def _need(self, releases: Iterable[Release]) -> None:
         """Wait for the verdicts on releases that this peer did not expect, and doubt them."""
