@@ -310,15 +310,8 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     if head.partners is None:
         return Parsed(head, numbers, said)
     vote = bytes(view[tail : -trailer.size])
-    return Parsed(
-        head,
-        numbers,
-        said,
-        vote,
-        digest_of([view[:tail]]),
-        view,
-        _read(_partners, view[end:tail], "list of mask partners"),
-    )
+    partners = _read(_partners, view[end:tail], "list of mask partners")
+    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, partners)
 
 
 def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
