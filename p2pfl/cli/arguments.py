@@ -261,7 +261,9 @@ def _report(commands: argparse._SubParsersAction[_Parser]) -> None:
     report.add_argument(
         "--tensorboard", metavar="DIR", help="write event files for TensorBoard, a directory for each curve"
     )
-    report.add_argument("--tex", metavar="FILE", help="write the table of a comparison for LaTeX with booktabs")
+    report.add_argument(
+        "--tex", metavar="FILE", help="write the scores of a run, or the table of a comparison, for LaTeX with booktabs"
+    )
     report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
     report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
     report.add_argument("--json", action="store_true", help="machine-readable results on standard output")

@@ -71,11 +71,17 @@ class PeerResult(msgspec.Struct, frozen=True):
         Score of the model that it learned with the others; null if unknown.
     attacker
         True if the peer attacks the others.
+    samples
+        Number of its training samples; null if a run does not split data itself.
+    tested
+        Number of samples that its scores are means over; null like ``samples``.
     """
 
     alone: float | None
     together: float | None
     attacker: bool
+    samples: int | None = None
+    tested: int | None = None
 
 
 class LostWeight(msgspec.Struct, frozen=True):

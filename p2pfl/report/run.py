@@ -221,7 +221,7 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
-        from p2pfl.report.pages.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.report.pages.run.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
 
         return fragment(self.summary, self.honest, rounds=self.experiment.rounds)
 

@@ -28,6 +28,7 @@ from p2pfl.report.results import (
     Unsettled,
     WorkerResult,
 )
+from p2pfl.report.spending.observers import stated
 from p2pfl.report.spending.promises import promise
 from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 from p2pfl.rows import Rows
@@ -165,7 +166,9 @@ def summarise(
         pooled=pooled,
         common=(agreed or {}).get("common"),
         per_peer={
-            peer: PeerResult(None if single is None else single[peer], score[peer], attacker=peer not in among)
+            peer: PeerResult(
+                None if single is None else single[peer], score[peer], attacker=peer not in among, **_counts(plan, peer)
+            )
             for peer in peers
         },
         start_s=seconds.start,
@@ -186,6 +189,14 @@ def summarise(
         evaluation=evaluation,
         workers=tuple(workers),
     )
+
+
+def _counts(plan: Plan, peer: str) -> dict[str, int]:
+    """Return the numbers of a peer's samples; nothing for a learner that has data of its own."""
+    data = plan.federation
+    if not len(data.train.get(peer, ())):
+        return {}
+    return {"samples": len(data.train[peer]), "tested": len(data.test[peer])}
 
 
 def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
@@ -226,6 +237,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return the privacy statement: what hides the updates, what this guarantees, and what it does not.
 
+    After a run it contains who learns what.
+
     Parameters
     ----------
     plan
@@ -237,8 +250,9 @@ def describe(
     played
         Argument as in :func:`summarise`.
     """
-    examples = plan.examples(plan.protection.affordable if rounds is None else rounds, played=played)
-    return promise(plan.protection, spent=spent, examples=examples)
+    count = plan.protection.affordable if rounds is None else rounds
+    said = promise(plan.protection, spent=spent, examples=plan.examples(count, played=played))
+    return said if spent is None else said | stated(plan.protection, rounds=count)
 
 
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:

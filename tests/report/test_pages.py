@@ -21,9 +21,9 @@ from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
 from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
 from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.report.pages.curves import means, scores
-from p2pfl.report.pages.gains import gains, verdict
 from p2pfl.report.pages.markup import tag
-from p2pfl.report.pages.run_page import run_page
+from p2pfl.report.pages.run.gains import gains, verdict
+from p2pfl.report.pages.run.run_page import run_page
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate

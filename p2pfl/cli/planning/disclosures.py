@@ -14,6 +14,7 @@ from p2pfl.experiment.outline import Outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.report.spending.observers import learned
 from p2pfl.report.spending.promises import promise
 
 
@@ -21,18 +22,8 @@ def facts(outlined: Outline) -> dict[str, Any]:
     """Return who learns what, as JSON values."""
     protection = outlined.protection
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
-    masked = protection.mode.traits.masks
     claimed = protection.claimed
     promised = promise(protection, spent=None)
-    learned = {
-        "the broker": "sizes and times of messages",
-        "every peer": f"the {'noisy ' if claimed else ''}totals over all {peers} peers: {protection.totals}",
-        "its own": "the totals without its own contribution, which are those of the other peers together",
-    }
-    if not masked:
-        learned["a peer on the way"] = "the contributions that pass through it, up the spanning tree of the topology"
-    if colluders > 1:
-        learned[f"{colluders} colluding peers"] = f"the totals of the other {peers - colluders}"
     return {
         "name": outlined.experiment.name,
         "peers": peers,
@@ -44,7 +35,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "observers": [_against(protection, given) for given in protection.observers()] if claimed else [],
         "colluders": colluders,
         "rounds": protection.rounds,
-        "learned": learned,
+        "learned": learned(protection),
         "warnings": _warnings(peers, colluders),
         "statement": promised["statement"],
     }
@@ -72,7 +63,7 @@ def show(found: Mapping[str, Any]) -> None:
     """Print who learns what."""
     console = Console(highlight=False)
     console.print(Text(f"What all rounds of {found['name']} show", style="bold"))
-    print_facts({("and, by subtraction" if who == "its own" else who): what for who, what in found["learned"].items()})
+    print_facts(found["learned"])
     if found["observers"]:
         console.print()
         print_facts({each["observer"]: f"epsilon {each['epsilon']:.3g} for a sample" for each in found["observers"]})

@@ -12,7 +12,6 @@ from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import terminal
-from p2pfl.cli.planning import observers
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
@@ -23,6 +22,7 @@ from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
+from p2pfl.report.spending import observers
 from p2pfl.report.spending.budget import Budget
 from p2pfl.report.spending.promises import promise
 

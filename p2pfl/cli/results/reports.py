@@ -13,10 +13,10 @@ from p2pfl.errors import InputError
 from p2pfl.report import Run, tensorboard
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, RunOutcome
-from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv
+from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
 from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
-from p2pfl.report.pages.run_page import run_page
+from p2pfl.report.pages.run.run_page import run_page
 
 
 def show(options: argparse.Namespace) -> int:
@@ -44,7 +44,7 @@ def show(options: argparse.Namespace) -> int:
 
 def _one(run: Run, options: argparse.Namespace) -> int:
     if options.tex:
-        raise InputError("--tex writes the table of a comparison; name several runs or a sweep")
+        _write(options.tex, run_tex(run))
     if options.plot:
         run.plot(options.plot)
     if options.html:

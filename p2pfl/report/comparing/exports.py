@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from p2pfl.errors import InputError
 from p2pfl.report.comparing import wording
 from p2pfl.report.comparing.comparison import Comparison, Difference, RunOutcome
 from p2pfl.report.comparing.intervals import Estimate
+from p2pfl.report.formats import number
 from p2pfl.report.records import Record, columns_of
+from p2pfl.report.run import Run
 from p2pfl.texts import printable
 
 
@@ -72,7 +76,7 @@ def comparison_csv(comparison: Comparison) -> str:
 def comparison_tex(comparison: Comparison) -> str:
     """Return a table of the settings for LaTeX with the package booktabs."""
     differences = {each.setting: each for each in comparison.differences}
-    names = [*wording.heads(comparison.keys), comparison.metric, "difference", "$p$", "bytes", "gradients"]
+    names = [*wording.heads(comparison.keys), comparison.metric, "difference", "$p$", "MB sent", "gradients"]
     lines = []
     for place, each in enumerate(comparison.settings):
         found = differences.get(place)
@@ -82,15 +86,68 @@ def comparison_tex(comparison: Comparison) -> str:
             rf"\textbf{{{mean}}}" if each.best else mean,
             "" if found is None else _estimate(found.difference, sign=True),
             "" if found is None else wording.probability(found.adjusted).replace("< 0.001", "$<$ 0.001"),
-            f"{each.bytes_sent:.3g}",
+            _megabytes(each.bytes_sent),
             "" if each.gradients is None else f"{each.gradients:.0f}",
         ]
         lines.append(" & ".join(cells) + r" \\")
+    notes = [*wording.notes(comparison), *wording.warnings(comparison)]
+    return _tabular(names, lines, text=len(comparison.keys), notes=notes)
+
+
+def run_tex(run: Run) -> str:
+    """Return the scores of a run by peer for LaTeX with the package booktabs.
+
+    Raises
+    ------
+    InputError
+        The run has not ended, has no score, or is that of one peer.
+    """
+    summary = run.summary
+    if "per_peer" not in summary or summary["metric"] is None:
+        raise InputError("--tex writes scores by peer, which this run does not have; use --csv for its records")
+    rows = [
+        [_tex(name), *map(_score, (each["alone"], each["together"])), _score(_gain(each), sign=True)]
+        for name, each in summary["per_peer"].items()
+    ]
+    lines = [" & ".join(cells) + r" \\" for cells in rows]
+    total = [_score(summary[key]) for key in ("alone", "together")]
+    lines.append(r"\midrule")
+    lines.append(rf"mean & {' & '.join(total)} & {_score(_gain(summary), sign=True)} \\")
+    if summary["pooled"] is not None:
+        lines.append(rf"one model on all data & & {_score(summary['pooled'])} & \\")
+    notes = [f"{summary['metric']} after {summary['rounds']} rounds, seed {run.experiment.seed}"]
+    return _tabular(["peer", "alone", "together", "gain"], lines, text=1, notes=notes)
+
+
+def _gain(scores: Mapping[str, Any]) -> float | None:
+    alone, together = scores["alone"], scores["together"]
+    return None if alone is None or together is None else together - alone
+
+
+def _score(value: float | None, *, sign: bool = False) -> str:
+    if value is None or math.isnan(value):
+        return ""
+    return f"${'+' if sign and value > 0 else ''}{number(value)}$"
+
+
+def _tabular(names: Sequence[str], lines: Sequence[str], *, text: int, notes: Iterable[str]) -> str:
+    """Return a table whose first columns are text, with comments above it."""
     heads = " & ".join(name if name == "$p$" else _tex(name) for name in names) + r" \\"
-    form = "l" * len(comparison.keys) + "r" * (len(names) - len(comparison.keys))
-    notes = [f"% {printable(sentence)}" for sentence in (*wording.notes(comparison), *wording.warnings(comparison))]
+    form = "l" * text + "r" * (len(names) - text)
     body = [rf"\begin{{tabular}}{{{form}}}", r"\toprule", heads, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"]
-    return "\n".join([*notes, *body]) + "\n"
+    return "\n".join([*(f"% {printable(sentence)}" for sentence in notes), *body]) + "\n"
+
+
+def _megabytes(count: float) -> str:
+    """Return a number of bytes in megabytes, with three digits or all before the point.
+
+    Examples
+    --------
+    >>> _megabytes(43_170_000), _megabytes(9_640), _megabytes(1_234_500_000)
+    ('43.2', '0.00964', '1234')
+    """
+    mega = count / 1e6
+    return f"{mega:.0f}" if mega >= 1000 else f"{mega:.3g}"
 
 
 def _estimate(found: Estimate | None, *, sign: bool = False) -> str:

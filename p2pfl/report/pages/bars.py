@@ -2,13 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from p2pfl.report.pages.markup import Markup, tag
-from p2pfl.report.pages.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, tick
+from p2pfl.report.pages.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, drawing, legend, tick
 
 MOST_LEVELS = 12
 """Levels of a column that a chart shows."""
+
+LANE, NAMES, VALUES = 18, 110, 70
+"""Height of a horizontal bar with its space, and width of the names before and the values behind it."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of stacked bars.
+
+    Attributes
+    ----------
+    label
+        Name in the legend.
+    colour
+        Class of its colour.
+    """
+
+    label: str
+    colour: str
+
+
+def stacked(
+    rows: Mapping[str, Sequence[float]], parts: Sequence[Part], *, title: str, name: str, form: Callable[[float], str]
+) -> Markup | None:
+    """Return horizontal bars, one below the other, of parts side by side; ``None`` if all are zero.
+
+    Parameters
+    ----------
+    rows
+        By name of the bar, the length of each part, in the order of ``parts``.
+    parts
+        Names and colours of the parts.
+    title, name
+        Title, and unique name in the page.
+    form
+        Function that writes a total.
+    """
+    most = max(map(sum, rows.values()), default=0.0)
+    if most <= 0:
+        return None
+    scale = (WIDTH - NAMES - VALUES) / most
+    drawn = []
+    for place, (row, lengths) in enumerate(rows.items()):
+        top, x = place * LANE, float(NAMES)
+        drawn.append(tag("text", row if len(row) <= 14 else f"{row[:13]}…", x=0, y=top + 13))
+        for part, length in zip(parts, lengths, strict=True):
+            if length > 0:
+                drawn.append(
+                    tag("rect", x=round(x, 1), y=top + 3, width=round(length * scale, 1), height=12, class_=part.colour)
+                )
+            x += length * scale
+        drawn.append(tag("text", form(sum(lengths)), x=round(x + 6, 1), y=top + 13))
+    longest = max(rows, key=lambda row: sum(rows[row]))
+    about = f"{len(rows)} bars; the longest is that of {longest}, {form(most)}."
+    image = drawing(name, title, about, drawn, height=LANE * len(rows) + 4)
+    entries = legend([(part.label, part.colour) for part in parts]) if len(parts) > 1 else None
+    return tag("figure", tag("figcaption", title), image, entries)
 
 
 def histogram(
@@ -127,14 +185,4 @@ def _short(value: float) -> float:
 
 
 def _figure(title: str, about: str, parts: list[Markup], *, name: str) -> Markup:
-    drawn = tag(
-        "svg",
-        tag("title", title, id=f"{name}-title"),
-        tag("desc", about, id=f"{name}-desc"),
-        parts,
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        role="img",
-        aria_labelledby=f"{name}-title {name}-desc",
-        class_="chart",
-    )
-    return tag("figure", tag("figcaption", title), drawn)
+    return tag("figure", tag("figcaption", title), drawing(name, title, about, parts, height=HEIGHT))

@@ -16,6 +16,9 @@ from p2pfl.report.formats import shown
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.style import POLICY, STYLE
 
+MOST_PEERS = 64
+"""Peers that a table, a graph or a list of bars shows."""
+
 FILES = ("experiment.toml", "metrics.jsonl", "events.jsonl", "summary.json")
 """Files of a run whose digests identify it."""
 

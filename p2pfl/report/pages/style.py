@@ -24,6 +24,7 @@ nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; pad
 .verdict p { margin: .25rem 0 } .verdict strong:first-child { margin-right: .25rem }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 21rem), 1fr)); gap: 1.25rem 1.5rem;
   margin: 1rem 0 } figure { margin: 0; min-width: 0; max-width: 30rem }
+.graph { flex: 1 1 20rem; max-width: 26rem }
 .one figure { max-width: 42rem }
 figcaption { color: var(--text); font-weight: 600 }
 svg.chart { display: block; width: 100%; height: auto } svg text { fill: var(--faint);
@@ -47,7 +48,7 @@ svg rect { stroke: none } .matrix td, .matrix thead th { padding-left: .5rem; pa
 .lanes { max-width: none; margin: .75rem 0 } .lanes rect { stroke: none } .lanes svg.chart { min-width: 36rem }
 .wide { overflow-x: auto; margin: .75rem 0 } .wide:focus-visible { outline: 2px solid var(--c0) }
 .beside { display: flex; flex-wrap: wrap; gap: 0 3.5rem; align-items: flex-start }
-.beside > * { min-width: 0 }
+.beside > * { min-width: 0 } .beside > .wide { flex: 0 1 auto }
 table { border-collapse: collapse; font-size: .925rem; min-width: min(18rem, 100%) }
 caption { text-align: left; padding-bottom: .3rem }
 th, td { padding: .3rem 1rem .3rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--rule) }

@@ -98,10 +98,16 @@ def figure(chart: Chart, *, name: str) -> Markup | None:
     parts = [*_axes(across, up, chart), *(_level(value, up, place) for place, (_, value) in enumerate(levels))]
     for curve in curves:
         parts += _curve(curve, across, up)
-    drawn = _svg(name, chart.title, chart.description, parts, height=HEIGHT)
+    drawn = drawing(name, chart.title, chart.description, parts, height=HEIGHT)
     entries = [(curve.label, _classes(curve.style)) for curve in curves]
     entries += [(f"{label}: {value:.3f}", f"plain dash{place % 3 + 1}") for place, (label, value) in enumerate(levels)]
-    return tag("figure", tag("figcaption", chart.title), drawn, _legend(entries) if len(entries) > 1 else None)
+    return tag("figure", tag("figcaption", chart.title), drawn, legend(entries) if len(entries) > 1 else None)
+
+
+def figures(charts: Sequence[Chart], *, name: str) -> Markup | None:
+    """Return those charts side by side that have something to show, named by number; ``None`` if none has."""
+    drawn = [found for place, chart in enumerate(charts) if (found := figure(chart, name=f"{name}{place}"))]
+    return tag("div", drawn, class_="figures") if drawn else None
 
 
 @dataclass(frozen=True)
@@ -153,7 +159,7 @@ def intervals(entries: Sequence[Interval], *, name: str, title: str, description
                 for end in (low, high)
             ]
         parts.append(tag("circle", cx=centre, cy=middle, r=4, class_=each.style))
-    return tag("figure", tag("figcaption", title), _svg(name, title, description, parts, height=height))
+    return tag("figure", tag("figcaption", title), drawing(name, title, description, parts, height=height))
 
 
 def _ends(each: Interval) -> tuple[float, float]:
@@ -244,7 +250,8 @@ def _y(scale: _Scale, value: float) -> float:
     return round(HEIGHT - BOTTOM - scale.at(value) * (HEIGHT - BOTTOM - TOP), 1)
 
 
-def _svg(name: str, title: str, description: str, parts: Iterable[Markup], *, height: int) -> Markup:
+def drawing(name: str, title: str, description: str, parts: Iterable[Markup], *, height: int) -> Markup:
+    """Return an SVG image of the usual width, with a title and a description for who does not see it."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-title"),
@@ -257,7 +264,9 @@ def _svg(name: str, title: str, description: str, parts: Iterable[Markup], *, he
     )
 
 
-def _legend(entries: Iterable[tuple[str, str]]) -> Markup:
+def legend(entries: Iterable[tuple[str, str]]) -> Markup:
+    """Return the legend of labels, each with the classes of its line."""
+
     def sample(classes: str) -> Markup:
         line = tag("line", x1=0, x2=26, y1=5, y2=5, class_=f"line {classes}")
         return tag("svg", line, viewBox="0 0 26 10", aria_hidden="true")

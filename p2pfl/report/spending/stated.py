@@ -34,6 +34,33 @@ class BudgetStop(msgspec.Struct, frozen=True):
     among: int = 1
 
 
+class ObserverGuarantee(msgspec.Struct, frozen=True):
+    """Guarantee of all rounds against one observer.
+
+    Attributes
+    ----------
+    observer
+        The observer, in words.
+    peer
+        Peer that is worst off against it.
+    promised
+        True for the line that the run promises.
+    epsilon
+        Epsilon of that peer's data; null if it is unbounded.
+    auc
+        Area under the ROC curve of the best attack that there can be.
+    tpr
+        Its rate of true positives at 1 % of false ones.
+    """
+
+    observer: str
+    peer: str
+    promised: bool
+    epsilon: float | None
+    auc: float
+    tpr: float
+
+
 class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     """Protection of the models, and its guarantee.
 
@@ -61,6 +88,10 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
         Data sets that the claim makes indistinguishable; absent without one.
     colluders
         Number of peers that may collude; absent without a claim.
+    observers
+        Guarantee by observer, in a run in which nobody dies; absent without a claim, and for more than 64 peers.
+    learned
+        What each party learns from exact totals; absent where models travel.
     """
 
     mode: str
@@ -74,3 +105,5 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     delta: float | msgspec.UnsetType = msgspec.UNSET
     adjacency: str | msgspec.UnsetType = msgspec.UNSET
     colluders: int | msgspec.UnsetType = msgspec.UNSET
+    observers: tuple[ObserverGuarantee, ...] = ()
+    learned: dict[str, str] = {}

@@ -4,7 +4,7 @@ import math
 import pytest
 
 from p2pfl.cli.planning import privacy
-from p2pfl.cli.planning.observers import listening
+from p2pfl.report.spending.observers import listening
 from p2pfl.cli.tables import shaded
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting import divergence

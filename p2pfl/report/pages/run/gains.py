@@ -6,16 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.comparing.comparison import lower_is_better
+from p2pfl.report.comparing.intervals import newcombe
 from p2pfl.report.comparing.wording import gained_by
 from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import stopped
 from p2pfl.report.pages.markup import Markup, join, tag
-from p2pfl.report.pages.parts import TOTAL, beside, table
+from p2pfl.report.pages.parts import MOST_PEERS, TOTAL, beside, table
 from p2pfl.report.reading import alone_of, stop_of
 from p2pfl.report.records import Record, by_round
-
-MOST_PEERS = 64
-"""Peers that a table lists."""
 
 
 def fragment(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
@@ -59,35 +57,75 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
     if "per_peer" not in summary or summary["metric"] is None:
         return _last_scores(metrics)
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
-    rows: list[list[object]] = []
-    for name, score in everyone[:MOST_PEERS]:
-        shown = f"{name} (attacks)" if score["attacker"] else name
-        rows.append([shown, number(score["alone"]), number(score["together"]), _difference(score, metric)])
-    if len(everyone) > MOST_PEERS:
-        rows.append([f"and {len(everyone) - MOST_PEERS} more", "", "", ""])
-    attacked = any(score["attacker"] for _, score in everyone)
-    rows.append(
-        [
-            TOTAL,
-            "mean of the others" if attacked else "mean",
-            number(summary["alone"]),
-            number(summary["together"]),
-            _difference(summary, metric),
+    counted = any(score.get("samples") for _, score in everyone)
+    tested = _is_share(metric) and any(_interval(score) for _, score in everyone)
+    heads = [
+        "peer",
+        *(["samples"] if counted else []),
+        "alone",
+        "together",
+        "gain",
+        *(["95 % interval"] if tested else []),
+    ]
+
+    def row(name: str, score: Mapping[str, Any], *, of_peer: bool = True) -> list[object]:
+        count = score.get("samples") if of_peer else ""
+        between = _interval(score) if of_peer else ""
+        return [
+            name,
+            *([count] if counted else []),
+            number(score["alone"]),
+            number(score["together"]),
+            _difference(score, metric),
+            *([between] if tested else []),
         ]
+
+    rows = [row(f"{name} (attacks)" if each["attacker"] else name, each) for name, each in everyone[:MOST_PEERS]]
+    if len(everyone) > MOST_PEERS:
+        rows.append([f"and {len(everyone) - MOST_PEERS} more", *[""] * (len(heads) - 1)])
+    attacked = any(score["attacker"] for _, score in everyone)
+    rows.append([TOTAL, *row("mean of the others" if attacked else "mean", summary, of_peer=False)])
+    for name, value in (
+        ("one model on all data", summary["pooled"]),
+        ("one model of all peers", (summary.get("common") or {}).get(metric)),
+    ):
+        if value is not None:
+            count = [sum(each.get("samples") or 0 for _, each in everyone)] if counted else []
+            rows.append([TOTAL, name, *count, "", number(value), *[""] * (1 + tested)])
+    found = table(f"{metric} by peer", heads, rows)
+    return join([beside(found, _last_scores(metrics)), _note(summary, tested=tested)])
+
+
+def _note(summary: Mapping[str, Any], *, tested: bool) -> Markup:
+    """Return what the table says about chance, and what it does not."""
+    sizes = sorted({each["tested"] for each in summary["per_peer"].values() if each.get("tested")})
+    span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else ""
+    inside = (
+        f"The interval holds the gain with 95 % certainty over samples: each model was tested on {span} of them "
+        "(Newcombe's method 10). It does not hold what another seed would change. "
+        if tested
+        else "This is one run with one seed: a difference may be chance. "
     )
-    if summary["pooled"] is not None:
-        rows.append([TOTAL, "one model on all data", "", number(summary["pooled"]), ""])
-    if summary.get("common"):
-        rows.append([TOTAL, "one model of all peers", "", number(summary["common"].get(metric)), ""])
-    note = tag(
+    return tag(
         "p",
-        "This is one run with one seed: a difference may be chance. ",
+        inside,
         tag("code", "p2pfl sweep"),
-        " repeats it over seeds and gives intervals.",
+        " repeats a run over seeds, and gives intervals over these.",
         class_="small",
     )
-    found = table(f"{metric} by peer", ("peer", "alone", "together", "gain"), rows)
-    return join([beside(found, _last_scores(metrics)), note])
+
+
+def _is_share(metric: str) -> bool:
+    """Return whether a score is the share of samples that a model gets right."""
+    return metric == "accuracy"
+
+
+def _interval(score: Mapping[str, Any]) -> str:
+    """Return the 95 % interval of a gain; empty where it is unknown."""
+    if not score.get("tested") or score["alone"] is None or score["together"] is None:
+        return ""
+    low, high = newcombe(score["together"], score["alone"], score["tested"])
+    return f"{low:+.3f} to {high:+.3f}"
 
 
 def _of_one(summary: Mapping[str, Any]) -> Markup:

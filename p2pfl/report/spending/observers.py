@@ -11,8 +11,51 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost
 
+MOST = 64
+"""Peers up to which a summary has the table: the search for the worst observers of more takes seconds."""
 
-def lines(protection: Protection, against: Sequence[Guarantee]) -> list[dict[str, Any]]:
+
+def stated(protection: Protection, *, rounds: int) -> dict[str, Any]:
+    """Return who learns what from so many rounds, as parts of a :class:`StatedGuarantee`.
+
+    Parameters
+    ----------
+    protection
+        Protection of the updates.
+    rounds
+        Number of rounds that ran.
+    """
+    if protection.totals:
+        return {"learned": learned(protection)}
+    if not protection.claimed or not rounds or len(protection.graph.peers) > MOST:
+        return {}
+    found = lines(protection, protection.observers(), rounds=rounds)
+    kept = ("observer", "peer", "promised", "epsilon")
+    return {
+        "observers": [
+            {key: each[key] for key in kept} | {key: each["attack"][key] for key in ("auc", "tpr")} for each in found
+        ]
+    }
+
+
+def learned(protection: Protection) -> dict[str, str]:
+    """Return what each party learns where exact totals leave the peers, and nothing else."""
+    peers, colluders = len(protection.graph.peers), protection.wanted.colluders
+    found = {
+        "the broker": "sizes and times of messages",
+        "every peer": f"the {'noisy ' if protection.claimed else ''}totals over all {peers} peers: {protection.totals}",
+        "every peer, by subtraction": (
+            "the totals without its own contribution, which are those of the other peers together"
+        ),
+    }
+    if not protection.mode.traits.masks:
+        found["a peer on the way"] = "the contributions that pass through it, up the spanning tree of the topology"
+    if colluders > 1:
+        found[f"{colluders} colluding peers"] = f"the totals of the other {peers - colluders}"
+    return found
+
+
+def lines(protection: Protection, against: Sequence[Guarantee], *, rounds: int | None = None) -> list[dict[str, Any]]:
     """Return a line for each observer: those beside a broker that only listens, those beside one that lies, everyone.
 
     Parameters
@@ -21,10 +64,12 @@ def lines(protection: Protection, against: Sequence[Guarantee]) -> list[dict[str
         Protection of the updates.
     against
         One round's guarantee against each observer beside a broker that only listens, and against everyone else.
+    rounds
+        Number of rounds; by default as many as the budget allows.
     """
     everyone = [given for given in against if len(given.colluders) and _everyone(protection, given)]
     fewer = [given for given in against if given not in everyone]
-    rounds = protection.affordable or protection.rounds
+    rounds = rounds or protection.affordable or protection.rounds
 
     def heard(given: Guarantee) -> dict[str, Any]:
         return _line(protection, given, {Cost(given.mu, _joins(protection)): rounds}, broker="listens")

@@ -1,0 +1,114 @@
+"""Sections of the page of a run: gains with intervals, who hears whom, who learns what, and costs as bars."""
+
+import re
+
+import pytest
+
+from markup import checked
+from p2pfl.experiment import read
+from p2pfl.report.comparing.exports import run_tex
+from p2pfl.report.comparing.intervals import newcombe, wilson
+from p2pfl.report.pages.bars import Part, stacked
+from p2pfl.report.pages.run.graph_section import neighbourhoods
+from p2pfl.report.pages.run.run_page import run_page
+from p2pfl.report.run import Run
+from p2pfl.simulation import simulate
+from swarms import SMALL
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    changes = ["privacy.mode=pairwise", "privacy.epsilon=8", "privacy.clip=1"]
+    return simulate(read(SMALL, changes=changes), folder=tmp_path_factory.mktemp("sections") / "run")
+
+
+def of(text, heading):
+    """Return the rows of the table with a caption, each as its cells."""
+    found = text.partition(f"<caption>{heading}<")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", found)
+    return [re.findall(r"<t[hd][^>]*>(?:<[^>]*>)?([^<]*)", row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("right", "reference", "count", "low", "high"), [(9, 3, 10, 0.1705, 0.8090), (10, 0, 10, 0.6075, 1.0)]
+)
+def test_intervals_of_differences_are_those_that_newcombe_printed(right, reference, count, low, high):
+    found = newcombe(right / count, reference / count, count)
+    assert [round(end, 4) for end in found] == [low, high]
+
+
+def test_an_interval_of_a_share_stays_between_zero_and_one_and_holds_the_share():
+    for count in (1, 5, 300):
+        for right in range(0, count + 1, max(1, count // 5)):
+            low, high = wilson(right / count, count)
+            assert -1e-12 <= low <= right / count + 1e-12
+            assert right / count - 1e-12 <= high <= 1 + 1e-12
+
+
+def test_each_gain_stands_beside_its_samples_and_its_interval(run):
+    summary = run.summary
+    rows = {row[0]: row for row in of(run_page(run), f"{summary['metric']} by peer")}
+    for name, score in summary["per_peer"].items():
+        low, high = newcombe(score["together"], score["alone"], score["tested"])
+        assert low < score["together"] - score["alone"] < high
+        assert rows[name][1] == str(score["samples"])
+        assert rows[name][-1] == f"{low:+.3f} to {high:+.3f}"
+    assert rows["one model on all data"][1] == str(sum(each["samples"] for each in summary["per_peer"].values()))
+
+
+def test_the_graph_of_a_run_is_drawn_and_listed(run):
+    found = str(neighbourhoods(run))
+    graph = of(found, "Who hears whom")
+    edges = {frozenset((row[0], other)) for row in graph if row for other in row[1].split(", ") if row[0] != "peer"}
+    assert len(edges) == found.count("<line ") == 12
+    assert found.count("<circle ") == 6
+    [gap] = [row[1] for row in of(found, "Graph and consensus") if row[0] == "spectral gap"]
+    assert 0 < float(gap) < 1
+
+
+def test_arrows_of_a_directed_graph_lead_to_who_hears():
+    run = Run(read({"topology": {"kind": "exponential", "peers": 8}}))
+    found = str(neighbourhoods(run))
+    assert found.count('marker-end="url(#arrow)"') == found.count("<line ") == 24
+    assert of(found, "Who hears whom")[1] == ["peer0", "peer4, peer6, peer7"]
+
+
+def test_a_graph_whose_file_is_gone_is_left_out(tmp_path):
+    lost = Run(read({"topology": {"file": str(tmp_path / "gone.json")}}))
+    assert neighbourhoods(lost) is None
+
+
+def test_the_page_to_sign_says_what_each_observer_could_learn(run):
+    text = run_page(run)
+    checked(text)
+    rows = of(text, "What all rounds give away, by observer")[1:]
+    stated = run.summary["privacy"]["observers"]
+    assert [row[0] for row in rows] == [each["observer"] for each in stated]
+    [promised] = [each for each in stated if each["promised"]]
+    assert promised["epsilon"] == pytest.approx(run.summary["privacy"]["epsilon"])
+    assert {each["observer"] for each in stated} >= {"broker that only listens", "broker that lies", "everyone else"}
+
+
+def test_a_run_without_a_claim_has_no_table_of_observers():
+    found = simulate(read(SMALL, changes=["privacy.mode=pairwise", "rounds=1"]))
+    assert "observers" not in found.summary["privacy"]
+    assert "by observer" not in run_page(found)
+
+
+def test_bars_are_as_long_as_what_they_show():
+    drawn = str(
+        stacked(
+            {"ada": [3.0, 1.0], "bob": [2.0, 0.0]}, (Part("a", "c0"), Part("b", "c1")), title="T", name="t", form=str
+        )
+    )
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
+    assert widths == [pytest.approx(width, abs=0.2) for width in (210.0, 70.0, 140.0)]
+    assert "the longest is that of ada, 4.0" in drawn
+    assert stacked({"ada": [0.0]}, (Part("a", "c0"),), title="T", name="t", form=str) is None
+
+
+def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
+    text = run_tex(run)
+    for name, score in run.summary["per_peer"].items():
+        assert rf"{name} & ${score['alone']:.3f}$ & ${score['together']:.3f}$ &" in text
+    assert text.count("{") == text.count("}")
