@@ -17,6 +17,7 @@ from p2pfl.report.comparing import wording as comparing
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.formats import exchanged, number, size
 from p2pfl.report.notices import wording
+from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.reading import alarms_of, evaluation_of, stop_of
 from p2pfl.report.records import by_round, mean_scores
 from p2pfl.report.swarm.timeline import alerts_of_run
@@ -223,12 +224,12 @@ def _outside(result: Mapping[str, Any]) -> list[Text]:
 def _alarms(result: Mapping[str, Any]) -> list[Text]:
     """Return what harmed the result, for whoever did not watch; in red what still does."""
     lines = []
-    for alarm in alarms_of(result):
+    for alarm, more in grouped(alarms_of(result)):
         if alarm.cancelled:
             said = f"in round {alarm.round + 1} masks of {', '.join(alarm.partners)} did not cancel"
-            lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now"))
+            lines.append(Text(f"{alarm.peer}: {said}; they are cancelled now{more}"))
         else:
-            lines.append(Text(f"{alarm.peer}: {wording.sentence(alarm)}", style="bold red"))
+            lines.append(Text(f"{alarm.peer}: {wording.sentence(alarm)}{more}", style="bold red"))
     return lines
 
 

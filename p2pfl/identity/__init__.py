@@ -12,7 +12,7 @@ from p2pfl.identity.exchange import (
     epoch_of,
     epoch_secret,
 )
-from p2pfl.identity.roster import FirstUse, Roster, Trust, rotation
+from p2pfl.identity.roster import NAME, FirstUse, Roster, Trust, rotation
 from p2pfl.identity.sealing import TAG_BYTES, WRAPPED_BYTES, SenderKey, unwrap, wrap
 from p2pfl.identity.secrets import SecretSource, SeededSource, Source
 from p2pfl.identity.signing import SIGNATURE_BYTES, Identity, fingerprint, usable, verify
@@ -21,6 +21,7 @@ __all__ = [
     "EPOCH_BYTES",
     "FIRST",
     "KEY_BYTES",
+    "NAME",
     "NONCE_BYTES",
     "SIGNATURE_BYTES",
     "TAG_BYTES",

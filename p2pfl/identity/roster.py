@@ -33,7 +33,8 @@ from p2pfl.errors import InputError, PeerError
 from p2pfl.files import replace as replace_file
 from p2pfl.identity.signing import Identity, fingerprint, usable, verify
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
+NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
+"""Form of the name of a peer or an observer."""
 
 _PREFIX = "ed25519:"
 
@@ -297,7 +298,7 @@ class FirstUse:
             )
         if first is not None:
             return
-        if not _NAME.fullmatch(peer) or not usable(public) or public in self.seen.values():
+        if not NAME.fullmatch(peer) or not usable(public) or public in self.seen.values():
             raise PeerError(
                 f"{_shown(peer)} presents the key {fingerprint(public)}, but its name is invalid, or the key is "
                 "weak or belongs to another peer; exclude it"
@@ -365,7 +366,7 @@ def _key(text: object) -> bytes:
 
 
 def _check_name(peer: str) -> None:
-    if not _NAME.fullmatch(peer):
+    if not NAME.fullmatch(peer):
         raise InputError(
             f'{_shown(peer)} is not a valid name; rename the peer with 1 to 22 letters, digits, "_" or "-"'
         )
@@ -386,4 +387,4 @@ def _check_reason(reason: object) -> None:
 
 def _shown(name: str) -> str:
     """Return an untrusted name in a form that is safe to print."""
-    return f'"{name}"' if _NAME.fullmatch(name) else f"{name!a:.40}"
+    return f'"{name}"' if NAME.fullmatch(name) else f"{name!a:.40}"

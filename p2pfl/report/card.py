@@ -7,6 +7,7 @@ from typing import Any
 
 from p2pfl.errors import InputError
 from p2pfl.report.formats import number
+from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.reading import alarms_of, alone_of
 from p2pfl.report.run import Run
@@ -154,10 +155,10 @@ def _protection(run: Run) -> Iterator[str]:
     if not run.summary.get("accounted", True):
         yield ""
         yield "The account of the data does not count this run: it ran with `--unaccounted`."
-    for alarm in alarms_of(run.summary):
+    for alarm, more in grouped(alarms_of(run.summary)):
         now = "; this is over" if alarm.cancelled else ""
         yield ""
-        yield f"Alarm of {alarm.peer}: {sentence(alarm)}{now}."
+        yield f"Alarm of {alarm.peer}: {sentence(alarm)}{now}{more}."
 
 
 def _limits(run: Run) -> Iterator[str]:

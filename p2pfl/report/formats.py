@@ -9,6 +9,9 @@ from typing import Any
 LARGE = 1000
 """Scores from here on have four digits in all."""
 
+NAMED = 3
+"""Largest number of names in a sentence, see :func:`listed`."""
+
 
 def size(count: float) -> str:
     """Return a number of bytes.
@@ -64,3 +67,16 @@ def exchanged(steps: int) -> str:
     ('1 gossip step', '3 gossip steps', 'exact totals')
     """
     return f"{steps} gossip step{'s' if steps > 1 else ''}" if steps else "exact totals"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a sentence.
+
+    Examples
+    --------
+    >>> listed(["ada"]), listed(["ada", "bob"]), listed(["ada", "bob", "cy", "dan", "eve"])
+    ('ada', 'ada and bob', 'ada, bob, cy and 2 more')
+    """
+    if len(names) > NAMED + 1:
+        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

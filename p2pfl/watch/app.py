@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -31,6 +32,9 @@ STATIC = Path(__file__).parent / "static"
 
 LOOK = 0.25
 """Seconds between two looks at the files while somebody watches."""
+
+REST = 5.0
+"""Seconds between two looks while nobody watches."""
 
 BEAT = 10.0
 """Seconds after which a comment keeps a silent stream open."""
@@ -82,21 +86,30 @@ class Server:
         self._looked = 0.0
         self._streams = 0
         self._thread = ThreadPoolExecutor(1, "feed")
-        self._closing = False
+        self._ended = asyncio.Event()
 
     def end(self) -> None:
         """End all streams, so that the server can end."""
-        self._closing = True
+        self._ended.set()
 
     async def close(self) -> None:
         """Close what is left when the server has ended."""
         await asyncio.to_thread(self._thread.shutdown)
 
     async def attend(self) -> None:
-        """Read what is new even if nobody looks."""
-        while not self._closing:
-            await self._read(lambda: None)
-            await asyncio.sleep(LOOK)
+        """Read what is new even if nobody looks: at once for a sink, and else now and then, so that it is bounded.
+
+        Raises
+        ------
+        P2PFLError
+            A feed with a sink cannot be read.
+        """
+        sink = self._feed.sink is not None
+        while not self._ended.is_set():
+            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page says so once somebody looks
+                await self._read(lambda: None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), LOOK if sink else REST)
 
     async def page(self, request: Request) -> Response:  # noqa: ARG002 (what routes are called with)
         """Return the page."""
@@ -153,7 +166,7 @@ class Server:
         try:
             before: dict[str, Any] = {}
             sent = time.monotonic()
-            while not self._closing:
+            while not self._ended.is_set():
                 now = await self._read(lambda: self._frame(None))
                 found = frames.changes(before, now)
                 if found.keys() - {"at"}:

@@ -10,14 +10,13 @@ from typing import Any, Self
 
 from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment.file.reading import kept
-from p2pfl.experiment.outline import built, loaded
 from p2pfl.peer.storage.lock import PEER, RUN, alive
 from p2pfl.report.run import table_of
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
-from p2pfl.report.swarm.timeline import beginning, merged, setting_of
-from p2pfl.topology.drawing import positions
+from p2pfl.report.swarm.timeline import beginning, merged
 from p2pfl.watch.following import Following
-from p2pfl.watch.source import DRAWN, Stage
+from p2pfl.watch.graph import Places, graph_of
+from p2pfl.watch.source import Stage
 from p2pfl.watch.timeline import Timeline
 
 SETTLED = timedelta(seconds=0.2)
@@ -168,13 +167,11 @@ class Feed:
         return (self._now() - self._began).total_seconds()
 
 
-def _setting(folder: Path) -> tuple[Setting, dict[str, tuple[float, float]]]:
+def _setting(folder: Path) -> tuple[Setting, Places]:
     """Return what events do not repeat, and where peers are drawn; without a graph if it cannot be made again."""
     experiment = kept(folder / "experiment.toml", whole=False)
     try:
-        setting = setting_of(experiment)
-        drawn = len(setting.peers) <= DRAWN
-        return setting, positions((loaded(experiment) or built(experiment)).union) if drawn else {}
+        return graph_of(experiment)
     except P2PFLError:  # a graph file of another place
         epsilon = experiment.privacy.epsilon
         return Setting(name=experiment.name, rounds=experiment.rounds, epsilon=epsilon), {}

@@ -114,6 +114,8 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
                 "at": round(each.at, 3),
                 "sentence": each.sentence[:LONGEST],
                 "over": each.over,
+                "count": each.count,
+                "first": round(each.first, 3),
             }
             for each in found[:MOST_ALERTS]
         ],

@@ -76,7 +76,10 @@ def _scores(peers: list[PeerState]) -> list[Sample]:
 
 
 def _alerts(swarm: Swarm, *, now: float) -> list[Sample]:
-    open_ = Counter(each.kind for each in alerts(swarm, now=now) if not each.over)
+    open_ = Counter[str]()
+    for each in alerts(swarm, now=now):
+        if not each.over:
+            open_[each.kind] += each.count
     return [({"kind": kind}, count) for kind, count in sorted(open_.items())]
 
 

@@ -63,9 +63,7 @@ async def serve(
             uvicorn.Config(app, log_config=None, access_log=False, server_header=False, ws="none", proxy_headers=False)
         )
         ready(f"http://{HOST}:{number}/?token={token}")
-        tasks = {asyncio.create_task(running.serve(sockets=[listener]))}
-        if feed.sink is not None:
-            tasks.add(asyncio.create_task(answers.attend()))
+        tasks = {asyncio.create_task(running.serve(sockets=[listener])), asyncio.create_task(answers.attend())}
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -102,6 +102,19 @@ def test_an_alarm_is_red_until_its_masks_have_cancelled(tmp_path):
     assert "peer0: in round 12 masks of peer1 did not cancel; they are cancelled now" in colours[True]
 
 
+def test_alarms_that_repeat_each_other_are_one_line(tmp_path):
+    alarms = [
+        MasksUncancelled(peer="peer0", round=round, partners=("peer1",), now={"loss": 9.0}, deviation=0.1)
+        for round in range(11, 15)
+    ]
+    console = Console(record=True, file=io.StringIO(), width=200)
+    result = {"peer": "peer0", "scores": {"loss": 1.0}, "alarms": [msgspec.to_builtins(each) for each in alarms]}
+    tables.summary(result, tmp_path, console=console)
+    said = " ".join(console.export_text().split())
+    assert said.count("nothing came from peer1") == 1
+    assert "; and 3 more like it, rounds 12 to 15" in said
+
+
 def test_the_last_line_names_the_file_that_says_what_a_model_takes(p2pfl):
     said = p2pfl("simulate", "small.toml", "--no-baselines").err.splitlines()
     assert said[-2].startswith("run directory: runs/small-")

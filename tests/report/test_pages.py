@@ -198,6 +198,19 @@ def test_alarms_come_before_everything_else(run):
     assert "--unaccounted" in said
 
 
+def test_alarms_that_repeat_each_other_are_one_box_and_one_event(run):
+    alarms = [
+        MasksUncancelled(peer="peer0", round=round, partners=("peer1",), now={"loss": 9.0}, deviation=0.3)
+        for round in range(11, 15)
+    ]
+    listed = [msgspec.to_builtins(each) for each in alarms]
+    page = checked(run_page(copied(run, summary=run.summary | {"alarms": listed}, events=alarms)))
+    said = "".join(page.text)
+    assert said.count("nothing came from peer1") == 2
+    assert said.count("nothing came from peer1 in round 15") == 2
+    assert said.count("and 3 more like it, rounds 12 to 15") == 2
+
+
 def test_an_interrupted_run_says_so_and_shows_what_there_is(run):
     failed = PeerFailed(peer="peer1", error="StorageError", message="the disk is full", status=1)
     said = "".join(checked(run_page(copied(run, summary={}, events=[failed]))).text)

@@ -41,6 +41,14 @@ def test_all_that_the_page_shows_is_a_metric(growing):
     assert found["p2pfl_score", ("peer", "peer0"), ("score", "accuracy")] == pytest.approx(0.62)
 
 
+def test_alerts_that_repeat_each_other_are_each_counted(growing):
+    growing.log(*(ClockBehind(peer="peer0", seconds=60, time=at(second)) for second in (1.0, 2.0, 3.0)))
+    with Feed(growing.folder, now=lambda: at(30.0)) as feed:
+        feed.refresh()
+        found = read(exposition(feed.swarm, now=30.0, stage=feed.stage))
+    assert found["p2pfl_alerts", ("kind", "clock_behind")] == 3
+
+
 def test_names_and_values_that_need_care(growing):
     with Feed(growing.folder, now=lambda: at(1.0)) as feed:
         feed.swarm.peers['a"b\\c\nd'] = type(feed.swarm.peers["peer0"])('a"b\\c\nd', scores={"loss": float("nan")})

@@ -14,9 +14,11 @@ from starlette.requests import ClientDisconnect, Request
 from growing import PEERS, at, began, ended, waits
 from p2pfl.errors import InputError
 from p2pfl.report.notices.kinds import WaitEnded
+from p2pfl.report.swarm.state import Setting
 from p2pfl.watch.access import HEADERS, POLICY
 from p2pfl.watch.app import MOST_STREAMS, Server
 from p2pfl.watch.feed import Feed
+from p2pfl.watch.live import LiveFeed
 from p2pfl.watch.serving import serve, token_of
 
 DEADLINE = 300.0
@@ -278,6 +280,29 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
+
+
+async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
+    monkeypatch.setattr("p2pfl.watch.app.REST", 0.001)
+    taken, loop = asyncio.Event(), asyncio.get_running_loop()
+    feed = LiveFeed(Setting(peers=PEERS), {})
+    apply = feed.swarm.apply
+    feed.swarm.apply = lambda at, entry: (apply(at, entry), loop.call_soon_threadsafe(taken.set))
+    server = Server(feed)
+    task = asyncio.create_task(server.attend())
+    async with asyncio.timeout(DEADLINE):
+        feed.put(0.0, began("peer0"))
+        await taken.wait()
+        server.end()
+        await task
+        await server.close()
+    assert feed.swarm.count == 1
+
+
+async def test_a_server_ends_at_once_while_it_rests(scene, monkeypatch):
+    monkeypatch.setattr("p2pfl.watch.app.REST", 2 * DEADLINE)
+    async with asyncio.timeout(DEADLINE), asking(scene) as client:
+        assert (await client.get("/api/frame")).status_code == 200
 
 
 async def test_files_that_cannot_be_read_are_one_sentence(scene):

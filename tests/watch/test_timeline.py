@@ -5,6 +5,7 @@ import random
 import pytest
 
 from growing import PEERS, began, ended, waits
+from p2pfl.report.notices.damage import MasksUncancelled
 from p2pfl.report.notices.kinds import PresenceChanged, WaitEnded
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.state import Setting, Swarm, swarm_of
@@ -64,6 +65,25 @@ def test_events_that_arrive_late_take_their_place():
     for at in (0.0, 33.3, 100.0, 160.0):
         expected = swarm_of(SETTING, [event for event in every if event[0] <= at])
         assert seen(line.swarm(at), at) == seen(expected, at)
+
+
+def test_terminal_page_and_replay_agree_on_alarms_that_repeat_each_other():
+    alarms = [
+        (
+            10.0 * round + number,
+            MasksUncancelled(peer=peer, round=round, partners=("peer3",), now={"loss": 9.0}, deviation=0.3),
+        )
+        for round in (1, 2, 3)
+        for number, peer in enumerate(PEERS[:3])
+    ]
+    line, swarm = Timeline(SETTING), swarm_of(SETTING, alarms)
+    line.extend(alarms)
+    [shown] = frames.frame(line.swarm(99.0), now=99.0, stage="ended")["alerts"]
+    assert (shown["count"], shown["first"], shown["at"]) == (9, 10.0, 32.0)
+    assert shown["sentence"].endswith("; and 8 more like it from peer0 and peer1, rounds 2 to 4")
+    assert f"alarm: peer2: {shown['sentence']}" in frames.text(swarm, now=99.0)
+    [before] = frames.frame(line.swarm(15.0), now=15.0, stage="ended")["alerts"]
+    assert before["count"] == 3
 
 
 def test_a_step_back_applies_few_events(monkeypatch):

@@ -13,18 +13,14 @@ from typing import Any
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.outline import built, loaded
-from p2pfl.identity import FirstUse, Identity, Roster, SecretSource, Trust
+from p2pfl.identity import NAME, FirstUse, Identity, Roster, SecretSource, Trust
 from p2pfl.peer.launch.brokers import brokers, connect
 from p2pfl.protocol.telemetry.looking import Looking
 from p2pfl.report.notices.kinds import BrokerUnavailable
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.swarm.state import Entry
-from p2pfl.report.swarm.timeline import setting_of
-from p2pfl.topology.drawing import positions
-from p2pfl.topology.graph import NAME
+from p2pfl.watch.graph import graph_of
 from p2pfl.watch.live import LiveFeed, SwarmObserver
-from p2pfl.watch.source import DRAWN
 
 
 def observing(
@@ -53,12 +49,11 @@ def observing(
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
     identity, trust = _identity(experiment, options.name)
-    topology = (loaded(experiment) or built(experiment)).union
-    drawn = len(topology.peers) <= DRAWN
-    feed = LiveFeed(setting_of(experiment), positions(topology) if drawn else {}, sink=sink)
+    setting, places = graph_of(experiment)
+    feed = LiveFeed(setting, places, sink=sink)
     source = SecretSource()
     looking = Looking(
-        experiment.name, name=options.name, identity=identity, source=source, trust=trust, peers=topology.peers
+        experiment.name, name=options.name, identity=identity, source=source, trust=trust, peers=setting.peers
     )
     observer = SwarmObserver(looking, swarm=experiment.name, name=options.name, feed=feed)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from p2pfl.report.formats import listed
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import Alarm
-from p2pfl.report.notices.kinds import Severity, kind_of
+from p2pfl.report.notices.grouping import alike, repeated
+from p2pfl.report.notices.kinds import Notice, Severity, kind_of
 from p2pfl.report.notices.observing import PeerSilent
 from p2pfl.report.notices.wording import counted, sentence
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
-from p2pfl.report.swarm.headline import blocked_since, doing, listed, patience, seconds
+from p2pfl.report.swarm.headline import blocked_since, doing, patience, seconds
 from p2pfl.report.swarm.parting import parting
 from p2pfl.report.swarm.state import Swarm
 
@@ -30,11 +32,15 @@ class Alert:
     peer
         Peer that reports it or that it is about.
     at
-        Begin, in seconds since the start of the run.
+        Begin, in seconds since the start of the run; of several that repeat each other, that of the last.
     sentence
-        Sentence on what happened, and advice.
+        Sentence on what happened, and advice; of several, that of the last, with their number.
     over
         True if it has passed.
+    count
+        Number of notices that repeat each other, see :func:`p2pfl.report.notices.grouping.alike`.
+    began
+        Begin of the first of several; ``None`` for one.
     """
 
     kind: str
@@ -43,6 +49,13 @@ class Alert:
     at: float
     sentence: str
     over: bool = False
+    count: int = 1
+    began: float | None = None
+
+    @property
+    def first(self) -> float:
+        """Begin of the first of several."""
+        return self.at if self.began is None else self.began
 
 
 def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
@@ -63,19 +76,31 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
 def _harm(swarm: Swarm) -> Iterator[Alert]:
     """Yield what harms the result, with whether it is over."""
     times = [at for at, notice in swarm.alarms if isinstance(notice, Alarm)]
-    for at, alarm in zip(times, raised(notice for _, notice in swarm.alarms), strict=True):
-        said = sentence(alarm).removeprefix("ALARM: ")
-        yield Alert(kind_of(type(alarm).__name__), alarm.severity, alarm.peer, at, said, over=alarm.cancelled)
-    for at, notice in swarm.alarms:
-        if not isinstance(notice, Alarm) and notice.severity == "alarm":
-            over = swarm.peers[notice.peer].failure is None  # it was resumed
-            yield Alert(kind_of(type(notice).__name__), "alarm", notice.peer, at, sentence(notice), over=over)
+    alarms = raised(notice for _, notice in swarm.alarms)
+    yield from _grouped([(at, alarm, alarm.cancelled) for at, alarm in zip(times, alarms, strict=True)])
+    yield from _grouped(
+        [
+            (at, notice, swarm.peers[notice.peer].failure is None)  # it was resumed
+            for at, notice in swarm.alarms
+            if not isinstance(notice, Alarm) and notice.severity == "alarm"
+        ]
+    )
 
 
 def _notices(swarm: Swarm) -> Iterator[Alert]:
-    for at, notice in swarm.notices:
-        over = notice.severity == "resolved"
-        yield Alert(kind_of(type(notice).__name__), notice.severity, notice.peer, at, sentence(notice), over=over)
+    return _grouped([(at, notice, notice.severity == "resolved") for at, notice in swarm.notices])
+
+
+def _grouped(found: Sequence[tuple[float, Notice, bool]]) -> Iterator[Alert]:
+    """Yield an alert for each group of notices that repeat each other; given are times, notices and what is over."""
+    for over in (False, True):
+        those = [(at, notice) for at, notice, done in found if done is over]
+        for places in alike(notice for _, notice in those):
+            group = [those[place][1] for place in places]
+            first, last, latest = those[places[0]][0], those[places[-1]][0], group[-1]
+            said = f"{sentence(latest).removeprefix('ALARM: ')}{repeated(group)}"
+            kind = kind_of(type(latest).__name__)
+            yield Alert(kind, latest.severity, latest.peer, last, said, over, count=len(group), began=first)
 
 
 def _blocked(swarm: Swarm, *, now: float) -> Iterator[Alert]:

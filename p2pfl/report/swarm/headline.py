@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from p2pfl.report.formats import listed
 from p2pfl.report.notices.wording import counted, duration
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.report.swarm.state import Activity, PeerState, Swarm
@@ -20,9 +21,6 @@ LONG = 10.0
 
 USUAL = 4.0
 """Ratio of a wait to the usual duration of a round from which it counts as a blockage."""
-
-NAMED = 3
-"""Largest number of peers that a sentence names."""
 
 
 DOING: Mapping[Activity, str] = {
@@ -95,19 +93,6 @@ def patience(swarm: Swarm) -> float:
     """Return the seconds of waiting from which a swarm counts as blocked: some usual rounds, and not below ten."""
     usual = [peer.usual for peer in swarm.peers.values() if peer.usual is not None]
     return max(LONG, USUAL * statistics.median(usual)) if usual else LONG
-
-
-def listed(names: Sequence[str]) -> str:
-    """Return names for a sentence.
-
-    Examples
-    --------
-    >>> listed(["ada"]), listed(["ada", "bob"]), listed(["ada", "bob", "cy", "dan", "eve"])
-    ('ada', 'ada and bob', 'ada, bob, cy and 2 more')
-    """
-    if len(names) > NAMED + 1:
-        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def seconds(value: float) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.outline import built, loaded
 from p2pfl.report.records import Record
 from p2pfl.report.run import Run
 from p2pfl.report.swarm.alerts import Alert, alerts
@@ -51,6 +50,8 @@ def setting_of(experiment: Experiment) -> Setting:
     P2PFLError
         The topology cannot be built or read.
     """
+    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (it needs the library of graphs)
+
     topology = (loaded(experiment) or built(experiment)).union
     return Setting(
         name=experiment.name,

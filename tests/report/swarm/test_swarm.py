@@ -18,6 +18,7 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
@@ -200,10 +201,50 @@ def test_uncancelled_masks_are_an_alert_until_they_cancel():
     assert [alert.over for alert in alerts(swarm, now=5.0)] == [False, True]
 
 
+def test_alarms_about_one_partner_are_one_alert_with_their_number_and_rounds():
+    entries = [
+        (10.0 * round + number, MasksUncancelled(peer=peer, round=round, partners=("dan",), now={}, deviation=0.3))
+        for round in (1, 2, 3)
+        for number, peer in enumerate(("ada", "bob", "cy"))
+    ]
+    swarm = after(*everybody(), *entries, (33.0, LossRose(peer="bob", round=3, now={"loss": 9.0})))
+    rose, masks = alerts(swarm, now=40.0)
+    assert (rose.kind, rose.count, rose.first, rose.at) == ("loss_rose", 1, 33.0, 33.0)
+    assert (masks.kind, masks.count, masks.first, masks.at, masks.peer) == ("masks_uncancelled", 9, 10.0, 32.0, "cy")
+    assert masks.sentence.startswith("nothing came from dan in round 4")
+    assert masks.sentence.endswith("; and 8 more like it from ada and bob, rounds 2 to 4")
+
+
+def test_alarms_that_are_over_leave_the_group_of_those_that_are_not():
+    lost = [
+        (float(round), MasksUncancelled(peer="ada", round=round, partners=("bob",), now={}, deviation=0.3))
+        for round in (1, 2, 3)
+    ]
+    swarm = after(*everybody(), *lost, (4.0, MasksCancelled(peer="ada", round=2, partners=("bob",))))
+    assert [(alert.count, alert.first, alert.at, alert.over) for alert in alerts(swarm, now=5.0)] == [
+        (2, 1.0, 3.0, False),
+        (1, 2.0, 2.0, True),
+    ]
+
+
+def test_a_single_alarm_reads_as_its_notice():
+    alarm = MasksUncancelled(peer="ada", round=3, partners=("bob",), now={}, deviation=0.3)
+    [alert] = alerts(after(*everybody(), (1.0, alarm)), now=2.0)
+    assert f"ALARM: {alert.sentence}" == sentence(alarm)
+
+
+def test_warnings_that_repeat_are_one_alert():
+    swarm = after(*everybody(), *((float(at), ClockBehind(peer="cy", seconds=at)) for at in (3, 4, 5)))
+    [alert] = alerts(swarm, now=6.0)
+    assert (alert.kind, alert.count, alert.first, alert.at) == ("clock_behind", 3, 3.0, 5.0)
+    assert alert.sentence == f"{sentence(ClockBehind(peer='cy', seconds=5))}; and 2 more like it"
+
+
 def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
     monkeypatch.setattr("p2pfl.report.swarm.state.KEPT_ALARMS", 3)
     swarm = after(*((float(round), LossRose(peer="cy", round=round, now={"loss": 9.0})) for round in range(5)))
-    assert [alert.at for alert in alerts(swarm, now=5.0)] == [4.0, 3.0, 2.0]
+    [alert] = alerts(swarm, now=5.0)
+    assert (alert.count, alert.first, alert.at) == (3, 2.0, 4.0)
 
 
 def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.pages import curves
@@ -56,13 +57,13 @@ def run_page(run: Run) -> str:
 def _head(run: Run) -> Iterator[Markup]:
     """Yield what comes first: alarms, then the result in a sentence."""
     summary = run.summary
-    for alarm in alarms_of(summary):
+    for alarm, more in grouped(alarms_of(summary)):
         if alarm.cancelled:
             partners = ", ".join(alarm.partners)
-            said = f" In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now."
+            said = f" In round {alarm.round + 1} masks of {partners} did not cancel; they are cancelled now{more}."
             yield box("warning", f" {alarm.peer}:{said}")
         else:
-            yield box("alarm", f" {alarm.peer}: {sentence(alarm)}")
+            yield box("alarm", f" {alarm.peer}: {sentence(alarm)}{more}")
     if not summary:
         for alert in alerts_of_run(run):
             if alert.severity == "alarm":
@@ -84,8 +85,8 @@ def _curves(charts: Sequence[Chart], summary: Mapping[str, Any]) -> Markup | Non
 
 def _events(run: Run) -> Markup | None:
     """Return what happened in words, without what always happens."""
-    shown = [event for event in run.events if event.severity != "info"]
-    lines = [_event(event) for event in shown[:MOST_EVENTS]]
+    shown = grouped(event for event in run.events if event.severity != "info")
+    lines = [_event(event, more) for event, more in shown[:MOST_EVENTS]]
     if len(shown) > MOST_EVENTS:
         lines.append(tag("li", f"and {len(shown) - MOST_EVENTS} more, in events.jsonl"))
     for peer, open_ in run.summary.get("unsettled", {}).items():
@@ -100,16 +101,15 @@ def _events(run: Run) -> Markup | None:
     return tag("ul", lines, class_="events")
 
 
-def _event(event: Notice) -> Markup:
+def _event(event: Notice, more: str) -> Markup:
     when = (
         None
         if event.time is None
         else tag("time", f"{event.time:%Y-%m-%d %H:%M:%S} UTC", datetime=event.time.isoformat())
     )
     kind = {"alarm": "bad", "warning": "warn", "resolved": "good"}.get(event.severity)
-    return tag(
-        "li", when, " " if when else None, tag("b", f"{event.peer}: "), tag("span", sentence(event), class_=kind)
-    )
+    said = tag("span", f"{sentence(event)}{more}", class_=kind)
+    return tag("li", when, " " if when else None, tag("b", f"{event.peer}: "), said)
 
 
 def _repeat(run: Run) -> Markup:
