@@ -52,6 +52,7 @@ ROOMS = {
     "report": {
         "errors",
         "texts",
+        "topology",
         "files",
         "process",
         "rows",

@@ -104,7 +104,7 @@ def _drawing(topology: Topology, attackers: frozenset[str]) -> Markup:
     kind = "directed edges, from who sends to who hears" if topology.directed else "edges, heard in both directions"
     attack = f" {len(attackers)} of them attack, in another colour." if attackers else ""
     about = f"{len(places)} peers and {len(topology.edges)} {kind}.{attack} The list below names the neighbours."
-    image = drawing("graph", "Who hears whom", about, [_head() if topology.directed else None, *parts], height=SIDE)
+    image = drawing("graph", "Who hears whom", about, [*([_head()] if topology.directed else []), *parts], height=SIDE)
     return tag("figure", tag("figcaption", "Peers and their edges"), image, class_="graph")
 
 
