@@ -95,7 +95,7 @@ def voting():
     made = totalling("bob", "bob")
     made.handle(Offer(Encoded(encode_row(torch.arange(6.0), round=0, step=0, partners={})), 0, decided=True), now=0.0)
     made.handle(Decide(0, frozenset({"ada"}), {"ada": 1, "cleo": 1}), now=0.0)
-    made.verdicts.copies.fetch(Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",)))
+    made.verdicts.copies.fetch([Fetch(Release("cleo", 1, 0, 0), counted(KEY), ("ada",))])
     return made.verdicts
 
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.protocol.interface.effects import Decided
-from p2pfl.protocol.wire.messages import Account, Moved
+from p2pfl.protocol.interface.effects import Decided, WakeAt
+from p2pfl.protocol.interface.events import Tick
+from p2pfl.protocol.wire.messages import Account, Chunk, Moved
 from p2pfl.protocol.wire.rows import row_bytes
-from p2pfl.protocol.wire.verdicts import (
-    Copy,
-)
+from p2pfl.protocol.wire.verdicts import Copy, PrepareMessage, Wanted
 from sessions import LENGTH, arrived, arrives
 from triangles import Square
 
@@ -96,6 +95,33 @@ def test_a_copy_of_many_pieces_arrives_piece_by_piece_although_some_are_lost():
     assert not lost
     assert square.answers["eve"] == [Decided(frozenset())]
     assert ledgers.arrived().tolist() == [0.25] * 4000
+
+
+def of_dan(message):
+    return isinstance(message, PrepareMessage) and message.peer == "dan"
+
+
+def test_a_peer_does_not_wake_at_once_for_a_copy_that_it_has_requested_and_no_longer_lacks():
+    """Eve requests Ada's release, which then arrives from Ada; the verdict on Dan's is still open."""
+    square = Square("ada")
+    square.release("bob", "eve")
+    square.drop = lambda message: isinstance(message, Chunk | Copy) or of_dan(message)
+    square.release("dan")
+    for name in ("bob", "dan"):
+        for event in arrives("ada", value=1.0, voted=True):
+            square.ask(name, event)
+    for name, held in (("bob", {"ada", "eve"}), ("dan", {"ada", "bob", "eve"}), ("eve", {"bob"})):
+        square.decide(name, *held)
+    for _ in range(4):
+        square.wait(1.0)
+    assert any(name == "eve" and isinstance(message, Wanted) for name, message in square.sent)
+    for event in arrives("ada", value=1.0, voted=True):
+        square.ask("eve", event)
+    square.wait(1.5)
+    eve = square.sessions["eve"]
+    assert eve.verdicts.waits == {"dan"}
+    effects = eve.handle(Tick(), now=square.now)
+    assert all(effect.when > square.now for effect in effects if isinstance(effect, WakeAt))
 
 
 @pytest.mark.parametrize("early", [True, False], ids=["before the decision", "during it"])

@@ -7,6 +7,7 @@ counts requests it piece by piece from one holder after another.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -89,6 +90,7 @@ class Copies:
     _kept: dict[Release, dict[Value, Kept]] = field(default_factory=dict)
     _first: dict[tuple[int, str], Vote] = field(default_factory=dict)  # by round and owner, of the first one to arrive
     _transfers: dict[Release, Transfer] = field(default_factory=dict)
+    _missing: frozenset[Release] = frozenset()  # of which a copy is still requested again
     _answered: dict[tuple[Release, str], tuple[int, float]] = field(default_factory=dict)  # last offset, and when
 
     def vote_of(self, release: Release, model: Parsed) -> Vote | None:
@@ -131,10 +133,17 @@ class Copies:
 
     @property
     def wake(self) -> float:
-        """Time at which the next request times out."""
-        return min((each.since + PULSE for each in self._transfers.values()), default=math.inf)
+        """Time at which the next request times out; a copy that is no longer missing is not requested again."""
+        running = (self._transfers[release] for release in self._missing & self._transfers.keys())
+        return min((each.since + PULSE for each in running), default=math.inf)
 
-    def fetch(self, wanted: Fetch) -> None:
+    def fetch(self, missing: Collection[Fetch]) -> None:
+        """Request the copies that are missing, and no other copy again."""
+        self._missing = frozenset(wanted.release for wanted in missing)
+        for wanted in missing:
+            self._fetch(wanted)
+
+    def _fetch(self, wanted: Fetch) -> None:
         """Request a copy, and after a timeout request it again: from the next holder if nothing has arrived."""
         now, transfer = self.shared.now, self._transfers.get(wanted.release)
         if transfer is None or transfer.value != wanted.value:

@@ -281,12 +281,14 @@ class Verdicts:
 
     def _fetch(self, settlement: Settlement) -> None:
         """Take the copies that are missing from those that have arrived, and request the others."""
+        missing = []
         for wanted in settlement.missing:
             kept = self.copies.get(wanted.release, wanted.value)
             if kept is None:
-                self.copies.fetch(wanted)
+                missing.append(wanted)
             else:
                 self.ballots.do(settlement.holds(kept.vote, now=self.shared.now))
+        self.copies.fetch(missing)
 
     def _request(self, settlement: Settlement) -> None:
         """Request the votes on releases that this peer has and that are not decided, after pauses that double."""
