@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from p2pfl.report.swarm.state import Swarm
 
+ABSENT = {"silent", "gone"}
+"""Activities of a peer that certainly blocks whoever waits for it."""
+
 
 @dataclass(frozen=True)
 class Blockage:
@@ -59,6 +62,15 @@ def blockages(waits: Mapping[str, Iterable[str]]) -> list[Blockage]:
 def waits_of(swarm: Swarm) -> dict[str, tuple[str, ...]]:
     """Return the neighbours that each waiting peer of a swarm waits for."""
     return {peer.name: peer.waits_for for peer in swarm.peers.values() if peer.activity == "waiting"}
+
+
+def urgent_first(found: Iterable[Blockage], swarm: Swarm) -> list[Blockage]:
+    """Return blockages in their order, but those by a peer that is silent or gone first.
+
+    When neighbours give up a silent peer, their reports arrive within a second of each other. Until all are here, a
+    peer whose neighbours' reports are late seems to block them.
+    """
+    return sorted(found, key=lambda each: all(swarm.peers[name].activity not in ABSENT for name in each.blockers))
 
 
 def _groups(graph: Mapping[str, list[str]]) -> Iterator[set[str]]:

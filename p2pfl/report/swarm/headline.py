@@ -10,7 +10,7 @@ from typing import Literal
 
 from p2pfl.report.formats import listed
 from p2pfl.report.notices.wording import counted, duration
-from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
+from p2pfl.report.swarm.blocking import Blockage, blockages, urgent_first, waits_of
 from p2pfl.report.swarm.state import Activity, PeerState, Swarm
 
 Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
@@ -74,7 +74,7 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     offline = [peer for peer in peers if peer.activity == "offline"]
     if offline:
         return _offline(offline, now=now)
-    found = blockages(waits_of(swarm))
+    found = urgent_first(blockages(waits_of(swarm)), swarm)
     if found:
         return _blocked(swarm, found, now=now)
     silent = [peer for peer in peers if peer.activity == "silent"]

@@ -18,6 +18,7 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.observing import PeerSilent
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.alerts import alerts
@@ -123,6 +124,29 @@ def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
     swarm = after(*everybody(), (1.0, waits("ada", "dan")), (1.0, waits("bob", "cy")), (1.0, waits("eve", "cy")))
     assert headline(swarm, now=2.0).peers == ("cy",)
     assert headline(swarm, now=2.0).sentence.endswith("Others wait for dan")
+
+
+def test_a_peer_that_gives_no_sign_of_life_comes_before_a_longer_queue():
+    """Neighbours have given up the silent peer one after the other, and some of their reports are on their way."""
+    entries = [
+        (1.0, waits("ada", "bob", "eve")),
+        (1.0, waits("bob", "cy")),
+        (1.0, waits("cy", "dan")),
+        (1.0, waits("fay", "eve")),
+    ]
+    swarm = after(*everybody(), (0.5, began("eve")), *entries, (11.0, PeerSilent(peer="eve", seconds=11.0)))
+    swarm.apply(11.1, WaitEnded(peer="ada"))  # and bob, cy wait for dan, which has not reported its own wait
+    found = headline(swarm, now=11.5)
+    assert found.peers == ("eve",)
+    assert found.sentence == (
+        "eve blocks 1 peer: it gives no sign of life; fay waits for it, for 10 s. Others wait for dan"
+    )
+
+
+def test_a_silent_peer_that_nobody_waits_for_hides_no_blockage():
+    silent = (5.0, PeerSilent(peer="dan", seconds=5.0))
+    swarm = after(*everybody(), (1.0, waits("ada", "bob")), silent)
+    assert headline(swarm, now=20.0).peers == ("bob",)
 
 
 def test_a_wait_ends_by_its_own_event_and_by_the_end_of_the_round():
