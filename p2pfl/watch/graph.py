@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Places = dict[str, tuple[float, float]]
-"""Where peers are drawn; empty if there are too many."""
+"""Positions of the peers in the drawing; empty if there are too many."""
 
 LIBRARY = "networkx"
 """Module of the library of graphs; it brings 50 MB with it."""

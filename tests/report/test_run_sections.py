@@ -1,6 +1,8 @@
-"""Sections of the page of a run: gains with intervals, who hears whom, who learns what, and costs as bars."""
+"""Sections of the page of a run: gains with intervals, the topology, who learns what, and costs as bars."""
 
+import math
 import re
+from unittest import mock
 
 import pytest
 
@@ -8,7 +10,8 @@ from markup import checked
 from p2pfl.experiment import read
 from p2pfl.report.comparing.exports import run_tex
 from p2pfl.report.comparing.intervals import newcombe, wilson
-from p2pfl.report.pages.bars import Part, stacked
+from p2pfl.report.pages.bars import Segment, stacked
+from p2pfl.report.pages.run.gains import gains
 from p2pfl.report.pages.run.graph_section import neighbourhoods
 from p2pfl.report.pages.run.run_page import run_page
 from p2pfl.report.run import Run
@@ -58,7 +61,7 @@ def test_each_gain_stands_beside_its_samples_and_its_interval(run):
 
 def test_the_graph_of_a_run_is_drawn_and_listed(run):
     found = str(neighbourhoods(run))
-    graph = of(found, "Who hears whom")
+    graph = of(found, "Neighbours by peer")
     edges = {frozenset((row[0], other)) for row in graph if row for other in row[1].split(", ") if row[0] != "peer"}
     assert len(edges) == found.count("<line ") == 12
     assert found.count("<circle ") == 6
@@ -66,16 +69,30 @@ def test_the_graph_of_a_run_is_drawn_and_listed(run):
     assert 0 < float(gap) < 1
 
 
-def test_arrows_of_a_directed_graph_lead_to_who_hears():
+def test_arrows_of_a_directed_graph_lead_to_the_receivers():
     run = Run(read({"topology": {"kind": "exponential", "peers": 8}}))
     found = str(neighbourhoods(run))
     assert found.count('marker-end="url(#arrow)"') == found.count("<line ") == 24
-    assert of(found, "Who hears whom")[1] == ["peer0", "peer4, peer6, peer7"]
+    assert of(found, "Neighbours by peer")[1] == ["peer0", "peer4, peer6, peer7"]
 
 
-def test_a_graph_whose_file_is_gone_is_left_out(tmp_path):
+def test_a_topology_whose_file_is_gone_is_named(tmp_path):
     lost = Run(read({"topology": {"file": str(tmp_path / "gone.json")}}))
-    assert neighbourhoods(lost) is None
+    assert "gone.json" in neighbourhoods(lost)
+    assert str(tmp_path) not in neighbourhoods(lost)
+
+
+def test_a_topology_of_very_many_peers_is_not_built_again():
+    many = Run(read({"topology": {"kind": "random_regular", "peers": 100_000, "degree": 8}}))
+    with mock.patch("p2pfl.experiment.outline.built", side_effect=AssertionError):
+        assert neighbourhoods(many) is None
+
+
+def test_a_score_that_is_no_number_has_no_interval(run):
+    broken = {name: each | {"together": math.nan} for name, each in run.summary["per_peer"].items()}
+    text = gains(run.summary | {"per_peer": broken}, run.metrics)
+    assert "nan" not in text
+    assert "95 %" not in text
 
 
 def test_the_page_to_sign_says_what_each_observer_could_learn(run):
@@ -98,13 +115,17 @@ def test_a_run_without_a_claim_has_no_table_of_observers():
 def test_bars_are_as_long_as_what_they_show():
     drawn = str(
         stacked(
-            {"ada": [3.0, 1.0], "bob": [2.0, 0.0]}, (Part("a", "c0"), Part("b", "c1")), title="T", name="t", form=str
+            {"ada": [3.0, 1.0], "bob": [2.0, 0.0]},
+            (Segment("a", "c0"), Segment("b", "c1")),
+            title="T",
+            name="t",
+            form=str,
         )
     )
     widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
     assert widths == [pytest.approx(width, abs=0.2) for width in (210.0, 70.0, 140.0)]
     assert "the longest is that of ada, 4.0" in drawn
-    assert stacked({"ada": [0.0]}, (Part("a", "c0"),), title="T", name="t", form=str) is None
+    assert stacked({"ada": [0.0]}, (Segment("a", "c0"),), title="T", name="t", form=str) is None
 
 
 def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):

@@ -11,7 +11,7 @@ from p2pfl.report.notices.kinds import Notice
 
 AnyNotice = TypeVar("AnyNotice", bound=Notice)
 
-WHOM = ("neighbour", "neighbours", "partners")
+ABOUT = ("neighbour", "neighbours", "partners")
 """Fields that name the peers that a notice is about; a notice without them is about the peer that reports it."""
 
 APART = ("cancelled", "key", "theirs", "file", "message")
@@ -21,7 +21,7 @@ APART = ("cancelled", "key", "theirs", "file", "message")
 def alike(notices: Iterable[Notice]) -> list[list[int]]:
     """Return the places of notices in groups that have the same kind and the same cause.
 
-    The cause is the peers that a notice names (:data:`WHOM`), whoever reports them, or else the peer that reports it.
+    The cause is the peers that a notice names (:data:`ABOUT`), whoever reports them, or else the peer that reports it.
     Notices that differ in a key, a version, a file, a message, or whether their masks have cancelled (:data:`APART`)
     stay apart.
 
@@ -83,5 +83,5 @@ def grouped(notices: Iterable[AnyNotice]) -> list[tuple[AnyNotice, str]]:
 
 def _cause(notice: Notice) -> tuple[Hashable, ...]:
     """Return what tells a notice from others of its kind."""
-    whom = next((named for name in WHOM if (named := getattr(notice, name, None))), notice.peer)
-    return whom, *(getattr(notice, name, None) for name in APART)
+    about = next((named for name in ABOUT if (named := getattr(notice, name, None))), notice.peer)
+    return about, *(getattr(notice, name, None) for name in APART)

@@ -16,8 +16,8 @@ LANE, NAMES, VALUES = 18, 110, 70
 
 
 @dataclass(frozen=True)
-class Part:
-    """A part of stacked bars.
+class Segment:
+    """Part of stacked bars.
 
     Attributes
     ----------
@@ -32,9 +32,14 @@ class Part:
 
 
 def stacked(
-    rows: Mapping[str, Sequence[float]], parts: Sequence[Part], *, title: str, name: str, form: Callable[[float], str]
+    rows: Mapping[str, Sequence[float]],
+    parts: Sequence[Segment],
+    *,
+    title: str,
+    name: str,
+    form: Callable[[float], str],
 ) -> Markup | None:
-    """Return horizontal bars, one below the other, of parts side by side; ``None`` if all are zero.
+    """Return stacked horizontal bars, one below the other; ``None`` if all are zero.
 
     Parameters
     ----------

@@ -89,7 +89,7 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     colluders
         Number of peers that may collude; absent without a claim.
     observers
-        Guarantee by observer, in a run in which nobody dies; absent without a claim, and for more than 64 peers.
+        Guarantee of this run alone by observer, if no peer disappears; absent without a claim, and above 64 peers.
     learned
         What each party learns from exact totals; absent where models travel.
     """

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from p2pfl.report.formats import exchanged, size
-from p2pfl.report.pages.bars import Part, stacked
+from p2pfl.report.pages.bars import Segment, stacked
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import MOST_PEERS, beside, pairs, table
 from p2pfl.report.run import Run
 
-SENT = (Part("sent", "c0"),)
-SECONDS = (Part("training", "c2"), Part("waiting", "c1"), Part("the rest: mixing, sending and records", "c7"))
+SENT = (Segment("sent", "c0"),)
+SECONDS = (Segment("training", "c2"), Segment("waiting", "c1"), Segment("the rest: mixing, sending and records", "c7"))
 
 Costs = Mapping[str, Sequence[float]]
-"""By peer bytes sent, bytes received, seconds of training, seconds of waiting, and missed models."""
+"""Bytes sent, bytes received, seconds of training, seconds of waiting, and number of missed models, by peer."""
 
 
 def costs(run: Run) -> Markup | None:

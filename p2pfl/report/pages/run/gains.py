@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,9 @@ from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import MOST_PEERS, TOTAL, beside, table
 from p2pfl.report.reading import alone_of, stop_of
 from p2pfl.report.records import Record, by_round
+
+INTERVAL = "95 % interval"
+"""Heading of the intervals of gains."""
 
 
 def fragment(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
@@ -57,75 +61,56 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
     if "per_peer" not in summary or summary["metric"] is None:
         return _last_scores(metrics)
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
-    counted = any(score.get("samples") for _, score in everyone)
-    tested = _is_share(metric) and any(_interval(score) for _, score in everyone)
-    heads = [
-        "peer",
-        *(["samples"] if counted else []),
-        "alone",
-        "together",
-        "gain",
-        *(["95 % interval"] if tested else []),
+    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
+    rows = [
+        _row(f"{name} (attacks)" if each["attacker"] else name, each, metric, between=_interval(each, metric))
+        for name, each in everyone[:MOST_PEERS]
     ]
-
-    def row(name: str, score: Mapping[str, Any], *, of_peer: bool = True) -> list[object]:
-        count = score.get("samples") if of_peer else ""
-        between = _interval(score) if of_peer else ""
-        return [
-            name,
-            *([count] if counted else []),
-            number(score["alone"]),
-            number(score["together"]),
-            _difference(score, metric),
-            *([between] if tested else []),
-        ]
-
-    rows = [row(f"{name} (attacks)" if each["attacker"] else name, each) for name, each in everyone[:MOST_PEERS]]
     if len(everyone) > MOST_PEERS:
         rows.append([f"and {len(everyone) - MOST_PEERS} more", *[""] * (len(heads) - 1)])
     attacked = any(score["attacker"] for _, score in everyone)
-    rows.append([TOTAL, *row("mean of the others" if attacked else "mean", summary, of_peer=False)])
+    totals = [_row("mean of the others" if attacked else "mean", summary, metric)]
+    samples = sum(each.get("samples") or 0 for _, each in everyone)
     for name, value in (
         ("one model on all data", summary["pooled"]),
         ("one model of all peers", (summary.get("common") or {}).get(metric)),
     ):
         if value is not None:
-            count = [sum(each.get("samples") or 0 for _, each in everyone)] if counted else []
-            rows.append([TOTAL, name, *count, "", number(value), *[""] * (1 + tested)])
-    found = table(f"{metric} by peer", heads, rows)
-    return join([beside(found, _last_scores(metrics)), _note(summary, tested=tested)])
+            totals.append([name, samples or "", "", number(value), "", ""])
+    found = [place for place in range(len(heads)) if any(row[place] for row in (*rows, *totals))]
+    shown = [[row[place] for place in found] for row in rows]
+    shown += [[TOTAL, *(row[place] for place in found)] for row in totals]
+    made = table(f"{metric} by peer", [heads[place] for place in found], shown)
+    return join([beside(made, _last_scores(metrics)), _note(summary, tested=heads.index(INTERVAL) in found)])
+
+
+def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "") -> list[object]:
+    """Return the cells of a peer, or of the mean of all; those that are unknown are empty."""
+    scores = number(score["alone"]), number(score["together"])
+    return [name, score.get("samples") or "", *scores, _difference(score, metric), between]
 
 
 def _note(summary: Mapping[str, Any], *, tested: bool) -> Markup:
     """Return what the table says about chance, and what it does not."""
-    sizes = sorted({each["tested"] for each in summary["per_peer"].values() if each.get("tested")})
-    span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else ""
-    inside = (
-        f"The interval holds the gain with 95 % certainty over samples: each model was tested on {span} of them "
-        "(Newcombe's method 10). It does not hold what another seed would change. "
-        if tested
-        else "This is one run with one seed: a difference may be chance. "
-    )
-    return tag(
-        "p",
-        inside,
-        tag("code", "p2pfl sweep"),
-        " repeats a run over seeds, and gives intervals over these.",
-        class_="small",
-    )
+    said = "This is one run with one seed: a difference may be chance. "
+    if tested:
+        sizes = sorted({each["tested"] for each in summary["per_peer"].values() if each.get("tested")})
+        span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+        said = (
+            f"Intervals are 95 % confidence intervals of the gain on new data, from {span} test samples of each model "
+            "(Newcombe's method 10). They do not contain the variation between seeds. "
+        )
+    sweep = tag("code", "p2pfl sweep")
+    return tag("p", said, sweep, " repeats a run with several seeds and gives intervals over these.", class_="small")
 
 
-def _is_share(metric: str) -> bool:
-    """Return whether a score is the share of samples that a model gets right."""
-    return metric == "accuracy"
-
-
-def _interval(score: Mapping[str, Any]) -> str:
-    """Return the 95 % interval of a gain; empty where it is unknown."""
-    if not score.get("tested") or score["alone"] is None or score["together"] is None:
+def _interval(score: Mapping[str, Any], metric: str) -> str:
+    """Return the 95 % interval of a gain; empty where it is unknown, or the score is not the share of samples."""
+    alone, together = score["alone"], score["together"]
+    if metric != "accuracy" or not score.get("tested") or alone is None or together is None:
         return ""
-    low, high = newcombe(score["together"], score["alone"], score["tested"])
-    return f"{low:+.3f} to {high:+.3f}"
+    low, high = newcombe(together, alone, score["tested"])
+    return "" if math.isnan(low) else f"{low:+.3f} to {high:+.3f}"
 
 
 def _of_one(summary: Mapping[str, Any]) -> Markup:
@@ -162,5 +147,7 @@ def _difference(score: Mapping[str, Any], metric: str) -> Markup | str:
     if score["alone"] is None or score["together"] is None:
         return ""
     gain = score["together"] - score["alone"]
+    if math.isnan(gain):
+        return ""
     better = gain < 0 if lower_is_better(metric) else gain > 0
     return tag("span", f"{gain:+.3f}", class_="good" if better else "bad" if gain else None)

@@ -1,4 +1,4 @@
-"""Section on the topology: a drawing of who hears whom, its spectrum, and the consensus it led to."""
+"""Section on the topology: a drawing, the spectrum of its weights, and the consensus that peers reached."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from p2pfl.topology import Schedule, Topology, Weights
 
 LARGEST = 1024
-"""Peers up to which the spectrum is computed; that of more takes seconds."""
+"""Peers up to which the topology is built again; a larger one takes seconds."""
 
 NAMED = 24
 """Peers up to which a drawing has names."""
@@ -28,16 +28,21 @@ SIDE, MARGIN, DOT = WIDTH, 70, 7
 
 
 def neighbourhoods(run: Run) -> Markup | None:
-    """Return the graph of a run, its spectrum and the observed consensus; ``None`` if its files are not here."""
+    """Return the topology of a run, its spectrum and the observed consensus; ``None`` for more than 1,024 peers."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
+    settings = run.experiment.topology
+    if settings.file is None and settings.peers > LARGEST:
+        return None
     try:
         topology = loaded(run.experiment) or built(run.experiment)
-        weights = () if run.experiment.topology.heal else mixing(run.experiment, topology)
-    except InputError:
-        return None  # a file of the topology or its weights stayed where the run was
+        weights = () if settings.heal else mixing(run.experiment, topology)
+    except InputError as error:
+        return tag("p", f"The topology is not shown: {error}.")  # its file may be where the run was
     union = topology.union
+    if len(union.peers) > LARGEST:
+        return None
     facts = pairs("Graph and consensus", _facts(run, topology, weights))
     if len(union.peers) > MOST_PEERS:
         return facts
@@ -57,7 +62,7 @@ def _facts(run: Run, topology: Topology | Schedule, weights: Sequence[Weights]) 
     steps = run.summary.get("steps")
     if steps is not None:
         facts["in a round"] = exchanged(steps)
-    if weights and steps and len(union.peers) <= LARGEST:
+    if weights and steps:
         facts |= _predicted(weights, steps)
     seen = _observed(run.honest)
     if seen is not None and steps:
@@ -101,10 +106,10 @@ def _drawing(topology: Topology, attackers: frozenset[str]) -> Markup:
     ]
     if len(places) <= NAMED:
         parts += [_name(peer, *place) for peer, place in places.items()]
-    kind = "directed edges, from who sends to who hears" if topology.directed else "edges, heard in both directions"
+    kind = "directed edges from senders to receivers" if topology.directed else "edges in both directions"
     attack = f" {len(attackers)} of them attack, in another colour." if attackers else ""
     about = f"{len(places)} peers and {len(topology.edges)} {kind}.{attack} The list below names the neighbours."
-    image = drawing("graph", "Who hears whom", about, [*([_head()] if topology.directed else []), *parts], height=SIDE)
+    image = drawing("graph", "Topology", about, [*([_head()] if topology.directed else []), *parts], height=SIDE)
     return tag("figure", tag("figcaption", "Peers and their edges"), image, class_="graph")
 
 
@@ -131,4 +136,4 @@ def _name(peer: str, x: float, y: float) -> Markup:
 def _twin(topology: Topology) -> Markup:
     """Return the graph as a table, for who does not see it."""
     rows = [[peer, ", ".join(topology.senders(peer))] for peer in topology.peers]
-    return details("the neighbours of each peer", table("Who hears whom", ("peer", "hears"), rows, text=2))
+    return details("the neighbours of each peer", table("Neighbours by peer", ("peer", "receives from"), rows, text=2))

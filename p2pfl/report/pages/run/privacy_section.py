@@ -64,7 +64,8 @@ def _observers(found: Sequence[Mapping[str, Any]]) -> Markup | None:
     note = (
         "Epsilon of the peer that is worst off. AUC and TPR are those of the best attack that there can be: TPR is its "
         "rate of true positives at 1 % of false ones. A broker that lies drops, delays and repeats messages, and "
-        "isolates a peer. The run promises the line in bold."
+        "isolates a peer. The run promises the line in bold. The table counts the rounds of this run and assumes "
+        "that no peer disappears."
     )
     heads = ("who looks", "peer", "epsilon", "AUC", "TPR at 1 %")
     return join([table("What all rounds give away, by observer", heads, rows, text=2), tag("p", note, class_="small")])

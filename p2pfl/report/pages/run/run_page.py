@@ -42,7 +42,7 @@ def run_page(run: Run) -> str:
     sections = [
         ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _curves([*charts, *([] if moves is None else [moves])], run.summary)),
-        ("graph", "Who hears whom", neighbourhoods(run)),
+        ("graph", "Topology", neighbourhoods(run)),
         ("privacy", "Privacy", privacy(run)),
         ("cost", "Cost", costs(run)),
         ("events", "What happened", join([lanes(run), _events(run)]) or None),
