@@ -132,12 +132,29 @@ class Connection:
         return answer.error
 
     async def leave(self, *, done: bool = True) -> None:
-        """Wait until sent messages have arrived, then send a goodbye; ``done`` is True if all rounds were played."""
+        """Wait until sent messages have arrived, then send a goodbye; ``done`` is True if all rounds were played.
+
+        Raises
+        ------
+        PeerError
+            The others have taken the last total of this peer again without it.
+        """
         until = self.clock() + self.session.shared.patience
+        await self._confirm_total(until)
         if self.adding is not None:
             giving, membership = self.adding.giving, self.session.membership
             await self.until(lambda: not giving.awaited & membership.present, by=until)
         await self.ask(requests.Leave(done=done, until=until))
+
+    async def _confirm_total(self, until: float) -> None:
+        """Wait until the children hold the last total: a peer that has left can send it to nobody."""
+        totals = self.session.totals
+        await self.until(lambda: not totals.unconfirmed, by=until)
+        if apart := sorted(totals.apart):
+            raise PeerError(
+                f"{', '.join(apart)} lost this peer in the last total and took it again without it, so the models "
+                "differ; use the models of the others"
+            )
 
     def close(self) -> None:
         """Stop the reader, the publishers and the clock, and handle no more events."""

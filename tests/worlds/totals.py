@@ -1,9 +1,9 @@
-"""What must hold of totals: all that hold one hold the same, the sum over its participants, and no key hides two."""
+"""What must hold of totals: all that go on hold the same, the sum over its participants, and no key hides two."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, Protocol
@@ -82,15 +82,21 @@ def adding(plan: Plan, *, seed: int) -> Plan:
     return replace(plan, algorithm=Adding(plan.topology.peers, seed))
 
 
-def wrong(algorithm: Adding) -> str:
-    """Why totals must not be what they are; empty if they may."""
+def wrong(algorithm: Adding, finished: Collection[str]) -> str:
+    """Why totals must not be what they are; empty if they may.
+
+    A total counts at a peer that has finished its run, or has gone on to the totals of a later round. Another peer can
+    have completed an attempt that nobody else did: the others took the totals again without it.
+    """
     for (round, number), held in sorted(algorithm.taken.items()):
-        one, *others = held.values()
-        if any(other != one for other in others):
-            return f"{', '.join(sorted(held))} hold different totals {number} of round {round}"
-        expected = algorithm.sum(one, round, number)
-        if expected is None or expected.tolist() != one:
-            return f"the total {number} of round {round} is not the sum over its participants"
+        for peer, total in held.items():
+            expected = algorithm.sum(total, round, number)
+            if expected is None or expected.tolist() != total or not total[0] >> algorithm.peers.index(peer) & 1:
+                return f"the total {number} of round {round} is not the sum over its participants"
+        later = {peer for (other, _), each in algorithm.taken.items() if other > round for peer in each}
+        counted = {peer: total for peer, total in held.items() if peer in later or peer in finished}
+        if len({tuple(total) for total in counted.values()}) > 1:
+            return f"{', '.join(sorted(counted))} hold different totals {number} of round {round}"
     return ""
 
 
@@ -121,7 +127,8 @@ def verdict(
     algorithm: Adding, ended: Mapping[str, Result], *, rounds: int, kinds: frozenset[str], faults: Counter[str]
 ) -> str:
     """Why peers that take totals must not have ended like this: all hold the same ones, or end with a sentence."""
-    if failure := wrong(algorithm):
+    finished = {name for name, result in ended.items() if result.state is not None}
+    if failure := wrong(algorithm, finished):
         return failure
     faults["totals"] += sum(len(held) for held in algorithm.taken.values())
     for name, result in ended.items():

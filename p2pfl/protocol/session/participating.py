@@ -73,6 +73,7 @@ class Totals:
         self._reporter = ""  # neighbour that reported the failure of the attempt; empty if this peer noticed it
         self._place = ""  # place of the parent, to which this peer subscribes
         self._digests: dict[TotalSlot, bytes] = {}  # of the last totals
+        self._held: dict[str, TotalSlot] = {}  # by neighbour: its last total, as its heartbeats say
 
     # ------------------------------------------------------------------ requests of the peer
 
@@ -196,12 +197,32 @@ class Totals:
         """
         if digest is None:
             return
-        slot = TotalSlot(digest.round, digest.attempt, digest.number)
+        slot = self._held[sender] = TotalSlot(digest.round, digest.attempt, digest.number)
         if self._digests.get(slot, digest.digest) != digest.digest:
             raise PeerError(
                 f"{sender} and {self.shared.me.peer} hold different totals {slot.number} of round {slot.round - 1}, "
                 "because a peer has changed one; find out which, and start the run again without it"
             )
+
+    @property
+    def unconfirmed(self) -> frozenset[str]:
+        """Children that may lack the last total of this peer: their heartbeats do not include it yet."""
+        current, agreed = self._current, None if self._participation is None else self._participation.agreed
+        if current is None or not current.complete or agreed is None or self.apart:
+            return frozenset()
+        membership, up = self.shared.membership, self.shared.membership.up
+        heard = {*current.children} & membership.present & self.shared.edges.senders & up.keys()
+        same = {child for child in heard if mark_of(up[child]) == agreed.members[child]}
+        return frozenset(child for child in same if self._held.get(child, (0,)) < current.slot)
+
+    @property
+    def apart(self) -> frozenset[str]:
+        """Neighbours that hold a total of a later attempt at the round whose totals this peer has completed."""
+        if self._current is None or not self._current.complete:
+            return frozenset()
+        slot = self._current.slot
+        later = {peer for peer, held in self._held.items() if held.round == slot.round and held.attempt > slot.attempt}
+        return frozenset(later)
 
     def _receive_participants(self, sender: str, at: Attempt, message: Here | AgreedParticipants) -> None:
         participation = self._participation

@@ -265,3 +265,44 @@ def test_too_much_of_a_child_is_not_held_and_asked_for_again(monkeypatch):
     swarm.carry()
     assert all(answer.values.tolist() == total_of(path(2)) for answer in swarm.last().values())
     assert swarm.sent["peer0", Again.__name__] == 1
+
+
+def completed_at_the_root():
+    """Return a swarm in which the root has the total, the name of the root, and its children."""
+    graph = complete(3)
+    tree, swarm = spanning(graph, among=graph.peers), convened(graph)
+    for peer, values in contributions(graph).items():
+        swarm.tell(peer, Contribute(values))
+    swarm.carry()
+    return swarm, tree.root, tree.children(tree.root)
+
+
+def heard(swarm, peer, child, *, attempt):
+    found = Digest(1, attempt, 0, swarm.sessions[peer].shared.total.digest if attempt == 0 else bytes(32))
+    swarm.tell(peer, arrived(child, Pulse(1, 0, 0, 0, first=0, total=found)))
+
+
+def test_a_total_is_confirmed_once_the_heartbeats_of_all_children_include_it():
+    swarm, root, children = completed_at_the_root()
+    totals = swarm.sessions[root].totals
+    assert totals.unconfirmed == {*children}
+    first, second = children
+    heard(swarm, root, first, attempt=0)
+    assert totals.unconfirmed == {second}
+    heard(swarm, root, second, attempt=0)
+    assert not totals.unconfirmed
+    assert not totals.apart
+
+
+def test_nobody_waits_for_the_confirmation_of_a_child_that_has_left_or_of_a_leaf():
+    swarm, root, (first, second) = completed_at_the_root()
+    assert not swarm.sessions[first].totals.unconfirmed
+    swarm.kill(second, noticed=True)
+    assert swarm.sessions[root].totals.unconfirmed == {first}
+
+
+def test_a_heartbeat_with_a_later_attempt_shows_that_the_others_went_on_without_this_peer():
+    swarm, root, (first, _) = completed_at_the_root()
+    heard(swarm, root, first, attempt=1)
+    assert swarm.sessions[root].totals.apart == {first}
+    assert not swarm.sessions[root].totals.unconfirmed
