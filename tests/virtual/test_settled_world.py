@@ -48,6 +48,17 @@ def test_masks_of_a_dead_peer_that_survivors_never_met_are_found(monkeypatch, pl
     assert "is the mean of no peers' goals" in outcome(229, plans=plans).failure
 
 
+def test_a_slow_peer_shares_the_mask_of_one_that_released_and_left_before_it(monkeypatch, plans):
+    """Peer 1 releases in the last round, gives up and says goodbye while peer 0 is still in the round before."""
+    assert not outcome(4864, plans=plans).failure
+    monkeypatch.setattr(Verdicts, "departed", frozenset())
+    assert "is the mean of no peers' goals" in outcome(4864, plans=plans).failure
+
+
+def test_a_peer_whose_claim_to_its_name_is_lost_until_the_others_have_ended_meets_nobody(plans):
+    assert not outcome(8150, plans=plans).failure
+
+
 def test_members_that_give_up_while_others_begin_a_ballot_are_found(monkeypatch, plans):
     def shrinking(self):
         silent = {release.peer for release in self._undecided()} - self._reported

@@ -53,7 +53,7 @@ class Ended:
     age
         Of its row, where nobody waits for anybody.
     spans
-        When lives of it were connected, from when to when.
+        When lives of it were there, from their announcement to their goodbye or end.
     last, trained
         Its state after the last round that it ended, and whether its goal is in it.
     given, vanished

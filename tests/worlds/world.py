@@ -83,12 +83,21 @@ class Outcome:
 
 @dataclass
 class Life:
-    """A process of a peer."""
+    """A process of a peer.
+
+    Attributes
+    ----------
+    joined
+        Whether it is connected to the broker.
+    announced
+        When it first announced itself.
+    """
 
     peer: Peer
     task: asyncio.Task[None]
     disk: Mounted | None
     joined: bool = False
+    announced: float | None = None
 
 
 class World:
@@ -241,16 +250,16 @@ class World:
         return peer
 
     async def _life(self, peer: Peer, ended: Ended) -> None:
-        name = peer.name
+        name, life = peer.name, self._lives[peer.name]
         try:
             async with peer:
-                self._lives[name].joined = True
+                life.joined = True
                 self.watch.joined(peer)
-                began = self.loop.now
                 try:
                     ended.state = await peer.run()
                 finally:
-                    ended.spans.append((began, self._parted.pop(name, self.loop.now)))
+                    end = self._parted.pop(name, self.loop.now)
+                    ended.spans.append((end if life.announced is None else life.announced, end))
                 ended.planned = self._planned(peer)
                 ended.given, ended.vanished = peer.given, peer.vanished
                 self._log("done", name, "", f"{zlib.crc32(raw(ended.state.rows[0])):08x}")
@@ -297,10 +306,16 @@ class World:
             death = self._deaths.pop((who, self._ran[who]), None)
             if death is not None:
                 self._kill(death)
+            self._announced(self._lives[who])
         self.watch.after(who)
         if self.loop.now > self.bound or self.loop.events > MOST_EVENTS:
             waiting = {name: str(life.peer.progress) for name, life in self._lives.items() if not life.task.done()}
             raise InvariantError(f"after {self.loop.now:.0f} s these have not ended: {waiting}")
+
+    def _announced(self, life: Life) -> None:
+        """Note when a process has announced itself: before, it checks its name, and nobody can meet it."""
+        if life.announced is None and life.joined and life.peer.phase != "joining":
+            life.announced = self.loop.now
 
     def _kill(self, death: Death) -> None:
         """End a process; its device, too, if its power goes."""

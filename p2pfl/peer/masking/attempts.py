@@ -50,19 +50,20 @@ class AttemptCover(Cover):
     alone = False
     drawn: Ints
 
-    def decide(self, round: int, *, present: frozenset[str]) -> None:
-        """Choose the masks of the next release: with all mask partners among the members.
+    def decide(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Choose the masks of the next release: with all mask partners among the members, which are returned.
 
         Raises
         ------
         CoverError
             Fewer partners are members than a release needs.
         """
-        here = self.partners(round, present=present)
+        here = self.partners(round, present=present, departed=departed)
         self._payment = self.ledger.take(Slot(self.attempt, round), partners=here)
         self.slot, self.whole = self._payment.slot, here == self._neighbours(round)
         if self.slot is not None and (self.alone or not self.whole):
             self.charged.add(self.slot)
+        return here
 
     def strangers(self, round: int, *, members: frozenset[str]) -> frozenset[str]:
         """Return the mask partners among the members with which this peer shares no secret."""

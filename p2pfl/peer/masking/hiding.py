@@ -223,12 +223,11 @@ class Hiding:
                 await attempts.hide(round)
             elif cover is not None:
                 await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
-                present = self._here(round)
-                whole = cover.covers(round, present=present)
+                present, departed = self._here(round), self._departed
+                whole = cover.covers(round, present=present, departed=departed)
                 await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
-                cover.decide(round, present=present)
+                partners = cover.decide(round, present=present, departed=departed)
                 if deciding is not None:
-                    partners = cover.partners(round, present=present)
                     deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
             if summed:
                 self._share()
@@ -308,6 +307,11 @@ class Hiding:
         """Pass the secrets to the part that computes secure sums."""
         if self.connection.adding is not None:
             self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
+
+    @property
+    def _departed(self) -> frozenset[str]:
+        """Neighbours that are gone, but may have released before; none where releases count without a verdict."""
+        return frozenset() if self.departures == "unsettled" else self.session.verdicts.departed
 
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""

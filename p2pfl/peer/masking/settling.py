@@ -113,8 +113,20 @@ class Cover:
         neighbours, here = self._neighbours(round), self._here(round, present)
         return neighbours - here if len(here) < min(self.least, len(neighbours)) else frozenset()
 
-    def partners(self, round: int, *, present: frozenset[str]) -> frozenset[str]:
-        """Return the neighbours of the mask graph that are there and share a secret.
+    def partners(
+        self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
+        """Return the neighbours of the mask graph with which to mask a release.
+
+        Parameters
+        ----------
+        round
+            Round of the release.
+        present
+            Peers that take part in the round. Those of them that share a secret are partners, and must be enough.
+        departed
+            Peers that are gone, but may have released in this round with masks that they share with this peer. They
+            are partners as well, unless they have stated that their releases do not contain such a mask.
 
         Raises
         ------
@@ -124,27 +136,36 @@ class Cover:
         neighbours, here = self._neighbours(round), self._here(round, present)
         if neighbours:
             check_partners(self.ledger.peer, here, neighbours, least=self.least)
-        return here
+        return here | {each for each in self._here(round, departed) if self.ledger.may_hold(each, round)}
 
-    def covers(self, round: int, *, present: frozenset[str]) -> bool:
+    def covers(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> bool:
         """Return whether the next release will have all masks of the graph, and take no slot yet.
+
+        The parameters are those of :meth:`partners`.
 
         Raises
         ------
         CoverError
             Too few are there to share a mask with.
         """
-        return self.partners(round, present=present) == self._neighbours(round)
+        return self.partners(round, present=present, departed=departed) == self._neighbours(round)
 
-    def decide(self, round: int, *, present: frozenset[str]) -> None:
-        """Choose the masks of the next release: with partners that are there, and what is owed at the same places.
+    def decide(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Choose the masks of the next release: with its partners, and what is owed at the same places.
+
+        The parameters are those of :meth:`partners`.
+
+        Returns
+        -------
+        frozenset[str]
+            Partners with which the release is masked.
 
         Raises
         ------
         CoverError
             Fewer partners are present than a release needs.
         """
-        here = self.partners(round, present=present)
+        here = self.partners(round, present=present, departed=departed)
         there = self.places(round)
 
         def payable(slot: Slot) -> bool:
@@ -157,6 +178,7 @@ class Cover:
         self.whole = here == self._neighbours(round)
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
+        return here
 
     def withdraw(self, partner: str) -> bytes:
         """Return the key of the mask that the last release shares with a partner, which counts as removed from now on.

@@ -221,13 +221,29 @@ class MaskLedger:
             )
         fresh = tuple(sorted(self._notes if partners is None else partners))
         own = {partner: self._note(partner).own for partner in fresh}
-        slot = Slot(self.attempt, round)
-        if slot < self.until:
-            slot = Slot(self.attempt + 1, round)
+        slot = self._next(round)
         self.until = slot.after
         for partner, before in own.items():
             self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
         return self._pay(slot, fresh, shared, payable)
+
+    def may_hold(self, partner: str, round: int) -> bool:
+        """Return whether a release of a partner may contain the mask that it shares with the next one of this peer.
+
+        Examples
+        --------
+        A statement of the partner shows whether it does; without one on this slot, it may.
+
+        >>> ada, bob = MaskLedger("ada", partners=["bob"]), MaskLedger("bob", partners=["ada"])
+        >>> ada.may_hold("bob", 0)
+        True
+        >>> payment = bob.release(0, partners=[])
+        >>> ada.receive("bob", bob.statement("ada"))
+        >>> ada.may_hold("bob", 0), ada.may_hold("bob", 1)
+        (False, True)
+        """
+        note, slot = self._note(partner), self._next(round)
+        return slot >= note.until or not self._fresh(partner, slot) - note.received
 
     def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
         """Return the fresh masks of a slot that count at both ends of each edge or at none, so that nothing is owed.
@@ -431,6 +447,11 @@ class MaskLedger:
                 note, paid=max(note.paid, min([note.until, now, *(each for each, _ in later)]))
             )
         return Payment(self.peer, slot, fresh, terms)
+
+    def _next(self, round: int) -> Slot:
+        """Return the slot that a release of a round takes."""
+        slot = Slot(self.attempt, round)
+        return slot if slot >= self.until else Slot(self.attempt + 1, round)
 
     def _fresh(self, partner: str, slot: Slot) -> Drawn:
         return Drawn.of([(self.epochs.get(partner, b""), Slots.of([slot.run]))])

@@ -83,9 +83,9 @@ def blind(monkeypatch, *, peer, to, rounds):
     """Make a peer overlook a partner when it decides its masks."""
     partners = Cover.partners
 
-    def overlook(cover, round, *, present):
+    def overlook(cover, round, *, present, **given):
         overlooked = cover.ledger.peer == peer and round in rounds
-        return partners(cover, round, present=present - {to} if overlooked else present)
+        return partners(cover, round, present=present - {to} if overlooked else present, **given)
 
     monkeypatch.setattr(Cover, "partners", overlook)
 

@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from p2pfl.errors import CoverError, ExperimentError
@@ -120,6 +121,41 @@ def test_a_release_waits_for_all_missing_partners_until_enough_are_present():
     assert cover({"peer1", "peer3"}, least=2) == frozenset()
     assert cover(set(), least=1) == {"peer1", "peer2", "peer3"}
     assert cover({"peer1", "peer2", "peer3"}, least=9) == frozenset()  # nobody else is there to wait for
+
+
+def ledgers():
+    """Return the covers of peer0 and peer1 among four, with a mask of two grid points."""
+    graph = complete(4)
+    secrets = swarm_secrets(graph, source=SeededSource(1), run="x")
+    names = graph.peers
+    return [
+        Cover(
+            Masks({edge: key for edge, key in secrets.items() if name in edge}, deviation=1.0, topology=graph),
+            MaskLedger(name, partners=[each for each in names if each != name]),
+            places=lambda _: np.arange(2),
+            least=2,
+        )
+        for name in names[:2]
+    ]
+
+
+def test_a_release_is_masked_with_a_partner_that_released_in_the_round_and_left():
+    here, gone = ledgers()
+    gone.decide(0, present=frozenset({"peer0", "peer2", "peer3"}))
+    gone.ledger.finish()
+    present, departed = frozenset({"peer2", "peer3"}), frozenset({"peer1"})
+    assert here.partners(0, present=present, departed=departed) == {"peer1", "peer2", "peer3"}  # it may have released
+    here.ledger.receive("peer1", gone.ledger.statement("peer0"))
+    assert here.covers(0, present=present, departed=departed)
+    assert here.decide(0, present=present, departed=departed) == {"peer1", "peer2", "peer3"}
+    assert here.ledger.unmatched(here.slot) == {"peer2", "peer3"}
+    assert here.decide(1, present=present, departed=departed) == present  # it has stated that no release follows
+
+
+def test_partners_that_are_gone_do_not_count_as_present():
+    here, _ = ledgers()
+    with pytest.raises(CoverError):
+        here.decide(0, present=frozenset({"peer2"}), departed=frozenset({"peer1"}))
 
 
 async def test_the_wait_for_partners_ends_when_one_comes_or_the_timeout_passes():

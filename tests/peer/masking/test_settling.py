@@ -111,9 +111,9 @@ def blind(monkeypatch, *, round):
     """
     partners = Cover.partners
 
-    def overlook(cover, number, *, present):
+    def overlook(cover, number, *, present, **given):
         overlooked = cover.ledger.peer == "peer0" and number == round
-        return partners(cover, number, present=present - {"peer1"} if overlooked else present)
+        return partners(cover, number, present=present - {"peer1"} if overlooked else present, **given)
 
     monkeypatch.setattr(Cover, "partners", overlook)
 

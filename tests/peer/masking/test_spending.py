@@ -48,9 +48,9 @@ async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply
 async def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
     partners = Cover.partners
 
-    def overlook(cover, round, *, present):
+    def overlook(cover, round, *, present, **given):
         hides = cover.ledger.peer == "peer1" and round == 5
-        return partners(cover, round, present=present - {"peer0"} if hides else present)
+        return partners(cover, round, present=present - {"peer0"} if hides else present, **given)
 
     monkeypatch.setattr(Cover, "partners", overlook)
     monkeypatch.setattr(Cover, "covers", lambda *_, **__: True)  # what peer1 spends is not looked at

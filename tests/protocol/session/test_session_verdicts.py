@@ -55,6 +55,33 @@ def test_a_model_that_nobody_holds_is_dropped_and_its_owner_is_gone():
         assert "eve" not in three.sessions[name].membership.present
 
 
+def test_a_peer_that_counted_last_and_is_gone_may_have_released_until_its_model_is_dropped_or_it_restarts():
+    three = Triangle()
+    ada = three.sessions["ada"].verdicts
+    assert ada.departed == frozenset()
+    three.ask("ada", announced("eve", "left"))
+    assert ada.departed == {"eve"}  # it was there when ada began
+    three.release(*NAMES)
+    for name in NAMES:
+        three.decide(name, *(each for each in NAMES if each != name))
+    assert ada.departed == {"eve"}
+    three.dead.add("eve")
+    three.release("ada", "bob", round=1)
+    three.decide("ada", "bob", round=1)
+    three.decide("bob", "ada", round=1)
+    three.wait(1.0)
+    assert three.answers["ada"][-1] == Decided(frozenset({"eve"}))
+    assert ada.departed == frozenset()
+
+
+def test_a_peer_that_restarted_has_not_released_in_its_earlier_incarnation():
+    three = Triangle()
+    three.ask("ada", announced("eve", "left"))
+    three.ask("ada", announced("eve", life=8))
+    three.ask("ada", announced("eve", "left", life=8))
+    assert three.sessions["ada"].verdicts.departed == frozenset()
+
+
 def test_whoever_a_model_that_counts_is_masked_with_is_decided_about_by_peers_that_never_met_it():
     """Only ada has masked with eve, so bob and dan learn from her model that a mask of eve stays in it."""
     square = Square("eve")

@@ -47,6 +47,7 @@ class Verdicts:
     _decided: int = -1  # latest round that this peer has begun to decide
     _since: float = 0.0
     _regular: dict[str, int] = field(default_factory=dict)  # peers that counted last, and their incarnations
+    _taking: dict[str, int] = field(default_factory=dict)  # peers that may release next, and their incarnations
     _again: float = math.inf  # time to request votes that may be lost
     _applied: dict[Release, Value] = field(default_factory=dict)  # copies that this peer has mixed
     _listed: set[tuple[Release, Value]] = field(default_factory=set)  # copies whose mask partners are needed
@@ -68,6 +69,8 @@ class Verdicts:
     def begin(self, first: int) -> None:
         """Note the first round that this peer plays, before it releases in it."""
         self._now = first
+        membership = self.shared.membership
+        self._taking |= {peer: membership.up[peer].incarnation for peer in membership.present}
 
     def records(self) -> tuple[VerdictRecord, ...]:
         """Return the records to make durable, in order."""
@@ -242,6 +245,16 @@ class Verdicts:
         return self.keys.waits
 
     @property
+    def departed(self) -> frozenset[str]:
+        """Peers that are gone and may have released in the next round before: they were there, or counted last.
+
+        Those that were restarted since, or excluded, are not among them.
+        """
+        membership = self.shared.membership
+        away = self._taking.keys() - membership.present - membership.excluded
+        return frozenset(peer for peer in away if membership.up[peer].incarnation == self._taking[peer])
+
+    @property
     def active(self) -> bool:
         """True if the peer waits for verdicts or keys."""
         return self._asked is not None or self.keys.active
@@ -339,6 +352,7 @@ class Verdicts:
             self.shared.do(Undecided(frozenset(lacking)))
             return
         self._regular = {release.peer: release.incarnation for release in count}
+        self._taking = dict(self._regular)
         dropped = [release for release, verdict in verdicts.items() if verdict == DROPPED]
         self._part(dropped)
         now = {release.peer for release, verdict in verdicts.items() if verdict != DROPPED}
