@@ -197,7 +197,8 @@ class Agreement(Durable):
                 self._stored()
             case TimePassed():
                 self._tick()
-        if self.due != due and self.due < math.inf:
+        renewed = isinstance(event, TimePassed)  # a caller with one timer for many agreements has stopped it
+        if (renewed or self.due != due) and self.due < math.inf:
             self._effects.append(TickAt(self.due))
         effects, self._effects = self._effects, []
         return effects

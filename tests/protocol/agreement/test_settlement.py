@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.protocol.agreement.effects import Contradicted, MemberRecord, Send
+from p2pfl.protocol.agreement.effects import Contradicted, MemberRecord, Send, TickAt
 from p2pfl.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
@@ -62,6 +62,10 @@ def received(made, owner):
 
 def released(made):
     return written(made, made.releases(RELEASES[made.me], now=0.0))
+
+
+def wakes(effects):
+    return [each.when for each in effects if isinstance(each, TickAt)]
 
 
 def outcomes(effects):
@@ -189,6 +193,15 @@ def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
     assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
         each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
     ]
+
+
+def test_a_ballot_that_is_due_later_is_announced_again_when_an_earlier_one_begins():
+    """One timer serves all ballots of a round."""
+    eve = settlement("eve")
+    (first,) = wakes(eve.doubts("ada", now=0.0))
+    (second,) = wakes(eve.doubts("bob", now=first / 2))
+    assert first < second
+    assert second in wakes(eve.tick(now=first))
 
 
 def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
