@@ -53,7 +53,8 @@ def test_masks_of_a_dead_peer_that_survivors_never_met_are_found(monkeypatch, pl
 def test_a_slow_peer_shares_the_mask_of_one_that_released_and_left_before_it(monkeypatch, plans):
     """Peer 1 releases in the last round, gives up and says goodbye while peer 0 is still in the round before.
 
-    Peer 1 gives up only where a ballot that is due later is forgotten when an earlier one begins.
+    The others end that round only if peer 1 forgets a ballot that is due later when an earlier one begins. Otherwise
+    its ballot on its own release postpones theirs, and all give up before a mask can stay in a model.
     """
     handle = Agreement.handle
 

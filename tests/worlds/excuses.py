@@ -1,4 +1,4 @@
-"""Whether neighbours may have stayed away: from when each was there, and what kept them apart.
+"""Decide whether neighbours may have stayed away: from when each was there, and what kept them apart.
 
 A peer is there once it has announced itself. Before, it claims its name, and repeats a claim that the broker drops
 after up to 7.5 seconds, for 30 seconds at most.
@@ -25,7 +25,7 @@ class Stay(Protocol):
 
     @property
     def spans(self) -> Sequence[Span]:
-        """When its lives were there, from their announcement to their goodbye, one after the other."""
+        """Times from the announcement of each life to its goodbye, one after the other."""
 
     @property
     def killed(self) -> bool:
