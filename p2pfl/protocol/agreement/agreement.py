@@ -218,8 +218,14 @@ class Agreement(Durable):
         if self.record.decided is None and self.due == math.inf:
             self.due = self._now + self.pause * self._rank
 
-    def _postpone(self) -> None:
-        """Delay this member's next ballot, so that the proposer of another ballot has time to finish it."""
+    def _postpone(self, proposer: str) -> None:
+        """Delay this member's next ballot, so that the proposer of another ballot has time to finish it.
+
+        The owner begins a ballot if it hears nobody. Its request may arrive late, even after it has left, so it
+        does not delay a ballot that is due.
+        """
+        if proposer == self.committee.owner and self.due < math.inf:
+            return
         later = self._now + self.pause * (len(self.committee.members) + self._rank)
         self.due = later if self.due == math.inf else max(self.due, later)
 
@@ -421,7 +427,7 @@ class Agreement(Durable):
         """Promise a ballot, or answer with the higher promise that prevents it."""
         if ballot > self.record.promised:
             self.record = msgspec.structs.replace(self.record, promised=ballot)
-            self._postpone()
+            self._postpone(ballot.proposer)
         self._send(sender, self._promise())
         self._store()
 

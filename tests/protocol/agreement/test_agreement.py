@@ -188,6 +188,26 @@ def test_a_promise_reports_the_last_vote_and_leaves_once_it_is_durable():
     assert eve.handle(RecordStored(), now=5.0) == [Send("bob", promise("eve", SECOND, vote("eve")))]
 
 
+def test_a_ballot_of_another_member_postpones_ones_own():
+    eve = member("eve")
+    eve.handle(Doubt(), now=0.0)
+    eve.handle(MessageReceived("bob", Prepare(SUBJECT, SECOND)), now=0.5)
+    assert eve.due == 4.5
+
+
+def test_a_ballot_of_the_owner_which_hears_nobody_or_has_left_does_not_postpone_ones_own():
+    eve = member("eve")
+    eve.handle(Doubt(), now=0.0)
+    eve.handle(MessageReceived("ada", Prepare(SUBJECT, Ballot(1, "ada"))), now=0.5)
+    assert (eve.due, eve.record.promised) == (1.0, Ballot(1, "ada"))
+
+
+def test_a_member_without_doubt_finishes_what_a_ballot_of_the_owner_began():
+    eve = member("eve")
+    eve.handle(MessageReceived("ada", Prepare(SUBJECT, Ballot(1, "ada"))), now=0.5)
+    assert eve.due == 4.5
+
+
 def test_after_a_promise_no_vote_follows_in_a_lower_ballot():
     eve = member("eve", record=MemberRecord(SECOND))
     assert eve.handle(MessageReceived("ada", vote("ada")), now=0.0) == []
