@@ -67,7 +67,8 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
 
     def add(engine: Outputs, chosen: IntArray) -> None:
         for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=part.shared):
-            found.add(functions, learner.whole, where=where, outputs=outputs, targets=targets, real=real)
+            found.add(functions, where=where, outputs=outputs, targets=targets, real=real)
+            found.keep(learner.whole, chosen=chosen, outputs=outputs, targets=targets, real=real)
 
     engines = engine.copies(cores()) if rows.device.type == "cpu" else []
     if engines:
@@ -82,7 +83,7 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
     sizes = part.counts.tolist()
     for name, metric in learner.whole.items():
         each = [metric.score(own) if size else math.nan for own, size in zip(found.kept[name], sizes, strict=True)]
-        scores[name] = torch.tensor(each, dtype=torch.float64, device=rows.device)  # [R]
+        scores[name] = placed(torch.tensor(each, dtype=torch.float64), rows.device)  # [R]
     return scores
 
 
@@ -99,18 +100,28 @@ class _Found:
     def add(
         self,
         functions: Mapping[str, PerSample],
-        whole: Mapping[str, Whole],
         *,
         where: torch.Tensor,
         outputs: torch.Tensor,
         targets: torch.Tensor,
         real: torch.Tensor,
     ) -> None:
-        """Add a chunk of a block of rows, see :func:`_outputs`."""
+        """Add the losses and metrics of a chunk of a block of rows, see :func:`_outputs`."""
         for name, function in functions.items():
             each = each_sample(function, outputs, targets)  # [K, B]
             self.sums[name][where] += torch.where(real, each.double(), 0).sum(dim=1)
-        for number, row in enumerate(where.tolist() if whole else ()):
+
+    def keep(
+        self,
+        whole: Mapping[str, Whole],
+        *,
+        chosen: IntArray,
+        outputs: torch.Tensor,
+        targets: torch.Tensor,
+        real: torch.Tensor,
+    ) -> None:
+        """Keep what scores of whole sets need of a chunk of a block of rows, see :func:`_outputs`."""
+        for number, row in enumerate(chosen.tolist() if whole else ()):
             mine = real[number % len(real)]  # [B]
             for name, metric in whole.items():
                 self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
@@ -120,8 +131,8 @@ def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outpu
     """Return the histograms of each row over the samples of its part, ``[R, T]`` int64."""
     found = torch.zeros(len(rows), length(classes), dtype=torch.int64, device=rows.device)  # [R, T]
     for chosen in _divided(learner, part):
-        for where, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
-            for number, row in enumerate(where.cpu().tolist()):
+        for _, outputs, targets, real in _outputs(learner, rows, part, chosen, engine=engine, shared=False):
+            for number, row in enumerate(chosen.tolist()):
                 found[row] += histograms(outputs[number][real[number]], targets[number][real[number]])
     return found
 
