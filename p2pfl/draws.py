@@ -1,10 +1,28 @@
-"""Reproducible randomness: every stream depends on its key alone."""
+"""Reproducible randomness: every stream depends on its key alone.
+
+:func:`draw` gives one peer a generator. Where all peers draw alike, :func:`keys` and :func:`subkeys` hash counters by
+integer operations, for all peers at once and with the same bits on every device.
+"""
+
+from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import torch
+
+Integers = TypeVar("Integers", npt.NDArray[np.int64], "torch.Tensor")
+"""Array of numpy or tensor of torch with signed 64-bit integers, whose products wrap around."""
+
+# Odd constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed 64-bit integers.
+GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+FIRST = 0xBF58476D1CE4E5B9 - 2**64
+SECOND = 0x94D049BB133111EB - 2**64
 
 
 def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.Generator:
@@ -38,26 +56,57 @@ def draw(seed: int, purpose: str, peer: str = "", round: int = 0) -> np.random.G
     return np.random.Generator(np.random.Philox(_Key(digest)))  # type: ignore[arg-type] # numpy's stub
 
 
-def draws(seed: int, purpose: str, peers: Iterable[str], round: int = 0) -> Iterator[np.random.Generator]:
-    """Yield the generator of each peer in turn, as :func:`draw` returns it but at half its price.
+def keys(seed: int, purpose: str, peers: tuple[str, ...], round: int = 0) -> npt.NDArray[np.int64]:
+    r"""Return a key for each peer in a round, ``[R]``, from which counters are hashed.
 
-    It is one generator with one key after the other, so each is valid until the next.
+    It depends on nothing else: it is what :func:`subkeys` gives for the round and the first 64 bits of
+    :math:`\mathrm{SHA256}(\text{seed}, \text{purpose}, \text{peer})`.
 
     Examples
     --------
-    >>> [each.integers(100).item() for each in draws(7, "start", ["ada", "bob"])]
-    [71, 33]
-    >>> [draw(7, "start", peer).integers(100).item() for peer in ["ada", "bob"]]
-    [71, 33]
+    >>> both, one = keys(7, "batches", ("ada", "bob"), 3), keys(7, "batches", ("bob",), 3)
+    >>> bool(both[1] == one[0])
+    True
     """
-    stream = np.random.Philox(0)
-    fresh: Any = {"bit_generator": "Philox", "buffer": np.zeros(4, np.uint64), "buffer_pos": 4}
-    fresh |= {"has_uint32": 0, "uinteger": 0}
-    generator, counter = np.random.Generator(stream), np.zeros(4, np.uint64)
-    for peer in peers:
-        key = np.frombuffer(_digest(seed, purpose, peer, round), np.uint64, count=2)
-        stream.state = fresh | {"state": {"counter": counter, "key": key}}
-        yield generator
+    return subkeys(_bases(seed, purpose, peers), round)
+
+
+def subkeys(keys: Integers, numbers: int | Integers) -> Integers:
+    """Return the keys that follow from keys and numbers: output number n of SplitMix64 that starts at the key.
+
+    ``numbers`` are one number, or an array that broadcasts against ``keys``.
+
+    Examples
+    --------
+    >>> subkeys(np.zeros(1, np.int64), 0).item() == 0xE220A8397B1DCDAF - 2**64
+    True
+    """
+    steps = wrapped((numbers + 1) * GOLDEN) if isinstance(numbers, int) else (numbers + 1) * GOLDEN
+    return scramble(keys + steps)
+
+
+def scramble(x: Integers) -> Integers:
+    """Apply the finaliser of SplitMix64 to int64: every bit of the input affects every bit of the output."""
+    x = _shifted(x, 30) * FIRST
+    return _shifted(_shifted(x, 27) * SECOND, 31)
+
+
+def wrapped(number: int) -> int:
+    """Return a Python integer reduced as int64 arithmetic does."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _shifted(x: Integers, bits: int) -> Integers:
+    """Return ``x ^ (x >> bits)`` with a logical shift, which signed integers lack."""
+    high: Integers = (x >> bits) & (2 ** (64 - bits) - 1)
+    return x ^ high
+
+
+@lru_cache(maxsize=8)
+def _bases(seed: int, purpose: str, peers: tuple[str, ...]) -> npt.NDArray[np.int64]:
+    """Return the keys of peers from which those of rounds follow, ``[R]``."""
+    digests = (hashlib.sha256(f"{seed}\x1f{purpose}\x1f{peer}".encode()).digest()[:8] for peer in peers)
+    return np.frombuffer(b"".join(digests), "<i8").astype(np.int64)
 
 
 def _digest(seed: int, purpose: str, peer: str, round: int) -> bytes:

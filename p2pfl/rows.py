@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from p2pfl.draws import draw, draws
+from p2pfl.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrapped
 
 __all__ = [
+    "FIRST",
+    "GOLDEN",
     "Layout",
     "Rows",
     "alike",
@@ -21,12 +23,15 @@ __all__ = [
     "clip",
     "distances",
     "draw",
-    "draws",
+    "keys",
     "narrowed",
     "norms",
     "placed",
     "raw",
     "scaled",
+    "scramble",
+    "subkeys",
+    "wrapped",
 ]
 
 Rows = torch.Tensor

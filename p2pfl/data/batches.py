@@ -1,10 +1,12 @@
 """Reproducible batches: the samples of each training step."""
 
 import numpy as np
+import torch
 
 from p2pfl.data.dataset import IntArray
+from p2pfl.data.orders import permutations
 from p2pfl.errors import DataError
-from p2pfl.rows import draw
+from p2pfl.rows import keys, subkeys
 
 
 def batches(
@@ -13,8 +15,8 @@ def batches(
     """Return the positions of the samples in each step of one peer in one round.
 
     Every epoch is a fresh permutation of ``0 .. samples - 1``, drawn by the key
-    ``(seed, "batches", peer, round)`` and cut into batches; the last one of an epoch may
-    be smaller. One batch of all samples keeps their order.
+    ``(seed, "batches", peer, round, epoch)`` and cut into batches; the last one of an epoch may
+    be smaller. One batch of all samples keeps their order. :func:`p2pfl.data.orders` draws the same for many peers.
 
     Parameters
     ----------
@@ -52,10 +54,10 @@ def batches(
         return [np.arange(samples) for _ in range(epochs if steps is None else steps)]
     each = -(-samples // batch)
     count = epochs * each if steps is None else steps
-    rng = draw(seed, "batches", peer, round)
+    key = torch.from_numpy(keys(seed, "batches", (peer,), round))  # [1]
     found: list[IntArray] = []
-    while len(found) < count:
-        order = rng.permutation(samples)
+    for epoch in range(-(-count // each)):
+        order = permutations(subkeys(key, epoch), samples)[0].numpy()
         found += [order[start : start + batch] for start in range(0, samples, batch)]
     return found[:count]
 

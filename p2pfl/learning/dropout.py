@@ -5,47 +5,10 @@ It hashes a counter by integer operations of torch alone, which give the same bi
 ``vmap``; torch's own generators do neither.
 """
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from torch import nn
 
-from p2pfl.rows import draw
-
-# Odd constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed 64-bit integers; products wrap around.
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_FIRST = 0xBF58476D1CE4E5B9 - 2**64
-_SECOND = 0x94D049BB133111EB - 2**64
-
-
-def _wrapped(number: int) -> int:
-    """Return a Python integer reduced as int64 arithmetic does."""
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _shifted(x: torch.Tensor, bits: int) -> torch.Tensor:
-    """Return ``x ^ (x >> bits)`` with a logical shift, which torch lacks for signed integers."""
-    folded: torch.Tensor = x ^ ((x >> bits) & (2 ** (64 - bits) - 1))
-    return folded
-
-
-def scramble(x: torch.Tensor) -> torch.Tensor:
-    """Apply the finaliser of SplitMix64 to int64: every bit of the input affects every bit of the output."""
-    x = _shifted(x, 30) * _FIRST
-    return _shifted(_shifted(x, 27) * _SECOND, 31)
-
-
-def round_keys(seed: int, peers: Sequence[str], round: int) -> torch.Tensor:
-    """Return one key for each peer in a round, ``[R]`` int64."""
-    low, high = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    keys = [int(draw(seed, "dropout", peer, round).integers(low, high)) for peer in peers]
-    return torch.tensor(keys, dtype=torch.int64)  # [R]
-
-
-def step_keys(keys: torch.Tensor, step: int) -> torch.Tensor:
-    """Derive the keys of one step from those of the round, ``[R]``."""
-    return scramble(keys + _wrapped((step + 1) * _GOLDEN))
+from p2pfl.rows import FIRST, GOLDEN, scramble, wrapped
 
 
 def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> torch.Tensor:
@@ -73,7 +36,7 @@ def mask(key: torch.Tensor, counter: torch.Tensor, *, layer: int, p: float) -> t
     >>> round(stays.double().mean().item(), 2)
     0.75
     """
-    bits = scramble(counter * _GOLDEN + scramble(key + _wrapped(layer * _FIRST)))
+    bits = scramble(counter * GOLDEN + scramble(key + wrapped(layer * FIRST)))
     stays: torch.Tensor = ((bits >> 40) & 0xFFFFFF) >= round(p * 2**24)
     return stays
 

@@ -7,7 +7,7 @@ from p2pfl.data import batches
 from p2pfl.errors import DataError
 
 KEY = {"seed": 7, "peer": "ada", "round": 3}
-GOLDEN = [[4, 2, 1], [5, 6, 0], [3]]
+GOLDEN = [[6, 4, 5], [3, 0, 2], [1]]
 
 
 @given(samples=st.integers(1, 40), batch=st.none() | st.integers(1, 50), epochs=st.integers(0, 4))

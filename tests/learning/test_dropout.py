@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.func import vmap
 
-from p2pfl.learning.dropout import KeyedDropout, keyed, mask, round_keys, step_keys
+from p2pfl.learning.dropout import KeyedDropout, keyed, mask
 
 
 def test_masks_keep_the_share_they_should_and_do_not_correlate():
@@ -31,13 +31,6 @@ def test_masks_are_split_mix_on_any_device():
     stream = split_mix(key + layer * 0xBF58476D1CE4E5B9)
     expected = [split_mix(i * 0x9E3779B97F4A7C15 + stream) >> 40 >= 2**22 for i in range(100)]
     assert mask(torch.tensor(key), torch.arange(100), layer=layer, p=0.25).tolist() == expected
-
-
-def test_keys_differ_by_peer_round_and_step_but_not_by_company():
-    keys = round_keys(1, ["ada", "bob"], 0)
-    assert torch.equal(round_keys(1, ["bob"], 0), keys[1:])
-    drawn = torch.cat([step_keys(round_keys(1, ["ada", "bob"], round), step) for round in (0, 1) for step in (0, 1)])
-    assert len(drawn.unique()) == 8
 
 
 def test_a_stack_drops_what_each_row_drops():

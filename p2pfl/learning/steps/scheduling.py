@@ -60,7 +60,7 @@ def scheduled(
     first = 0 if only is None or whole else only
     counts = np.where(busy, 1, 0) if only is not None else np.where(busy, _work(learner, peers, round, each), 0)
     epochs = np.where(widths < held, -(-(first + counts) // np.maximum(each, 1)), 0) * (counts > 0)
-    drawn = orders(held, epochs, seed=learner.seed, peers=peers, round=round, device=learner.device)
+    drawn = orders(held, epochs, seed=learner.seed, peers=tuple(peers), round=round, device=learner.device)
     return BatchSchedule(part, widths, counts, first, drawn)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.learning.dropout import KeyedDropout, round_keys, step_keys
+from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
@@ -23,7 +23,7 @@ from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
-from p2pfl.rows import Layout, Rows, placed
+from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 
 PIECES = 16
 """Number of blocks into which rows are divided where enough rows are left in each."""
@@ -187,8 +187,8 @@ class _Block:
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
         self.keys: torch.Tensor | None = None
         if learner.dropouts:
-            names = [work.peers[row] for row in chosen]
-            self.keys = placed(round_keys(learner.seed, names, work.round), self.device)  # [K]
+            drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
+            self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
         self.unions: Unions | None = None
         if groups is not None:
             self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
@@ -217,7 +217,7 @@ class _Block:
             features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
             self.plan.weights(step, dtype=self.work.rows.dtype),
-            None if self.keys is None else step_keys(self.keys[:active], self.work.first + step),
+            None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
         )
 
     def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:
