@@ -81,6 +81,6 @@ def test_a_member_that_is_down_receives_nothing():
 
 
 def test_a_row_of_the_table_is_written_and_the_others_stay():
-    page = "\n".join(["before", MARKS[0], "", *HEAD, "| first |", "| second |", "", MARKS[1], "after"])
-    assert refreshed(page, 2, "| other |") == page.replace("second", "other")
-    assert refreshed(page, 3, "| third |") == page.replace("| second |\n", "| second |\n| third |\n")
+    page = "\n".join(["before", MARKS[0], "", *HEAD, "| one |", "| two |", "", MARKS[1], "after"])
+    assert refreshed(page, 2, "| other |") == page.replace("two", "other")
+    assert refreshed(page, 3, "| third |") == page.replace("| two |\n", "| two |\n| third |\n")
