@@ -1,17 +1,19 @@
-"""Bytes and virtual time of an exact total against gossip averaging to the same precision.
+"""Bytes and time of an exact total against gossip averaging to the same precision.
 
-    python -m benchmarks.totals [--numbers 1000] [--peers 8 16 64]
+    python -m benchmarks.totals [--live] [--graphs ring] [--numbers 1000] [--peers 8 16 64]
 
 Real peers exchange messages in virtual time over a simulated broker, 0.5 ms away from each peer and at 10 MB/s each
-way, so that a message takes 1 ms and its bytes. A total adds up integers of 64 bits; masks change neither its messages
-nor their sizes. Gossip averages numbers of 64 bits by Chebyshev steps to a relative 1e-13 and then floods the largest
-of the nearly equal numbers, so that all peers hold the same bits. Each gossip step takes as long as the one before, so
-a few are run, and their bytes and time are multiplied.
+way, so that a message takes 1 ms and its bytes. With ``--live`` they are tasks of one process and exchange messages
+over a real broker on this machine, where a message takes what the processors need for it. A total adds up integers of
+64 bits; masks change neither its messages nor their sizes. Gossip averages numbers of 64 bits by Chebyshev steps to a
+relative 1e-13 and then floods the largest of the nearly equal numbers, so that all peers hold the same bits. Each
+gossip step takes as long as the one before, so a few are run, and their bytes and time are multiplied.
 """
 
 import argparse
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
@@ -27,6 +29,9 @@ from p2pfl.peer import Peer
 from p2pfl.rows import Layout
 from p2pfl.topology import chebyshev_steps, contraction
 from p2pfl.traits import Traits
+from p2pfl.transport.broker import embedded
+from p2pfl.transport.channel import Transport
+from p2pfl.transport.mqtt import MqttTransport
 from p2pfl.virtual.clock import WHO, VirtualLoop
 from p2pfl.virtual.network import Conditions, WorldTransport
 from p2pfl.virtual.timed_learner import Goals
@@ -90,44 +95,42 @@ def prepared(topology: Mapping[str, Any], *, numbers: int, gossips: bool) -> Pla
     return replace(plan(read(table)), algorithm=Measured(numbers, gossips), learner=learner, sized=None)
 
 
-def costs(found: Plan) -> Spent:
-    """Return what an operation costs: a gossip step, or a total."""
-    algorithm, loop = cast("Measured", found.algorithm), VirtualLoop()
+def costs(found: Plan, *, url: str) -> Spent:
+    """Return what an operation costs, a gossip step or a total; without a broker's URL, in virtual time."""
+    algorithm = cast("Measured", found.algorithm)
 
-    async def one(name: str, transport: WorldTransport) -> None:
+    async def one(name: str, transport: Transport) -> None:
         async with Peer(name, found, transport=transport, source=SeededSource(1)) as peer:
             algorithm.peers[name] = peer
             await peer.run()
 
     async def together() -> None:
-        transport = WorldTransport(loop, dict.fromkeys(found.topology.peers, LINE))
+        loop, peers = asyncio.get_running_loop(), found.topology.peers
+        simulated = WorldTransport(loop, dict.fromkeys(peers, LINE)) if isinstance(loop, VirtualLoop) else None
         tasks = []
-        for name in found.topology.peers:
+        for name in peers:
             context = Context()
             context.run(WHO.set, name)  # whose connection it is
-            tasks.append(loop.create_task(one(name, transport), context=context))
+            tasks.append(loop.create_task(one(name, simulated or MqttTransport(url)), context=context))
         await asyncio.gather(*tasks)
 
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with asyncio.Runner(loop_factory=None if url else VirtualLoop) as runner:
         runner.run(together())
     begun, ended, sent = zip(*algorithm.spent.values(), strict=True)
     operations = STEPS if algorithm.gossips else TOTALS
     return Spent((max(ended) - max(begun)) / operations, sum(sent) / operations / len(sent))
 
 
-def main() -> None:
+def table(graphs: Sequence[str], sizes: Sequence[int], *, numbers: int, url: str) -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--numbers", type=int, default=1000)
-    parser.add_argument("--peers", type=int, nargs="+", default=[8, 16, 64])
-    given = parser.parse_args()
     heads = ("total, ms", "total, KB a peer", "gossip steps", "gossip, ms", "gossip, KB a peer", "bytes", "time")
     print(f"| graph | peers | {' | '.join(heads)} |")
     print(f"| --- | {'---: | ' * (len(heads) + 1)}".rstrip())
-    for name, kind in GRAPHS.items():
-        for peers in given.peers:
-            found = [prepared({**kind, "peers": peers}, numbers=given.numbers, gossips=each) for each in (False, True)]
-            total, step = map(costs, found)
+    for name in graphs:
+        for peers in sizes:
+            topology = {**GRAPHS[name], "peers": peers}
+            found = [prepared(topology, numbers=numbers, gossips=each) for each in (False, True)]
+            total, step = (costs(each, url=url) for each in found)
             averaging = chebyshev_steps(contraction(found[0].weights), tolerance=TOLERANCE)
             steps = averaging + found[0].flood_steps
             gossip = Spent(step.seconds * steps, step.bytes * steps)
@@ -137,6 +140,18 @@ def main() -> None:
                 f"| {gossip.bytes / total.bytes:.0f} | {gossip.seconds / total.seconds:.0f} |",
                 flush=True,
             )
+
+
+def main() -> None:
+    """Print the table of what the command asks for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--live", action="store_true", help="over a real broker on this machine")
+    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=[*GRAPHS])
+    parser.add_argument("--numbers", type=int, default=1000)
+    parser.add_argument("--peers", type=int, nargs="+", default=[8, 16, 64])
+    given = parser.parse_args()
+    with embedded() if given.live else nullcontext() as broker:
+        table(given.graphs, given.peers, numbers=given.numbers, url=broker.url if broker else "")
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ Net = TypeVar("Net", bound=Neighbourhood)
 class StopCondition:
     r"""Condition that stops a run: no peer's released model moved by more than ``change`` in a round.
 
-    Peers flood the largest move over the graph, so all of them stop in the same round.
+    Peers flood the largest move over the graph, so all of them stop in the same round. They do so from the second round
+    on, because the first release of an algorithm may be the model with which all peers begin.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ async def learn(
     handed = [state]  # no other name holds a state during its round, so the round can free its tensors
     for round in rounds:
         net = neighbourhood(round)
-        before = None if stop is None else state
+        before = None if stop is None or round == 0 else state
         del state
         state = await algorithm.round(handed.pop(), learner, private(net, round), round)
         handed.append(state)

@@ -5,7 +5,7 @@ import torch
 from stacks import SEED, play, quadratics, stack
 
 from p2pfl import topology
-from p2pfl.algorithms import Averaging, FedAvg, Gossip, StopCondition, change, maximum
+from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip, StopCondition, change, maximum
 from p2pfl.neighbourhood import settled
 
 PATH = topology.path(4)
@@ -43,3 +43,9 @@ def test_a_rule_that_is_never_met_changes_nothing():
 @pytest.mark.parametrize("rounds", [0, 1])
 def test_no_more_rounds_are_played_than_asked(rounds):
     assert len(play(ALGORITHM, LEARNER, PATH, rounds=rounds, stop=StopCondition(1e9, 3))) == rounds + 1
+
+
+def test_an_algorithm_whose_first_release_is_the_model_with_which_all_begin_does_not_stop_there():
+    states = play(DPSGD(), LEARNER, PATH, rounds=5, stop=StopCondition(1e-6, 3))
+    assert float(change(*states[:2]).max()) < 1e-6
+    assert len(states) == 6

@@ -41,6 +41,8 @@ class Setting:
         Member that sends whatever it can sign, and has one ballot; empty if all are honest.
     copies
         Number of copies of the release that its owner signs, if it lies.
+    most
+        States after which it stops, if the command does not say.
     """
 
     ballots: tuple[int, ...]
@@ -49,6 +51,7 @@ class Setting:
     blocking: bool = True
     malicious: str = ""
     copies: int = 1
+    most: int = 3_000_000
 
     def explorer(self, *, most: int, make: type[Agreement] = Agreement, progress: bool = True) -> Explorer:
         """Return what explores it."""
@@ -69,10 +72,10 @@ class Setting:
         copies = tuple(counted(bytes([number])) for number in range(self.copies))
         return Malicious(self.malicious, group, SUBJECT, ballots, (COUNTED,) if self.copies == 1 else copies)
 
-    def row(self, *, most: int) -> str:
+    def row(self, *, most: int | None) -> str:
         """Explore it; return a line of a table."""
         begun = time.perf_counter()
-        found = self.explorer(most=most).run()
+        found = self.explorer(most=most or self.most).run()
         seconds = time.perf_counter() - begun
         ballots, crashes = (", ".join(map(str, each)) for each in (self.ballots, self.crashes))
         disk = "blocks" if self.blocking else "does not block"
@@ -88,27 +91,35 @@ class Setting:
 def main() -> int:
     """Explore; the exit status is 1 if an invariant does not hold."""
     parser = argparse.ArgumentParser(prog="scripts/explore", description="Every interleaving of an agreement.")
-    parser.add_argument("--most", type=int, default=3_000_000, metavar="N", help="states (default: %(default)s)")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    parser.add_argument("--most", type=int, metavar="N", help="states (default: what is stated for each row)")
+    parser.add_argument("--rows", type=int, nargs="+", metavar="ROW", help="rows of the table, from 1 (default: all)")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the rows into the table of this page")
     parser.add_argument("--rounds", action="store_true", help="explore attempts at a round of two gossip steps instead")
     options = parser.parse_args()
     if options.rounds:
-        return attempts(most=options.most)
-    lines = [*HEAD]
-    for setting in SETTINGS:
+        return attempts(most=options.most or ROUNDS)
+    for row in options.rows or range(1, len(SETTINGS) + 1):
+        setting = SETTINGS[row - 1]
         try:
-            lines.append(setting.row(most=options.most))
+            line = setting.row(most=options.most)
         except ViolationError as violated:
             sys.stderr.write(f"{setting}: {violated}\n")
             return 1
-        sys.stdout.write(lines[-1] + "\n")
+        sys.stdout.write(line + "\n")
         sys.stdout.flush()
-    if options.write is not None:
-        text = options.write.read_text()
-        before, rest = text.split(MARKS[0])
-        _, after = rest.split(MARKS[1])
-        options.write.write_text(before + "\n".join([MARKS[0], "", *lines, "", MARKS[1]]) + after)
+        if options.write is not None:
+            options.write.write_text(refreshed(options.write.read_text(), row, line))
     return 0
+
+
+def refreshed(page: str, row: int, line: str) -> str:
+    """Return a page with another line as one row of its table; all other rows are as they were."""
+    before, rest = page.split(MARKS[0])
+    table, after = rest.split(MARKS[1])
+    lines = [*HEAD, *table.strip().splitlines()[len(HEAD) :]]
+    lines += [""] * (len(HEAD) + row - len(lines))
+    lines[len(HEAD) + row - 1] = line
+    return before + "\n".join([MARKS[0], "", *lines, "", MARKS[1]]) + after
 
 
 def attempts(*, most: int) -> int:
@@ -128,11 +139,14 @@ SETTINGS = (
     Setting((0, 1, 0), (1, 1, 0)),
     Setting((0, 1, 0), (0, 1, 0), masked=True),
     Setting((0, 1, 1), (0, 0, 0)),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0]),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], copies=2),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], most=200_000),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], copies=2, most=20_000),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3], most=200_000),
 )
 """What ``scripts/explore`` explores."""
+
+ROUNDS = 60_000
+"""States after which ``scripts/explore --rounds`` stops."""
 
 if __name__ == "__main__":
     sys.exit(main())

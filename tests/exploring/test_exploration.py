@@ -2,6 +2,7 @@
 
 import pytest
 
+from exploring.__main__ import HEAD, MARKS, refreshed
 from exploring.explorer import Explorer, ViolationError
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, Invariants, Member, members
@@ -77,3 +78,9 @@ def test_a_member_that_is_down_receives_nothing():
     member = Member("bob", members(size=3)["bob"].committee)
     assert member.moves() == ["restart"]
     assert member.receives("ada", None) is None
+
+
+def test_a_row_of_the_table_is_written_and_the_others_stay():
+    page = "\n".join(["before", MARKS[0], "", *HEAD, "| one |", "| two |", "", MARKS[1], "after"])
+    assert refreshed(page, 2, "| other |") == page.replace("two", "other")
+    assert refreshed(page, 3, "| third |") == page.replace("| two |\n", "| two |\n| third |\n")

@@ -123,7 +123,7 @@ class LearningSettings(Section, frozen=True):
     weighted
         Weight peers by their number of samples, for algorithms that allow it.
     stop
-        Stop when no peer's released model moves by more than this in a round.
+        Stop when no peer's released model moves by more than this in a round after the first one.
     consensus
         After the last round, give all peers the same model, the exact mean of what they released, and add up its scores
         on the test data of all peers (``common`` in the summary).
