@@ -49,7 +49,7 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Simulate in this process and those that it starts; return the summary."""
     from p2pfl.process import peak_memory  # noqa: PLC0415 (of the process that simulates)
 
-    summary = simulate(plan(wanted(options)), baselines=False, workers=options.child).summary
+    summary = simulate(wanted(options), baselines=False, workers=options.child).summary
     if not summary["workers"]:
         summary["workers"] = [{"memory": peak_memory(), "bytes_sent": 0}]
     return summary

@@ -85,8 +85,12 @@ def cores(groups: Path = GROUPS) -> int:
     return max(1, math.floor(min(bounds)))
 
 
+@functools.cache
 def _quota(groups: Path) -> float:
-    """Return the cores that the control group grants: infinity without a limit, or where there are no groups."""
+    """Return the cores that the control group grants: infinity without a limit, or where there are no groups.
+
+    It is read once, because each call of training and evaluation asks for it.
+    """
     try:
         own = Path("/proc/self/cgroup").read_text("ascii").splitlines()
     except OSError:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,6 +10,30 @@ import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.sources import nearest
 from p2pfl.errors import DataError
+
+
+class Sizes(NamedTuple):
+    """Numbers of samples of a peer, by part."""
+
+    train: int
+    validation: int
+    test: int
+
+
+@dataclass(frozen=True, eq=False)
+class Elsewhere:
+    """What a process knows of samples that other processes hold.
+
+    Attributes
+    ----------
+    sizes
+        Numbers of samples of all peers of the run.
+    common
+        True if all of them have the same test part.
+    """
+
+    sizes: Mapping[str, Sizes]
+    common: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,6 +46,8 @@ class Federation:
         Samples of all local peers.
     train, validation, test
         Positions of each peer's samples, sorted. With a common test part all peers hold the same array.
+    elsewhere
+        What is known of peers whose samples other processes hold; ``None`` if there are none.
 
     Examples
     --------
@@ -35,6 +61,7 @@ class Federation:
     train: Mapping[str, IntArray]
     validation: Mapping[str, IntArray]
     test: Mapping[str, IntArray]
+    elsewhere: Elsewhere | None = None
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -46,17 +73,31 @@ class Federation:
         for peer in peers:
             if peer not in self.train:
                 raise DataError(f'peer "{peer}" has no data; {nearest(peer, self.train)}')
-        parts = [{peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test)]
-        return Federation(self.dataset, *parts)
+        parts = ({peer: part[peer] for peer in sorted(peers)} for part in (self.train, self.validation, self.test))
+        train, validation, test = parts
+        return Federation(self.dataset, train, validation, test)
 
     def pooled(self, name: str = "pooled") -> "Federation":
         """Return a federation of one peer that holds the samples of all."""
-        union = [{name: _union(part)} for part in (self.train, self.validation, self.test)]
-        return Federation(self.dataset, *union)
+        train, validation, test = ({name: _union(part)} for part in (self.train, self.validation, self.test))
+        return Federation(self.dataset, train, validation, test)
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each of these peers, ``[R]`` int64."""
-        return torch.tensor([len(self.train[peer]) for peer in peers], dtype=torch.int64)  # [R]
+        return torch.tensor([self.sizes(peer).train for peer in peers], dtype=torch.int64)  # [R]
+
+    def sizes(self, peer: str) -> Sizes:
+        """Return the numbers of samples of a peer, also of one whose samples another process holds."""
+        if self.elsewhere is not None:
+            return self.elsewhere.sizes[peer]
+        return Sizes(*(len(part[peer]) for part in (self.train, self.validation, self.test)))
+
+    @property
+    def common(self) -> bool:
+        """True if all peers of the run have the same test part."""
+        if self.elsewhere is not None:
+            return self.elsewhere.common
+        return len({id(part) for part in self.test.values()}) == 1
 
 
 def nothing(peers: Sequence[str]) -> Federation:

@@ -135,13 +135,14 @@ def _pictures(name: str, folders: list[Path]) -> Central:
     if other != name:
         raise DataError(f'{folder} holds the labels of "{other}" in place of "{name}"; move it to {folder / other}')
     test_pictures, test_labels = _part(folder, "t10k")
-    everything = np.concatenate([pictures, test_pictures])[:, None]  # [n, 1, 28, 28]
 
     classes = CLOTHES if name == "fashion_mnist" else DIGITS
     description = Description(raw="the bytes of the pictures, from 0 to 255", deviation=255.0, classes=classes)
 
     def encode(_: IntArray, keep: IntArray) -> tuple[FloatArray, Description]:
-        features = everything[keep].astype(np.float32)
+        features = np.empty((len(keep), 1, 28, 28), np.float32)
+        first = keep < len(pictures)
+        features[first, 0], features[~first, 0] = pictures[keep[first]], test_pictures[keep[~first] - len(pictures)]
         features /= 255
         return features, description
 

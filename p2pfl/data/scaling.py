@@ -8,6 +8,9 @@ import torch
 from p2pfl.data.dataset import FloatArray
 from p2pfl.data.federation import Federation
 
+BLOCK = 1024
+"""Samples that are scaled at once, in double precision."""
+
 
 def totals(federation: Federation, peers: Sequence[str]) -> torch.Tensor:
     r"""Return the sums over each peer's training part, ``[R, 1 + C + F]`` float64.
@@ -90,10 +93,12 @@ def standardised(federation: Federation, *, mean: torch.Tensor, deviation: torch
     [-1.0, 1.0]
     """
     features = federation.dataset.features
-    scaled = (features.flatten(1).double() - mean.double()) / deviation.double()  # [n, F]
     description = federation.dataset.description.scaled(mean=_numbers(mean), deviation=_numbers(deviation))
     kind = features.dtype if features.is_floating_point() else torch.float32
-    dataset = replace(federation.dataset, features=scaled.to(kind).view_as(features), description=description)
+    scaled = torch.empty_like(features, dtype=kind, memory_format=torch.contiguous_format)
+    for part, place in zip(torch.split(features, BLOCK), torch.split(scaled, BLOCK), strict=True):
+        place.flatten(1).copy_((part.flatten(1).double() - mean.double()) / deviation.double())  # [BLOCK, F]
+    dataset = replace(federation.dataset, features=scaled, description=description)
     return replace(federation, dataset=dataset)
 
 

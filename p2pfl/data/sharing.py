@@ -11,11 +11,11 @@ import torch
 
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
-from p2pfl.data.federation import Federation
+from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.heart import fed_heart
 from p2pfl.data.imported import imported
+from p2pfl.data.owned import Total, gathered, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
-from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
 from p2pfl.data.synthetic import synthetic
@@ -55,6 +55,7 @@ def federate(
     data_dir: Path | None = None,
     options: Mapping[str, Any] | None = None,
     only: Sequence[str] | None = None,
+    total: Total | None = None,
 ) -> Federation:
     """Load a data set and give every peer its own part, reproducibly.
 
@@ -82,6 +83,9 @@ def federate(
         Keyword arguments of the loader or function.
     only
         Local peers; no other data are loaded or kept. Their samples are the same as without this argument.
+    total
+        Function that adds up integers of the processes among which all peers are divided, so that each knows the
+        numbers of samples of all; ``None`` if they are not.
 
     Returns
     -------
@@ -124,7 +128,7 @@ def federate(
             raise DataError(
                 f'each peer of "{name}" owns its data, which cannot be split by "{split}"; leave the split out'
             )
-        return _gathered(source, names, hands, seed=seed, test=test, validation=validation)
+        return gathered(source, names, hands, seed=seed, test=test, validation=validation, total=total)
     values = _values(source, column, name) if split == "column" else None
     whole, held = _test_part(source, seed=seed, fraction=test)
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
@@ -132,8 +136,11 @@ def federate(
         given["values"] = values[whole]
     takes = inspect.signature(SPLITS[split]).parameters
     parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
-    cut = {peer: _set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in hands}
-    return _central(source, cut, whole, held)
+    among = hands if total is None else names
+    cut = {peer: set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in among}
+    sizes = {peer: Sizes(len(own), len(aside), len(held)) for peer, (own, aside) in cut.items()}
+    elsewhere = None if total is None else Elsewhere(sizes, common=True)
+    return _central(source, {peer: cut[peer] for peer in hands}, whole, held, elsewhere)
 
 
 def gather(
@@ -190,7 +197,7 @@ def gather(
             raise DataError(f'table of peer "{peer}": {error}') from None
 
     source = Private(load, classes=classes) if table is None else table.source(load)
-    return _gathered(source, names, names, seed=seed, test=test, validation=validation)
+    return gathered(source, names, names, seed=seed, test=test, validation=validation)
 
 
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
@@ -242,16 +249,12 @@ def _test_part(source: Central, *, seed: int, fraction: float) -> tuple[IntArray
     return whole, held
 
 
-def _set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
-    """Split the positions of a peer into those that it keeps and those that it sets aside."""
-    if not fraction:
-        return own, own[:0]
-    kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
-    return own[kept], own[held]
-
-
 def _central(
-    source: Central, cut: Mapping[str, tuple[IntArray, IntArray]], whole: IntArray, held: IntArray
+    source: Central,
+    cut: Mapping[str, tuple[IntArray, IntArray]],
+    whole: IntArray,
+    held: IntArray,
+    elsewhere: Elsewhere | None,
 ) -> Federation:
     """Build the data set of the samples that local peers hold, and renumber them."""
     keep = np.unique(np.concatenate([held, *(part for parts in cut.values() for part in parts)]))
@@ -270,57 +273,4 @@ def _central(
     )
     train = {peer: np.searchsorted(keep, own) for peer, (own, _) in cut.items()}
     validation = {peer: np.searchsorted(keep, own) for peer, (_, own) in cut.items()}
-    return Federation(dataset, train, validation, dict.fromkeys(cut, np.searchsorted(keep, held)))
-
-
-def _gathered(
-    source: Private, names: tuple[str, ...], hands: tuple[str, ...], *, seed: int, test: float, validation: float
-) -> Federation:
-    """Load the data of one peer after the other and concatenate them."""
-    loaded = {
-        peer: tensors(source.load(peer=peer, peers=names, seed=seed), giver=f'peer "{peer}" has') for peer in hands
-    }
-    kinds = {_kind(features, targets) for features, targets in loaded.values()}
-    if len(kinds) > 1:
-        raise DataError(
-            "the peers have features or targets of different shapes or types "
-            f"({', '.join(sorted(map(str, kinds)))}); make them equal"
-        )
-    classes = _classes(source, [targets for _, targets in loaded.values()], complete=hands == names)
-    train, validations, tests = {}, {}, {}
-    start = 0
-    for peer, (features, targets) in loaded.items():
-        try:
-            Dataset(features, targets, classes, description=source.description)
-        except DataError as error:
-            raise DataError(f'data of peer "{peer}": {error}') from None
-        own = np.arange(start, start + len(targets))
-        if source.held is None:
-            kept, tests[peer] = _set_aside(own, peer, "test", seed=seed, fraction=source.test or test)
-        else:
-            tests[peer] = own[source.held(peer=peer, peers=names)]
-            kept = np.setdiff1d(own, tests[peer])
-        if not len(tests[peer]):
-            raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
-        train[peer], validations[peer] = _set_aside(kept, peer, "validation", seed=seed, fraction=validation)
-        start += len(own)
-    features, targets = (torch.cat(parts) for parts in zip(*loaded.values(), strict=True))  # [n, *shape], [n]
-    return Federation(Dataset(features, targets, classes, {}, source.description), train, validations, tests)
-
-
-def _kind(features: torch.Tensor, targets: torch.Tensor) -> tuple[tuple[int, ...], str, tuple[int, ...], str]:
-    """Return the shapes and types that the data of all peers must have."""
-    types = ("numbers" if each.is_floating_point() else "whole numbers" for each in (features, targets))
-    return tuple(features.shape[1:]), next(types), tuple(targets.shape[1:]), next(types)
-
-
-def _classes(source: Private, targets: Sequence[torch.Tensor], *, complete: bool) -> int | None:
-    if targets[0].is_floating_point():
-        if source.classes is not None:
-            raise DataError("the targets are fractions, although `classes` is set; leave it out")
-        return None
-    if source.classes is None and not complete:
-        raise DataError(
-            "the data of one peer do not show the number of classes; add `classes` to the options of the data"
-        )
-    return source.classes or 1 + max(int(own.max()) for own in targets if len(own))
+    return Federation(dataset, train, validation, dict.fromkeys(cut, np.searchsorted(keep, held)), elsewhere)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
+from p2pfl.encodings import Ints
+from p2pfl.errors import P2PFLError
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
@@ -30,7 +32,22 @@ from p2pfl.learning import Learner, learner_traits
 from p2pfl.robust import Attack, Rule
 
 
-def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: bool = False) -> Plan:
+class Share(Protocol):
+    """Part of the peers of a simulation that several processes share."""
+
+    peers: tuple[str, ...]
+
+    def total(self, integers: Ints, /, *, refused: P2PFLError | None = None) -> Ints:
+        """Return the sums of integers of all processes, or raise the error of the first that refuses."""
+
+
+def plan(
+    experiment: Experiment,
+    *,
+    only: Sequence[str] | None = None,
+    live: bool = False,
+    divide: Callable[[Sequence[graphs.Weights]], Share] | None = None,
+) -> Plan:
     """Resolve an experiment.
 
     Parameters
@@ -41,6 +58,9 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: boo
         Names of the local peers, which run live; all by default.
     live
         True if all peers run live, each on its own.
+    divide
+        Function that returns the part of this process, given the mixing weights, in a simulation that several processes
+        share: it holds the data of no other peers. All processes must call it.
 
     Returns
     -------
@@ -58,20 +78,21 @@ def plan(experiment: Experiment, *, only: Sequence[str] | None = None, live: boo
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())
-    reads = takes_data(experiment)
-    federation = _federation(experiment, names, only) if reads else nothing(only or names)
-    attacker = attack(experiment, names, live=live)
-    federation = misled(federation, attacker)
-    mean_samples, samples = None, dict[str, int]()
-    if reads and not experiment.data.owned:  # everybody can tell all sizes
-        everybody = federation if only is None else _federation(experiment, names, None)
-        counts = everybody.samples(names)
-        mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     healing = healer(experiment)
     topology = healing.whole if healing is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
     weights = mixing(experiment, topology, healing)
     check(asked.on(topology, weights))
+    reads = takes_data(experiment)
+    share = None if divide is None else divide(weights)
+    federation = federated(experiment, names, only, share) if reads else nothing(only or names)
+    attacker = attack(experiment, names, live=live)
+    federation = misled(federation, attacker)
+    mean_samples, samples = None, dict[str, int]()
+    if reads and not experiment.data.owned:  # everybody can tell all sizes
+        everybody = federation if only is None else federated(experiment, names)
+        counts = everybody.samples(names)
+        mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
     parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None)
@@ -181,12 +202,26 @@ def data_folder() -> Path | None:
     return Path(folder) if folder else None
 
 
-def _federation(experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None) -> Federation:
+def federated(
+    experiment: Experiment, peers: tuple[str, ...], only: Sequence[str] | None = None, share: Share | None = None
+) -> Federation:
+    """Return the data of an experiment.
+
+    Parameters
+    ----------
+    experiment
+        Experiment with the section ``[data]``.
+    peers
+        Names of all peers.
+    only, share
+        Names of the local peers, or those among several processes; all by default.
+    """
     data = experiment.data
     return federate(
         data.name,
         peers=peers,
-        only=only,
+        only=only if share is None else share.peers,
+        total=None if share is None else share.total,
         split=data.split,
         seed=experiment.seed,
         test=data.test,

@@ -146,7 +146,7 @@ class ExamplePrivateLearner(TorchLearner):
 
     def cost(self, peer: str) -> tuple[float, int]:
         """Return the sampling rate q and the number of steps of a peer in one round."""
-        held = len(self.federation.train[peer])
+        held = self.federation.sizes(peer).train
         if not held:
             return 0.0, 0
         return min(1.0, self.size / held), self.epochs * -(-held // self.size) if self.steps is None else self.steps

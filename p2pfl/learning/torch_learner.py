@@ -232,7 +232,7 @@ class TorchLearner:
 
     def samples_a_round(self, peers: Sequence[str]) -> int:
         """Return the number of samples in all batches of a round, if every peer takes part."""
-        held = self.parts["train"].of(tuple(peers)).counts  # [R]
+        held = self.samples(peers).numpy()  # [R]
         if self.steps is None:
             return int(self.epochs * held.sum())
         return int(self.steps * (held if self.batch is None else np.minimum(held, self.batch)).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from p2pfl.algorithms.baselines import alone
+from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
 from p2pfl.privacy.accounting.examples import Sampling
@@ -80,6 +81,7 @@ def summarise(
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
     accounted: bool = True,
+    everyone: Callable[[], Federation] | None = None,
     gradients: int | None = None,
     evaluation: Evaluated | None = None,
     apart: Apart = alone,
@@ -120,6 +122,8 @@ def summarise(
         True to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
     accounted
         True if no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
+    everyone
+        Function that returns the data of all peers, for the model on all data; those of the plan by default.
     gradients
         Number of gradients that all peers computed, if it was counted.
     evaluation
@@ -144,7 +148,7 @@ def summarise(
     single, pooled = None, None
     if baselines and scored:
         with one_thread():
-            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric, apart=apart)
+            single, pooled = _baselines(plan, peers, everyone, rounds=rounds, metric=metric, apart=apart)
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(
@@ -193,10 +197,8 @@ def summarise(
 
 def _counts(plan: Plan, peer: str) -> dict[str, int]:
     """Return the numbers of a peer's samples; nothing for a learner that has data of its own."""
-    data = plan.federation
-    if not len(data.train.get(peer, ())):
-        return {}
-    return {"samples": len(data.train[peer]), "tested": len(data.test[peer])}
+    held = plan.federation.sizes(peer)
+    return {"samples": held.train, "tested": held.test} if held.train else {}
 
 
 def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
@@ -212,7 +214,13 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
 
 
 def _baselines(
-    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str, apart: Apart
+    plan: Plan,
+    peers: tuple[str, ...],
+    everyone: Callable[[], Federation] | None,
+    *,
+    rounds: int,
+    metric: str,
+    apart: Apart,
 ) -> tuple[dict[str, float], float | None]:
     """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
 
@@ -222,7 +230,7 @@ def _baselines(
     bare = plan.learner.bare
     if not isinstance(bare, Pools):
         return single, None
-    union = plan.federation.of(*plan.honest).pooled()
+    union = (everyone() if everyone else plan.federation).of(*plan.honest).pooled()
     everything = bare.pooled(union, peers=len(peers), rounds=rounds)
     pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
     return single, pooled

@@ -15,12 +15,12 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.compression import Codec
-from p2pfl.errors import InputError, PrivacyError
-from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.agreement import PeersAgreement, reported
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment, Plan, read
+from p2pfl.experiment.agreement import reported
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
-from p2pfl.identity import SeededSource, Source
+from p2pfl.identity import SecretSource, SeededSource, Source
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy.accounting.spending import Cost
@@ -32,20 +32,20 @@ from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
+from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, check_resumable, remaining
 from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.evaluating import Evaluator
-from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.inline import Inline, Meet
 from p2pfl.simulation.placing import HOST, moved
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of, loaded
-from p2pfl.simulation.sharding.part import WorkerShard
-from p2pfl.simulation.sharding.workers import sharded
-from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
+from p2pfl.simulation.sharding.workers import divided, launched, sharded
+from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 
 @one_thread()
@@ -62,7 +62,7 @@ def simulate(
     attack: Attack | None = None,
     settings: Mapping[str, Any] | None = None,
     peers: int | None = None,
-    folder: Path | None = None,
+    folder: Path | Callable[[Plan], Path] | None = None,
     resume: bool = False,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
@@ -85,11 +85,12 @@ def simulate(
     peers
         Number of peers in place of ``topology.peers``.
     folder
-        Path of the run directory; in memory by default.
+        Path of the run directory, or a function that returns it once the run is planned; in memory by default.
     resume
         Whether to go on with the run that was interrupted in ``folder``, after its last checkpoint.
     source
-        Source of keys and private noise; derived from the seed of the experiment by default.
+        Source of keys and private noise; derived from the seed of the experiment by default. Workers receive a copy
+        each, which must return the same bytes.
     observe
         Function called with the records of each round.
     baselines
@@ -127,33 +128,36 @@ def simulate(
     keep_freed_memory()
     changes = [] if peers is None else [f"topology.peers={peers}"]
     first, began = time.perf_counter(), began or datetime.now(UTC)
+    made: Experiment | Plan
     if isinstance(experiment, Plan):
-        resolved = experiment
+        made = experiment
     elif isinstance(experiment, str | Path | Experiment | Mapping):
-        resolved = plan(read(experiment, changes=changes))
+        made = read(experiment, changes=changes)
     else:
         more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
         needed = _both(learner, topology)
-        resolved = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
-    if source is not None and workers > 1:
-        raise InputError("workers draw keys and noise from the seed of the experiment; leave source out")
-    source = source or SeededSource(resolved.experiment.seed)
-    given: dict[str, Any] = {"baselines": baselines, "resume": resume}
-    with sharded(resolved, workers=workers, follow=follow, given=given) as shard:
+        made = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
+    if isinstance(source, SecretSource) and (workers > 1 or launched()):
+        raise InputError(
+            "workers must draw the same keys, but the operating system gives each its own; pass SeededSource as source"
+        )
+    seed = made.experiment.seed if isinstance(made, Plan) else made.seed
+    given = {"baselines": baselines, "resume": resume, "source": source or SeededSource(seed)}
+    with sharded(made, workers=workers, follow=follow, given=given) as (resolved, shard):
         if not shard.leads:
-            return simulate_shard(resolved, shard, begun=RunStart(first, began), source=source, **given)
+            return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
         begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
-        return simulate_shard(resolved, shard, begun=begun, source=source, folder=folder, observe=observe, **given)
+        place = folder(resolved) if callable(folder) else folder
+        return simulate_shard(resolved, shard, begun=begun, folder=place, observe=observe, **given)
 
 
-def follow(experiment: Experiment, group: WorkerGroup, *, baselines: bool, resume: bool) -> None:
+def follow(experiment: Experiment, group: WorkerGroup, **given: Any) -> None:
     """Simulate the peers of one worker that does not lead."""
     keep_freed_memory()
     with one_thread():
-        resolved = plan(experiment)
-        begun, source = RunStart(time.perf_counter(), datetime.now(UTC)), SeededSource(experiment.seed)
-        shard = WorkerShard(resolved.weights, group)
-        simulate_shard(resolved, shard, begun=begun, source=source, baselines=baselines, resume=resume)
+        begun = RunStart(time.perf_counter(), datetime.now(UTC))
+        resolved, shard = divided(experiment, group)
+        simulate_shard(resolved, shard, begun=begun, **given)
 
 
 @dataclass(frozen=True)
@@ -173,7 +177,12 @@ class RunStart:
     accounted: bool = True
 
 
-def simulate_shard(
+def simulate_shard(resolved: Plan, shard: Shard, **how: Any) -> Run:
+    """Simulate the peers of one process; the arguments are those of :func:`simulating`."""
+    return settled(simulating(resolved, shard, **how))
+
+
+async def simulating(
     resolved: Plan,
     shard: Shard,
     *,
@@ -183,6 +192,8 @@ def simulate_shard(
     resume: bool,
     folder: Path | None = None,
     observe: Callable[[list[Record]], None] | None = None,
+    meet: Meet | None = None,
+    keeps: bool = True,
 ) -> Run:
     """Simulate the peers of one process.
 
@@ -196,6 +207,10 @@ def simulate_shard(
         Arguments of :func:`simulate`; the last two where this process leads.
     begun
         Start of the run.
+    meet
+        Function that trains together with other runs, see :mod:`p2pfl.simulation.together`.
+    keeps
+        True to write checkpoints with which an interrupted run can go on.
 
     Returns
     -------
@@ -213,19 +228,21 @@ def simulate_shard(
     names = shard.everyone
     sent = torch.zeros(len(shard.peers), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
+    found: Statistics | None = None
     scale: dict[str, torch.Tensor] = {}
-    with keeper_of(shard, folder, clock=time.perf_counter) as keeper:
+    with keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper:
         with run:
             if wanted.data.scale:
-                resolved, found = _open(resolved, shard, sent=sent)
+                resolved, found = opened(resolved, shard, sent=sent)
                 agreed["statistics"], scale = reported(found), found.tensors()
             run.describe(described(resolved))
             evaluator = Evaluator(resolved, shard)
-            how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator}
-            state, work, meter, final = _recorded(resolved, shard, run, sent=sent, keeper=keeper, left=left, **how)
+            how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
+            how |= {"sent": sent, "keeper": keeper, "left": left}
+            state, work, meter, final = await _recorded(resolved, shard, run, **how)
             ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
             if wanted.learning.consensus:
-                state, agreed["common"] = _close(resolved, shard, state, round=ended + 1)
+                state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
                 final = evaluator.full(state.rows)
         last = time.perf_counter()
         _write_models(resolved, shard, run, moved(state, HOST), scale, round=ended)
@@ -244,7 +261,7 @@ def simulate_shard(
         )
         summary = summarise(
             resolved,
-            together={name: evaluator.tested(found) for name, found in together.items()},
+            together={name: evaluator.tested(scores) for name, scores in together.items()},
             records=run.metrics,
             seconds=seconds,
             agreed=agreed,
@@ -253,6 +270,7 @@ def simulate_shard(
             given=weights_given,
             baselines=baselines,
             accounted=begun.accounted,
+            everyone=lambda: everyone(resolved, found),
             gradients=int(steps),
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
@@ -296,35 +314,7 @@ def _both(
     return learner, topology
 
 
-def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourhood:
-    """Return a neighbourhood for totals before the first round or after the last one, in which nobody is absent."""
-    seed = resolved.experiment.seed
-    return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **totalling(resolved))
-
-
-def _open(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
-    """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
-    net = _agreeing(resolved, shard, round=0)
-    scaled, found = settled(PeersAgreement(resolved).open(net))
-    sent.add_(net.bytes_out)
-    return scaled, found
-
-
-def _close(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
-    """Agree on one final model, and on its score on the test data of all peers where it may be published."""
-    agreement = PeersAgreement(resolved)
-    net = _agreeing(resolved, shard, round=round)
-    state = settled(agreement.settle(net, state))
-    scored = resolved.learner.evaluate(state.rows, peers=net.peers)
-    if not scored or not agreement.scored:
-        return state, None
-    try:
-        return state, settled(agreement.score(net, scored, agreement.tallies(state.rows, peers=net.peers)))
-    except PrivacyError:  # live peers keep their scores as well, and report why
-        return state, None
-
-
-def _recorded(
+async def _recorded(
     resolved: Plan,
     shard: Shard,
     run: Run,
@@ -335,6 +325,7 @@ def _recorded(
     sent: torch.Tensor,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
+    meet: Meet | None,
 ) -> tuple[State, Inline, Meter | None, list[dict[str, float]]]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 
@@ -357,6 +348,11 @@ def _recorded(
         if claimed:
             shard.lead(lambda: None if meter is None else meter.charge(round, whole=whole))
 
+    def count(round: int, active: list[bool]) -> None:
+        """Count the steps of DP-SGD of all peers, before anything that depends on them leaves."""
+        trained = shard.collect(active, bool)
+        shard.lead(lambda: None if meter is None else meter.samples.count(round, trained))
+
     def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
         sent.add_(net.bytes_out)
@@ -377,8 +373,9 @@ def _recorded(
     faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
     own = range(0) if meter is None else remaining(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
-    how: dict[str, Any] = {"charge": charge, "observe": record, "count": meter and meter.samples.count}
-    state, work = play(resolved, source=source, rounds=rounds, faults=faults, left=left, shard=shard, **how)
+    how: dict[str, Any] = {"charge": charge, "observe": record, "meet": meet}
+    how["count"] = None if resolved.source is None else count
+    state, work = await playing(resolved, source=source, rounds=rounds, faults=faults, left=left, shard=shard, **how)
     keeper.end()
     if final is None:  # it stopped early, or slow peers end their rounds later
         final = evaluator.full(state.rows)

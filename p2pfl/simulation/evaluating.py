@@ -71,7 +71,8 @@ def scope(plan: Plan) -> Scope:
     Scope(every=1, peers=43, samples=None)
     """
     wanted, names = plan.experiment.evaluation, plan.topology.peers
-    held = [sum(len(part[peer]) for part in (plan.federation.test, plan.federation.validation)) for peer in names]
+    sizes = [plan.federation.sizes(peer) for peer in names]
+    held = [each.test + each.validation for each in sizes]
     most = max(held)
     if wanted != EvaluationSettings():
         peers = None if wanted.peers is None or wanted.peers >= len(names) else wanted.peers
@@ -133,8 +134,7 @@ class Evaluator:
         self.asked = plan.experiment.evaluation != EvaluationSettings()
         self.names = self.shard.peers
         self.validates = plan.experiment.data.validation > 0
-        first = plan.federation.test[self.names[0]]
-        self.shared = all(plan.federation.test[name] is first for name in self.shard.everyone)
+        self.shared = plan.federation.common
         seed, count = plan.experiment.seed, self.scope.peers
         self.chosen: IntArray | None = None
         self.some = self.names

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Unpack
@@ -13,6 +13,12 @@ from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.learning.checks import check_losses
 from p2pfl.rows import Rows, distances, norms
 from p2pfl.simulation.sharding import Shard
+
+Meet = Callable[[Learner, Rows, Fitting], Awaitable[tuple[Fitted, float]]]
+"""Function that trains rows together with those of other runs; it returns the seconds that this run's part took, too.
+
+Who awaits it waits until the other runs have asked for the same.
+"""
 
 
 class Inline:
@@ -30,6 +36,8 @@ class Inline:
         Function called with the round and the peers that trained, before their result is returned.
     shard
         Peers that this process simulates; without one they are all.
+    meet
+        Function that trains; the learner on its own by default.
 
     Attributes
     ----------
@@ -50,6 +58,7 @@ class Inline:
         turns: Callable[[int], torch.Tensor] | None = None,
         count: Callable[[int, list[bool]], None] | None = None,
         shard: Shard | None = None,
+        meet: Meet | None = None,
     ) -> None:
         self.learner = learner
         self.present = present
@@ -57,6 +66,7 @@ class Inline:
         self.turns = turns
         self.count = count
         self.shard = shard
+        self.meet = meet or self._alone
         self.seconds = 0.0
         self.steps = 0
         self.update: torch.Tensor | None = None
@@ -65,11 +75,11 @@ class Inline:
 
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train all rows except those of absent peers."""
-        begun = self.clock()
         trained, reports = rows, list[Report]()
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
-            fitted = self.learner.fit(trained, **how)
+            fitted, seconds = await self.meet(self.learner, trained, how)
+            self.seconds += seconds
             if self.count is not None:
                 self.count(own, here.tolist())
             trained, how["memory"] = fitted.rows, fitted.memory
@@ -77,11 +87,16 @@ class Inline:
             if fitted.report.loss.device.type != "cpu":
                 self._unchecked.append((own, how["peers"], fitted.report.loss))
         fitted = replace(fitted, report=reduce(_both, reports))
-        self.seconds += self.clock() - begun
         self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
         self._mean = fitted.rows.mean(0) - rows.mean(0)  # [P]
         return fitted
+
+    async def _alone(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
+        """Train the rows of this run."""
+        begun = self.clock()
+        fitted = learner.fit(rows, **how)
+        return fitted, self.clock() - begun
 
     @property
     def diversity(self) -> float | None:

@@ -20,7 +20,7 @@ from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.checkpoint import SimulationCheckpoint
-from p2pfl.simulation.inline import Inline
+from p2pfl.simulation.inline import Inline, Meet
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
 from p2pfl.simulation.secagg import summing
@@ -56,7 +56,12 @@ class Attending:
         return (await self.algorithm.round(state, learner, net, round)).where(present, state)
 
 
-def play(
+def play(resolved: Plan, **how: Any) -> tuple[State, Inline]:
+    """Run the rounds as :func:`playing`, whose arguments it takes, without other runs."""
+    return settled(playing(resolved, **how))
+
+
+async def playing(
     resolved: Plan,
     *,
     source: Source,
@@ -67,6 +72,7 @@ def play(
     count: Callable[[int, list[bool]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
+    meet: Meet | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
@@ -86,6 +92,8 @@ def play(
         Checkpoint with which to begin; the common start of all peers by default.
     shard
         Peers that this process simulates; all of them by default.
+    meet
+        Function that trains together with other runs, as in :class:`Inline`.
 
     Raises
     ------
@@ -108,7 +116,8 @@ def play(
         return shard.own(faults.turns(names, seed=settings.seed, round=round))  # [R]
 
     own = turns if faults.slow else None
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
+    given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, **given)
     first = _begun(resolved, learner, left, shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
@@ -146,7 +155,7 @@ def play(
         stop=resolved.stop,
     )
     try:
-        state = settled(coroutine)
+        state = await coroutine
     except BudgetError:  # absent peers made rounds cost more; the releases of this one are counted
         if last is None:
             raise

@@ -1,14 +1,12 @@
-"""One run of a sweep, in a process of its own."""
+"""One run of a sweep."""
 
 from __future__ import annotations
 
-import os
+import shutil
 import sys
-import threading
 import tomllib
 import traceback
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 from p2pfl.errors import InputError, P2PFLError
@@ -41,34 +39,6 @@ class Job:
     budget: CostBudget | None
 
 
-def work(jobs: Connection, life: Connection) -> None:
-    """Make runs until there are no more; reply to each with ``None``, or with why it failed.
-
-    Parameters
-    ----------
-    jobs
-        Delivers each :class:`Job` and takes the reply.
-    life
-        Ends when the process that waits for the results ends, and this one with it.
-    """
-    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    from torch import set_num_threads  # noqa: PLC0415 (the fork server has imported it)
-
-    set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"  # each cell has a core of its own
-    while True:
-        try:
-            job: Job = jobs.recv()
-        except EOFError:
-            return
-        jobs.send(attempt(job))
-
-
-def _end_with(life: Connection) -> None:
-    life.poll(None)
-    os._exit(1)
-
-
 def attempt(job: Job) -> str | None:
     """Make a run; return why it failed, or ``None``.
 
@@ -76,18 +46,24 @@ def attempt(job: Job) -> str | None:
     """
     try:
         make(job)
-    except P2PFLError as error:
-        return str(error)
     except Exception as error:  # noqa: BLE001 (code of the user's own may raise anything)
-        traceback.print_exc(file=sys.stderr)
-        return f"{type(error).__name__}: {error}"
+        return explained(error)
     return None
+
+
+def explained(error: Exception) -> str:
+    """Return why a run failed; the traceback of an exception that p2pfl does not know goes to standard error."""
+    if isinstance(error, P2PFLError):
+        return str(error)
+    traceback.print_exception(error, file=sys.stderr)
+    return f"{type(error).__name__}: {error}"
 
 
 def make(job: Job) -> None:
     """Simulate an experiment and write its run directory."""
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
+    shutil.rmtree(job.folder, ignore_errors=True)  # of a process that died when it made several runs
     experiment = check(tomllib.loads(job.experiment))
     if job.budget is not None:
         experiment = _with_rounds(experiment, affordable(experiment, job.budget))

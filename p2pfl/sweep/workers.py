@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -10,7 +12,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from p2pfl.peer.launch import fork_server
-from p2pfl.sweep.cell import Job, work
+from p2pfl.sweep.bundles import Bundle, Outcomes, attempt_all, bundles
+from p2pfl.sweep.cell import Job
 
 ENDING = 5.0
 """Seconds that a process may take to end before it is killed."""
@@ -21,11 +24,14 @@ class _Worker:
     process: ForkServerProcess
     jobs: Connection
     life: Connection
-    job: Job | None = None
+    bundle: Bundle = ()
 
 
 def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str | None]]:
-    """Make runs in parallel; yield each as it ends, with why it failed or ``None``.
+    """Make runs in parallel; yield each when it has ended, with why it failed or ``None``.
+
+    A process makes the seeds of one experiment together where that pays. Runs of which a process that died made none
+    are made again, one by one.
 
     Parameters
     ----------
@@ -35,7 +41,7 @@ def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str |
         Number of processes, each of which uses one thread.
     """
     context = fork_server.start("p2pfl.sweep.preload")
-    pending = deque(jobs)
+    pending = deque(bundles(jobs, processes=processes))
     workers: list[_Worker] = []
     try:
         while pending or workers:
@@ -44,14 +50,14 @@ def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str |
                 _assign(workers[-1], pending)
             for ready in wait([worker.jobs for worker in workers]):
                 worker = next(each for each in workers if each.jobs is ready)
-                done, reply = worker.job, _reply(worker)
+                given, made = worker.bundle, _reply(worker)
+                pending.extendleft((job,) for job in reversed(given) if job.digest not in made)
                 if not pending or worker.process.exitcode is not None:
                     workers.remove(worker)
                     _end(worker)
                 else:
                     _assign(worker, pending)
-                if done is not None:
-                    yield done, reply
+                yield from ((job, made[job.digest]) for job in given if job.digest in made)
     finally:
         for worker in workers:
             worker.process.terminate()
@@ -69,18 +75,20 @@ def _started(context: ForkServerContext) -> _Worker:
     return _Worker(process, ours, alive)
 
 
-def _assign(worker: _Worker, pending: deque[Job]) -> None:
-    worker.job = pending.popleft()
+def _assign(worker: _Worker, pending: deque[Bundle]) -> None:
+    worker.bundle = pending.popleft()
     with suppress(BrokenPipeError):  # it has died, which its reply reports
-        worker.jobs.send(worker.job)
+        worker.jobs.send(worker.bundle)
 
 
-def _reply(worker: _Worker) -> str | None:
+def _reply(worker: _Worker) -> Outcomes:
+    """Return what the process made of its bundle: nothing, if it died while it made several runs."""
     try:
-        found: str | None = worker.jobs.recv()
+        found: Outcomes = worker.jobs.recv()
     except (EOFError, ConnectionResetError):
         worker.process.join(ENDING)
-        return f"its process ended with status {worker.process.exitcode}; it may have run out of memory"
+        why = f"its process ended with status {worker.process.exitcode}; it may have run out of memory"
+        return {job.digest: why for job in worker.bundle} if len(worker.bundle) == 1 else {}
     return found
 
 
@@ -91,3 +99,31 @@ def _end(worker: _Worker) -> None:
     if worker.process.exitcode is None:
         worker.process.kill()
         worker.process.join()
+
+
+def work(jobs: Connection, life: Connection) -> None:
+    """Make bundles of runs until there are no more; reply to each with what was made of it.
+
+    Parameters
+    ----------
+    jobs
+        Delivers each bundle and takes the reply.
+    life
+        Ends when the process that waits for the results ends, and this one with it.
+    """
+    threading.Thread(target=_end_with, args=(life,), daemon=True).start()
+    from torch import set_num_threads  # noqa: PLC0415 (the fork server has imported it)
+
+    set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"  # each cell has a core of its own
+    while True:
+        try:
+            bundle: Bundle = jobs.recv()
+        except EOFError:
+            return
+        jobs.send(attempt_all(bundle))
+
+
+def _end_with(life: Connection) -> None:
+    life.poll(None)
+    os._exit(1)

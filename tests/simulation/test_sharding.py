@@ -17,6 +17,7 @@ from p2pfl.errors import InputError, LearningError, PrivacyError, RunError, Topo
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import refusals
+from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
@@ -36,6 +37,8 @@ MORE = {
     "one test peer in a round": ["evaluation.peers=1", "evaluation.every=2"],
     "dissensus": ["learning.weighted=false", "attack.name=dissensus", "attack.share=0.34"],
     "validation": ["data.validation=0.2"],
+    "DP-SGD": ["learning.example_noise=1.0", "simulation.absence=0.2"],
+    "data of peers": ["data.name=synthetic", "data.split=iid", "data.validation=0.1"],
 }
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began", "workers"}
 TOLERANCE = {"float64": 1e-10, "float32": 1e-5}
@@ -84,6 +87,23 @@ def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
     part = simulated(experiment, workers=workers, baselines=True)
     check_same(whole, part, tolerance=1e-10)
     assert sum(each["peers"] for each in part.summary["workers"]) == 6
+
+
+@pytest.mark.parametrize("name", ["wine", "synthetic"])
+def test_the_model_on_all_data_is_that_of_one_process_though_no_worker_holds_them(name):
+    experiment = read(SMALL, changes=[f"data.name={name}", "data.split=iid", "data.scale=true", "rounds=2"])
+    whole = simulate(experiment)
+    part = simulated(experiment, workers=2, baselines=True)
+    check_same(whole, part, tolerance=1e-10)
+
+
+def test_workers_draw_keys_from_the_source_that_they_are_given():
+    experiment = read(SMALL, changes=["privacy.mode=independent", "privacy.noise=0.1", "privacy.clip=1.0", "rounds=1"])
+    whole = simulate(experiment, baselines=False, source=SeededSource(5))
+    part = simulated(experiment, workers=2, source=SeededSource(5))
+    check_same(whole, part, tolerance=1e-10)
+    with pytest.raises(InputError, match="workers must draw the same keys"):
+        simulate(experiment, workers=2, source=SecretSource())
 
 
 # ---------------------------------------------------------------------- partition and boundary
@@ -318,7 +338,6 @@ def test_a_run_without_a_checkpoint_is_refused_in_all_workers(tmp_path):
         (["learning.algorithm=gossip_learning"], "models of earlier cycles are on their way"),
         (["learning.weighted=false", "attack.name=alie"], "none of which has the models of all honest peers"),
         (["learning.weighted=false", "attack.name=ipm"], "none of which has the models of all honest peers"),
-        (["learning.example_noise=1.0"], "the steps of DP-SGD are counted in one process"),
     ],
     ids=lambda value: value if isinstance(value, str) else value[-1],
 )

@@ -5,13 +5,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 
+import pytest
 from torch.distributed import HashStore
 
-from p2pfl.experiment import plan
+from p2pfl.experiment import resolving
 from p2pfl.identity import SeededSource
 from p2pfl.simulation.engine import RunStart, simulate_shard
-from p2pfl.simulation.sharding.part import WorkerShard
-from p2pfl.simulation.sharding.workers import connected
+from p2pfl.simulation.sharding.workers import connected, divided
 
 BUILDING = threading.Lock()
 """Building a model draws from torch's generator, which all threads of a process share."""
@@ -35,16 +35,32 @@ def together(work, *, workers):
         return [future.result() for future in futures]
 
 
-def simulated(experiment, *, workers, folder=None, observe=None, baselines=False, resume=False):
+def simulated(experiment, *, workers, folder=None, observe=None, baselines=False, resume=False, source=None):
     """Return the run of a simulation by several workers."""
 
     def work(group):
-        with BUILDING:
-            resolved = plan(experiment)
+        resolved, shard = divided(experiment, group)
         leads = group.rank == 0
         how = {"folder": folder, "observe": observe} if leads else {}
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
-        how |= {"begun": begun, "source": SeededSource(experiment.seed), "baselines": baselines, "resume": resume}
-        return simulate_shard(resolved, WorkerShard(resolved.weights, group), **how)
+        how |= {
+            "begun": begun,
+            "source": source or SeededSource(experiment.seed),
+            "baselines": baselines,
+            "resume": resume,
+        }
+        return simulate_shard(resolved, shard, **how)
 
-    return together(work, workers=workers)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resolving, "learner", one_at_a_time(resolving.learner))
+        return together(work, workers=workers)[0]
+
+
+def one_at_a_time(build):
+    """Return the function that builds a learner, for one thread at a time."""
+
+    def built(*given, **how):
+        with BUILDING:
+            return build(*given, **how)
+
+    return built

@@ -21,8 +21,9 @@ from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch
+    from p2pfl.experiment import Plan
     from p2pfl.peer.storage.checkpoint import Former
-    from p2pfl.report import Run
+    from p2pfl.report import Record, Run
 
 
 def run(options: argparse.Namespace) -> int:
@@ -74,18 +75,27 @@ def simulate(options: argparse.Namespace) -> int:
     experiment = experiment_of(options)
     if options.network is not None:
         return _forecast(options, experiment)
-    resolved = p2pfl.plan(experiment)
-    accounts.check(options, resolved)
-    folder = last or folders.new(options.runs, experiment.name)
+    shown = list[view.Rounds]()
     with ExitStack() as stack:
-        stack.enter_context(_kept(folder, again=f"p2pfl simulate --resume {folder}", needs="simulation.state"))
-        if again:
-            stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
-        rounds = stack.enter_context(view.Rounds(resolved, quiet=options.json))
+
+        def begin(resolved: Plan) -> Path:
+            """Return the run directory, once nothing is left that could refuse the run."""
+            accounts.check(options, resolved)
+            folder = last or folders.new(options.runs, experiment.name)
+            how = {"again": f"p2pfl simulate --resume {folder}", "needs": "simulation.state"}
+            stack.enter_context(_kept(folder, **how))
+            if again:
+                stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
+            shown.append(stack.enter_context(view.Rounds(resolved, quiet=options.json)))
+            return folder
+
+        def observe(records: list[Record]) -> None:
+            shown[0].observe(records)
+
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
-        given |= {"workers": options.workers, "observe": rounds.observe}
-        result = simulated(resolved, folder=folder, resume=again, **given)
-    return _finish(result.summary, folder, options)
+        given |= {"workers": options.workers, "observe": observe}
+        result = simulated(experiment, folder=begin, resume=again, **given)
+    return _finish(result.summary, Path(result.folder or ""), options)
 
 
 def _check_forecast(options: argparse.Namespace) -> None:

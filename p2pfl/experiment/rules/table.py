@@ -241,14 +241,6 @@ SHARDED = (
         "with several workers, none of which has the models of all honest peers",
         "simulate it in one process, or take another attack",
     ),
-    *each(
-        (
-            lambda it: it.sharded,
-            "with several workers, because the steps of DP-SGD are counted in one process",
-        ),
-        keys=("learning.example_noise",),
-        remedy="simulate it in one process, or leave it out",
-    ),
 )
 """Simulations by several processes."""
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from multiprocessing.process import BaseProcess
@@ -27,14 +27,16 @@ from torch.distributed import (  # type: ignore[attr-defined] # exported without
 from torch.distributed.rendezvous import rendezvous
 
 from p2pfl.errors import InputError, P2PFLError, RunError
-from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.outline import loaded
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.process import cores
 from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
+from p2pfl.topology import Weights
 
 Follow = Callable[..., None]
 """Function ``follow(experiment, group, **given)`` that simulates the peers of a worker that does not lead."""
@@ -66,13 +68,15 @@ def leads() -> bool:
 
 
 @contextmanager
-def sharded(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[Shard]:
-    """Share the peers of a simulation among workers until the context is left.
+def sharded(
+    made: Experiment | Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]
+) -> Iterator[tuple[Plan, Shard]]:
+    """Plan a simulation, and share its peers among workers until the context is left.
 
     Parameters
     ----------
-    resolved
-        Plan of the simulation.
+    made
+        The experiment, or its plan, which then holds the data of all peers.
     workers
         Number of processes, of which this one is the first.
     follow, given
@@ -85,25 +89,58 @@ def sharded(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str,
     """
     together = launched()
     if not together and workers == 1:
-        yield Shard(resolved.topology.peers)
+        resolved = plan(made) if isinstance(made, Experiment) else made
+        yield resolved, Shard(resolved.topology.peers)
         return
     if together and workers not in (1, int(os.environ["WORLD_SIZE"])):
         raise InputError(f"torchrun started {os.environ['WORLD_SIZE']} workers, not {workers}; leave --workers out")
-    size, count = int(os.environ["WORLD_SIZE"]) if together else workers, len(resolved.topology.peers)
+    size, count = int(os.environ["WORLD_SIZE"]) if together else workers, _count(made)
     if size > count:
         raise InputError(f"{count} peers cannot be divided among {size} workers; start at most {count}")
-    check(_composition(resolved))
-    with _joined() if together else _started(resolved, workers=workers, follow=follow, given=given) as group:
+    check(_composition(made))
+    experiment = made if isinstance(made, Experiment) else made.experiment
+    with _joined() if together else _started(experiment, workers=workers, follow=follow, given=given) as group:
         try:
-            yield WorkerShard(resolved.weights, group)
+            yield divided(made if together else experiment, group)
         except BaseException as error:
             group.fail(error)
             raise
 
 
-def _composition(resolved: Plan) -> Composition:
-    """Return the facts of a plan that decide whether workers can share it."""
-    return replace(Composition.of(resolved.experiment, sharded=True), algorithm=declared(resolved.algorithm))
+def divided(made: Experiment | Plan, group: WorkerGroup) -> tuple[Plan, WorkerShard]:
+    """Return the plan of one worker, which holds the data of its own peers, and its peers.
+
+    Parameters
+    ----------
+    made
+        The experiment, or its plan, which then stays as it is. All workers are given the same of the two.
+    group
+        All workers.
+    """
+    if isinstance(made, Plan):
+        return made, WorkerShard(made.weights, group)
+    shards = list[WorkerShard]()
+
+    def divide(weights: Sequence[Weights]) -> WorkerShard:
+        shards.append(WorkerShard(weights, group))
+        return shards[0]
+
+    return plan(made, divide=divide), shards[0]
+
+
+def _count(made: Experiment | Plan) -> int:
+    """Return the number of peers."""
+    if isinstance(made, Plan):
+        return len(made.topology.peers)
+    given = loaded(made)
+    return made.topology.peers if given is None else len(given.peers)
+
+
+def _composition(made: Experiment | Plan) -> Composition:
+    """Return the facts that decide whether workers can share a simulation."""
+    if isinstance(made, Experiment):
+        return Composition.of(made, sharded=True)
+    return replace(Composition.of(made.experiment, sharded=True), algorithm=declared(made.algorithm))
 
 
 @contextmanager
@@ -118,9 +155,11 @@ def _joined() -> Iterator[WorkerGroup]:
 
 
 @contextmanager
-def _started(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]) -> Iterator[WorkerGroup]:
+def _started(
+    experiment: Experiment, *, workers: int, follow: Follow, given: Mapping[str, Any]
+) -> Iterator[WorkerGroup]:
     """Start the other workers as processes on this machine, and end them when the context is left."""
-    if resolved.experiment.topology.kind == "own":
+    if experiment.topology.kind == "own":
         raise InputError(
             "a run that is put together in Python cannot be started again in other processes; start the script with "
             "torchrun --nproc-per-node instead"
@@ -133,7 +172,7 @@ def _started(resolved: Plan, *, workers: int, follow: Follow, given: Mapping[str
             store = FileStore(str(path), workers)
             context = multiprocessing.get_context("spawn")
             for rank in range(1, workers):
-                task = Task(str(path), rank, workers, resolved.experiment, follow, given)
+                task = Task(str(path), rank, workers, experiment, follow, given)
                 crew.processes.append(context.Process(target=_work, args=(task,), daemon=True, name=f"p2pfl {rank}"))
                 crew.processes[-1].start()
             crew.wait(store)

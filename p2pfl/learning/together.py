@@ -1,0 +1,150 @@
+"""Training of several runs of one experiment as one stack of rows.
+
+Runs that differ only in their seeds have models of the same shape. Each draws its own batches, as alone; the stack
+then takes their steps at once, so that rows of small models, in which calls take longer than products, share the calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+
+from p2pfl.data import IntArray, Orders
+from p2pfl.learning.learner import Fitted, Fitting, Learner, Report
+from p2pfl.learning.steps import training
+from p2pfl.learning.steps.batching import BatchSchedule, DeviceSamples
+from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.learning.steps.scheduling import scheduled
+from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.rows import Layout, Rows
+
+PARAMETERS = 2**15
+"""Most parameters of all models of a run: with more of them, a run keeps a core busy on its own."""
+
+SAMPLES = 64 * 2**20
+"""Most bytes of the samples of runs that train as one stack, which holds them once more."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """Rows that a run wants to train.
+
+    Attributes
+    ----------
+    learner
+        Learner of the run.
+    rows, how
+        Arguments of its ``fit``.
+    """
+
+    learner: Learner
+    rows: Rows
+    how: Fitting
+
+
+def stacks(learner: Learner, *, peers: int) -> bool:
+    """Return whether runs with so many peers train faster as one stack; it follows from shapes and kinds alone.
+
+    The model consists of layers with kernels of their own and has no dropout; all models of a run have at most
+    :data:`PARAMETERS` parameters.
+    """
+    return (
+        type(learner) is TorchLearner
+        and isinstance(learner.engine, Kernels)
+        and not learner.dropouts
+        and not learner.divided.constants
+        and learner.layout == learner.trained
+        and peers * learner.layout.size <= PARAMETERS
+    )
+
+
+@dataclass
+class Stack:
+    """Samples of several runs in one data set.
+
+    Parameters
+    ----------
+    learners
+        Learners of the runs, with models of the same shape and the same settings, but other seeds.
+    """
+
+    learners: Sequence[TorchLearner]
+    features: torch.Tensor = field(init=False)
+    targets: torch.Tensor = field(init=False)
+    _parts: tuple[list[DeviceSamples], DeviceSamples] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        first = self.learners[0]
+        self.layout: Layout = first.layout
+        self.trained: Layout = first.trained
+        self.recipe: Recipe = first.recipe
+        self.dropouts, self.seed = first.dropouts, first.seed  # there is no dropout, so no seed matters
+        self.features = torch.cat([each.features for each in self.learners])
+        self.targets = torch.cat([each.targets for each in self.learners])
+        self.starts = [0, *accumulate(len(each.features) for each in self.learners)]
+
+    def fit(self, asked: Sequence[Request]) -> list[Fitted]:
+        """Train the rows of all runs in the same round.
+
+        Losses are not checked, so that one run that diverges does not end the others.
+        """
+        spans = list(pairwise([0, *accumulate(len(each.rows) for each in asked)]))
+        round, kept = asked[0].how["round"], [each.how.get("memory") or {} for each in asked]
+        work = training.Work(
+            rows=torch.cat([each.rows for each in asked]).to(self.features.device, self.learners[0].dtype),
+            memory={name: torch.cat([memory[name] for memory in kept]) for name in kept[0]},
+            schedule=self._schedule(asked, round=round),
+            peers=tuple(peer for each in asked for peer in each.how["peers"]),
+            round=round,
+        )
+        training.train(work, learner=self, engine=self.learners[0].engine, correction=None)
+        steps = torch.from_numpy(work.counts)
+        return [
+            Fitted(
+                rows=work.rows[low:high].to(each.rows),
+                memory={name: value[low:high] for name, value in work.memory.items()},
+                report=Report(work.loss[low:high].to(each.rows.device), steps[low:high]),
+                owned=True,
+            )
+            for each, (low, high) in zip(asked, spans, strict=True)
+        ]
+
+    def _schedule(self, asked: Sequence[Request], *, round: int) -> BatchSchedule:
+        """Return the batches that the runs draw, as those of one stack."""
+        drawn = [
+            scheduled(learner, each.how["peers"], round=round, active=each.how.get("active"))
+            for learner, each in zip(self.learners, asked, strict=True)
+        ]
+        flat = [each.orders.flat for each in drawn]
+        orders = Orders(
+            torch.cat(flat),
+            _shifted([each.orders.base for each in drawn], by=[len(each) for each in flat]),
+            np.concatenate([each.orders.stride for each in drawn]),
+        )
+        widths, counts = (np.concatenate([getattr(each, name) for each in drawn]) for name in ("widths", "counts"))
+        return BatchSchedule(self._samples([each.part for each in drawn]), widths, counts, 0, orders)
+
+    def _samples(self, parts: list[DeviceSamples]) -> DeviceSamples:
+        """Return the samples of all rows; they are gathered again only for other peers."""
+        if self._parts is None or any(one is not other for one, other in zip(self._parts[0], parts, strict=True)):
+            pairs = zip(self.starts, parts, strict=False)
+            each = [begin + mine for begin, part in pairs for mine in _each(part)]
+            self._parts = parts, DeviceSamples(each, self.features.device)
+        return self._parts[1]
+
+
+def _each(part: DeviceSamples) -> list[IntArray]:
+    """Return the positions of the samples of each row."""
+    samples = part.samples.cpu().numpy()
+    return [samples] * len(part.counts) if part.shared else np.split(samples, np.cumsum(part.counts)[:-1])
+
+
+def _shifted(parts: Sequence[IntArray], *, by: Sequence[int]) -> IntArray:
+    """Return positions in successive sequences of some lengths as those in all of them."""
+    starts = [0, *accumulate(by)][:-1]
+    return np.concatenate([part + start for part, start in zip(parts, starts, strict=True)])

@@ -1,0 +1,53 @@
+"""What all peers of a simulation agree on before the first round and after the last one."""
+
+from __future__ import annotations
+
+import torch
+
+from p2pfl.algorithms import State, Statistics
+from p2pfl.data import Federation
+from p2pfl.data.scaling import standardised
+from p2pfl.errors import PrivacyError
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import PeersAgreement
+from p2pfl.experiment.resolving import federated
+from p2pfl.neighbourhood import settled
+from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
+
+
+def _agreeing(resolved: Plan, shard: Shard, *, round: int) -> StackedNeighbourhood:
+    """Return a neighbourhood for totals before the first round or after the last one, in which nobody is absent."""
+    seed = resolved.experiment.seed
+    return StackedNeighbourhood(resolved.weights, round=round, seed=seed, shard=shard, **totalling(resolved))
+
+
+def opened(resolved: Plan, shard: Shard, *, sent: torch.Tensor) -> tuple[Plan, Statistics]:
+    """Agree on statistics before the first round; peers wait for each other, so there are no faults."""
+    net = _agreeing(resolved, shard, round=0)
+    scaled, found = settled(PeersAgreement(resolved).open(net))
+    sent.add_(net.bytes_out)
+    return scaled, found
+
+
+def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[State, dict[str, float] | None]:
+    """Agree on one final model, and on its score on the test data of all peers where it may be published."""
+    agreement = PeersAgreement(resolved)
+    net = _agreeing(resolved, shard, round=round)
+    state = settled(agreement.settle(net, state))
+    scored = resolved.learner.evaluate(state.rows, peers=net.peers)
+    if not scored or not agreement.scored:
+        return state, None
+    try:
+        return state, settled(agreement.score(net, scored, agreement.tallies(state.rows, peers=net.peers)))
+    except PrivacyError:  # live peers keep their scores as well, and report why
+        return state, None
+
+
+def everyone(resolved: Plan, found: Statistics | None) -> Federation:
+    """Return the data of all peers, which a worker reads again, scaled by the statistics that all agreed on."""
+    federation = resolved.federation
+    if federation.elsewhere is None:
+        return federation
+    whole = federated(resolved.experiment, resolved.topology.peers)
+    return whole if found is None else standardised(whole, mean=found.mean[0], deviation=found.deviation[0])
