@@ -141,11 +141,11 @@ SETTINGS = (
     Setting((0, 1, 1), (0, 0, 0)),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], most=200_000),
     Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[0], copies=2, most=20_000),
-    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3], most=200_000),
+    Setting((0, 0, 0, 0), (0, 0, 0, 0), malicious=NAMES[3]),
 )
 """What ``scripts/explore`` explores."""
 
-ROUNDS = 60_000
+ROUNDS = 1_000_000
 """States after which ``scripts/explore --rounds`` stops."""
 
 if __name__ == "__main__":

@@ -44,6 +44,20 @@ def test_an_owner_that_sends_different_copies_ends_nobody_and_all_mix_the_one_th
     assert accused == ({*square.others("ada")} if 2.0 in sent else set())
 
 
+def test_a_copy_of_a_dropped_release_that_arrives_late_is_refused():
+    square = Square("ada")
+    square.release("bob", "dan", "eve")
+    mixing(square, "eve", ("bob", 1.0), ("dan", 1.0))
+    for name in square.others("ada"):
+        square.decide(name, *{*square.others(name)} - {"ada"})
+    square.wait(1.0)
+    assert square.answers["eve"] == [Decided(frozenset({"ada"}))]
+    for event in arrives("ada", value=2.0, voted=True):
+        square.ask("eve", event)
+    assert square.sessions["eve"].ledgers.arrived() is None
+    assert "ada" not in square.sessions["eve"].ledgers.flows.applied((0, 0))
+
+
 def test_an_owner_that_sends_each_of_the_others_another_copy_is_excluded_and_its_release_dropped():
     square = Square("ada")
     square.release("bob", "dan", "eve")
