@@ -85,8 +85,12 @@ def cores(groups: Path = GROUPS) -> int:
     return max(1, math.floor(min(bounds)))
 
 
+@functools.cache  # training asks in every round, and reading these files takes a millisecond
 def _quota(groups: Path) -> float:
-    """Return the cores that the control group grants: infinity without a limit, or where there are no groups."""
+    """Return the cores that the control group grants: infinity without a limit, or where there are no groups.
+
+    A limit that changes during a run counts from the next run on.
+    """
     try:
         own = Path("/proc/self/cgroup").read_text("ascii").splitlines()
     except OSError:
