@@ -1,8 +1,10 @@
-"""Names of a package that are imported when they are first used, so that what needs no torch need not wait for it."""
+"""When modules are imported: names of a package when they are first used, and many modules without pauses."""
 
+import contextlib
+import gc
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
@@ -31,3 +33,26 @@ def lazily(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
         return found
 
     return find
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Import modules without collections of cycles, and exempt from later ones what they have made.
+
+    Torch makes many objects that stay, and looking through them again and again takes an eighth of the time. Nothing
+    here may start a thread, so that processes can be forked afterwards.
+
+    Examples
+    --------
+    >>> with uncollected():
+    ...     import p2pfl.errors
+    """
+    on, before = gc.isenabled(), len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()
+        if on:
+            gc.enable()

@@ -85,11 +85,11 @@ def cores(groups: Path = GROUPS) -> int:
     return max(1, math.floor(min(bounds)))
 
 
-@functools.cache
+@functools.cache  # training asks in every round, and reading these files takes a millisecond
 def _quota(groups: Path) -> float:
     """Return the cores that the control group grants: infinity without a limit, or where there are no groups.
 
-    It is read once, because each call of training and evaluation asks for it.
+    A limit that changes during a run counts from the next run on.
     """
     try:
         own = Path("/proc/self/cgroup").read_text("ascii").splitlines()

@@ -65,12 +65,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _preloaded(options: Namespace) -> list[str]:
-    """Return the modules that forked processes need besides those of a peer, as far as a glance at the input shows."""
+    """Return the modules that forked processes need, as far as a glance at the input shows."""
     file = Path(options.experiment or "")
     texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
     trains = any("optimizer" in text for text in texts)
-    sweeps = ["p2pfl.sweep.preload"] if options.command == "sweep" else []
-    return [*sweeps, *(["p2pfl.peer.launch.preload_optimisers"] if trains else [])]
+    needed = "p2pfl.sweep.preload" if options.command == "sweep" else server.PEERS
+    return [needed, *(["p2pfl.peer.launch.preload_optimisers"] if trains else [])]
 
 
 def _say(sentence: str, error: BaseException) -> None:

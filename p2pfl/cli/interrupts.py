@@ -6,7 +6,6 @@ signal, so that a shell sees 143 and service managers such as systemd count it a
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import ctypes
 import os
@@ -74,6 +73,8 @@ def interruptible(react: Callable[[int], object] = _raise) -> Iterator[None]:
 
 def until_interrupted(errand: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine; a signal cancels it, so that it can say goodbye before ``KeyboardInterrupt`` goes on."""
+    import asyncio  # noqa: PLC0415 (most commands have no loop)
+
     received = signal.SIGINT.value
 
     async def body() -> None:

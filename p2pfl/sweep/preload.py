@@ -1,5 +1,8 @@
 """Modules that the fork server imports once for all processes of a sweep."""
 
-import p2pfl.simulation
+from p2pfl.lazily import uncollected
+
+with uncollected():
+    import p2pfl.simulation
 
 __all__ = ["p2pfl"]

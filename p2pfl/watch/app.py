@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,14 +25,20 @@ from p2pfl.report.swarm.state import Swarm
 from p2pfl.watch import frames
 from p2pfl.watch.access import Guard
 from p2pfl.watch.prometheus import MEDIA_TYPE, exposition
-from p2pfl.watch.source import StateSource
+from p2pfl.watch.source import Stage, StateSource
 
 T = TypeVar("T")
 
 STATIC = Path(__file__).parent / "static"
 
 LOOK = 0.25
-"""Seconds between two looks at the files while somebody watches."""
+"""Seconds between two looks at the files while somebody watches, where a look is short."""
+
+SLOWEST = 2.0
+"""Seconds between two looks where each takes long."""
+
+SHARE = 0.01
+"""Share of the time that a page may look, unless it looks every :data:`SLOWEST` seconds."""
 
 REST = 5.0
 """Seconds between two looks while nobody watches."""
@@ -44,6 +51,21 @@ MOST_STREAMS = 16
 
 MOST_CURVES = 16
 """Largest number of peers whose curves are asked for at once."""
+
+
+Moment = tuple[int, Stage, int]
+"""Number of events, stage and whole second: the state that a page shows does not change within it."""
+
+
+def pause(took: float) -> float:
+    """Return the seconds until the next look, which are more where a look takes long.
+
+    Examples
+    --------
+    >>> pause(0.001), pause(0.01), pause(1.0)
+    (0.25, 1.0, 2.0)
+    """
+    return min(max(LOOK, took / SHARE), SLOWEST)
 
 
 class Stream(StreamingResponse):
@@ -91,6 +113,7 @@ class Server:
     def end(self) -> None:
         """End all streams, so that the server can end."""
         self._ended.set()
+        self._feed.abandon()
 
     async def close(self) -> None:
         """Close what is left when the server has ended."""
@@ -165,18 +188,20 @@ class Server:
     async def _changes(self) -> AsyncIterator[str]:
         try:
             before: dict[str, Any] = {}
+            seen: Moment | None = None
             sent = time.monotonic()
             while not self._ended.is_set():
-                now = await self._read(lambda: self._frame(None))
-                found = frames.changes(before, now)
-                if found.keys() - {"at"}:
+                began = time.monotonic()
+                seen, now = await self._read(partial(self._newer, seen))
+                found = frames.changes(before, now) if now is not None else {}
+                if now is not None and found.keys() - {"at"}:
                     found |= {"at": now["at"], "whole": not before}
                     yield f"id: {now['count']}\ndata: {json.dumps(found, allow_nan=False)}\n\n"
                     before, sent = now, time.monotonic()
                 elif time.monotonic() - sent > BEAT:
                     yield ": nothing new\n\n"
                     sent = time.monotonic()
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(pause(time.monotonic() - began))
         except P2PFLError as error:
             yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
 
@@ -196,6 +221,11 @@ class Server:
         began = None if feed.began is None else feed.began.isoformat()
         facts = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
         return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
+
+    def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:
+        """Return the present moment, and its state unless that moment is one that was seen."""
+        moment = self._feed.swarm.count, self._feed.stage, int(self._feed.at)
+        return moment, None if moment == seen else self._frame(None)
 
     def _frame(self, at: float | None) -> dict[str, Any]:
         return frames.frame(self._swarm(at), now=self._feed.at if at is None else at, stage=self._feed.stage)

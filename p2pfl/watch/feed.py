@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ from p2pfl.report.run import table_of
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.swarm.timeline import beginning, merged
 from p2pfl.watch.following import Following
-from p2pfl.watch.graph import Places, graph_of
+from p2pfl.watch.graph import Places, graph_soon
 from p2pfl.watch.source import Stage
 from p2pfl.watch.timeline import Timeline
 
@@ -40,14 +41,10 @@ class Feed:
 
     Attributes
     ----------
-    setting, places
-        Facts that the events do not repeat, and places of the peers.
     sink
         As given.
     timed
         True if its lines have times; those of a simulation have none.
-    swarm
-        State after all lines that were read.
     summary
         Content of ``summary.json``; empty until it exists.
 
@@ -67,17 +64,18 @@ class Feed:
         if not (folder / "experiment.toml").is_file():
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         self.folder = folder
-        self.setting, self.places = _setting(folder)
+        self._experiment = kept(folder / "experiment.toml", whole=False)
         self._now = now
         self.sink = sink
         self._stack = ExitStack()
+        self._soon = self._stack.enter_context(graph_soon(self._experiment))
         self._following = self._stack.enter_context(Following(folder))
         self._past = self._following
         self._began: datetime | None = None
         self.timed = False
         self._held: list[Entry] = []
         self._timeline: Timeline | None = None
-        self.swarm = Swarm(self.setting)
+        self._swarm: Swarm | None = None
         self.summary: dict[str, Any] = {}
 
     def __enter__(self) -> Self:
@@ -87,6 +85,23 @@ class Feed:
     def __exit__(self, *error: object) -> None:
         """Close the files."""
         self.close()
+
+    @property
+    def setting(self) -> Setting:
+        """Facts that the events do not repeat."""
+        return self._graph[0]
+
+    @property
+    def places(self) -> Places:
+        """Places of the peers; none if the graph cannot be made again."""
+        return self._graph[1]
+
+    @property
+    def swarm(self) -> Swarm:
+        """State after all lines that were read."""
+        if self._swarm is None:
+            self._swarm = Swarm(self.setting)
+        return self._swarm
 
     @property
     def unread(self) -> int:
@@ -102,6 +117,10 @@ class Feed:
         self._take(news.entries, now=now)
         if not self.summary:
             self.summary = table_of(self.folder / "summary.json", what="a summary")
+
+    def abandon(self) -> None:
+        """Stop waiting for the graph, because nobody looks any more."""
+        self._soon.close()
 
     def close(self) -> None:
         """Close the files."""
@@ -139,8 +158,17 @@ class Feed:
             self._timeline.extend(merged(news.entries, began=began))
         return self._timeline
 
+    @cached_property
+    def _graph(self) -> tuple[Setting, Places]:
+        """What events do not repeat, and where peers are drawn, as soon as it is made."""
+        try:
+            return self._soon.result()
+        except P2PFLError:  # a graph file of another place
+            wanted = self._experiment
+            return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
+
     def _start_again(self) -> None:
-        self.swarm, self.summary, self._began, self._held = Swarm(self.setting), {}, None, []
+        self._swarm, self.summary, self._began, self._held = None, {}, None, []
 
     def _take(self, entries: list[Entry], *, now: datetime) -> None:
         """Apply entries in the order of their times.
@@ -165,16 +193,6 @@ class Feed:
         if self._began is None or not self.timed:
             return 0.0
         return (self._now() - self._began).total_seconds()
-
-
-def _setting(folder: Path) -> tuple[Setting, Places]:
-    """Return what events do not repeat, and where peers are drawn; without a graph if it cannot be made again."""
-    experiment = kept(folder / "experiment.toml", whole=False)
-    try:
-        return graph_of(experiment)
-    except P2PFLError:  # a graph file of another place
-        epsilon = experiment.privacy.epsilon
-        return Setting(name=experiment.name, rounds=experiment.rounds, epsilon=epsilon), {}
 
 
 def _began(folder: Path) -> str | None:

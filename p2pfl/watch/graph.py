@@ -10,8 +10,10 @@ import sys
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, TypeVar
+from multiprocessing.context import ForkProcess
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
+from p2pfl.errors import RunError
 from p2pfl.report.swarm.state import Setting
 from p2pfl.report.swarm.timeline import setting_of
 from p2pfl.watch.source import DRAWN
@@ -36,36 +38,88 @@ def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
     P2PFLError
         The topology cannot be built or read.
     """
-    return apart(lambda: _made(experiment))
+    with graph_soon(experiment) as graph:
+        return graph.result()
 
 
-def apart(make: Callable[[], T]) -> T:
-    """Return what a function makes, from a forked process if that keeps the library of graphs out of this one.
+def graph_soon(experiment: Experiment) -> Apart[tuple[Setting, Places]]:
+    """Begin to make what :func:`graph_of` returns; this process can go on meanwhile."""
+    return Apart(lambda: _made(experiment))
 
-    The function runs in this process instead if it holds the library already, has threads or cannot fork, or if it
-    failed in the other one: whatever it raises, it raises here.
+
+class Apart(Generic[T]):
+    """Result of a function that a forked process calls, to keep the library of graphs out of this one.
+
+    This process calls the function instead, when the result is first asked for, if it holds the library already, has
+    threads or cannot fork, or if the function failed in the other process: whatever it raises, it raises here.
+
+    Parameters
+    ----------
+    make
+        The function.
 
     Examples
     --------
-    >>> apart(lambda: 6 * 7)
+    >>> with Apart(lambda: 6 * 7) as answer:
+    ...     answer.result()
     42
     """
-    if LIBRARY in sys.modules or not _forks():
-        return make()
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._found: list[T] = []
+        self._closed = False
+        self._forked = None if LIBRARY in sys.modules or not _forks() else _forked(make)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the other process."""
+        self.close()
+
+    def result(self) -> T:
+        """Return the result, and wait for it if need be; any thread may ask.
+
+        Raises
+        ------
+        RunError
+            It was closed before the result was there.
+        """
+        with self._lock:
+            if not self._found:
+                self._found.append(self._received())
+            return self._found[0]
+
+    def close(self) -> None:
+        """End the other process and whoever waits for it."""
+        self._closed = True
+        if self._forked is not None:
+            self._forked[0].kill()
+            self._forked[0].join()
+
+    def _received(self) -> T:
+        if self._forked is not None:
+            process, pipe = self._forked
+            with contextlib.suppress(EOFError), pipe:
+                made: T = pipe.recv()
+                process.join()
+                return made
+        if self._closed:
+            raise RunError("the graph was no longer needed before it was made; start the command again")
+        return self._make()
+
+
+def _forked(make: Callable[[], T]) -> tuple[ForkProcess, Connection]:
+    """Start a process that calls a function; return it with the pipe that brings the result."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_send, args=(make, theirs), daemon=True)
+    process = context.Process(target=_send, args=(make, ours, theirs), daemon=True)
     process.start()
     theirs.close()
-    try:
-        made: T = ours.recv()
-    except EOFError:
-        return make()
-    finally:
-        ours.close()
-        process.kill()
-        process.join()
-    return made
+    return process, ours
 
 
 def _forks() -> bool:
@@ -73,10 +127,16 @@ def _forks() -> bool:
     return hasattr(os, "fork") and sys.platform != "darwin" and threading.active_count() == 1
 
 
-def _send(make: Callable[[], T], pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that waits, which ends this one
+def _send(make: Callable[[], T], ours: Connection, theirs: Connection) -> None:
+    """Send a result to the process that waits for it, which decides when this one ends.
+
+    A signal of the terminal is for that process. If that one is gone, nobody reads, and writing fails.
+    """
+    ours.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     with contextlib.suppress(Exception):  # the other process meets the same one
-        pipe.send(make())
+        theirs.send(make())
 
 
 def _made(experiment: Experiment) -> tuple[Setting, Places]:

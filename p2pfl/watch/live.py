@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from p2pfl.errors import DecodeError, foremost
@@ -16,6 +17,7 @@ from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSil
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.telemetry import decoded
 from p2pfl.transport import Channel, Message, Transport
+from p2pfl.watch.graph import Apart, Places
 from p2pfl.watch.source import Stage
 from p2pfl.watch.timeline import Timeline
 
@@ -36,10 +38,8 @@ class LiveFeed:
 
     Parameters
     ----------
-    setting
-        Facts that the events do not repeat.
-    places
-        Places of the peers.
+    graph
+        Facts that the events do not repeat, and places of the peers.
     now
         Returns the time in UTC.
     sink
@@ -47,14 +47,14 @@ class LiveFeed:
 
     Attributes
     ----------
-    setting, places, sink
+    sink
         As given.
+    setting, places
+        Result of ``graph``.
     timed
         True if events have times, which they always have.
     unread
         Number of entries of peers that could not be read.
-    swarm
-        State after all events that were read.
     summary
         Empty: the summary stays with the peers.
     began
@@ -65,20 +65,36 @@ class LiveFeed:
 
     def __init__(
         self,
-        setting: Setting,
-        places: dict[str, tuple[float, float]],
+        graph: Apart[tuple[Setting, Places]],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sink: Callable[[Entry], None] | None = None,
     ) -> None:
-        self.setting, self.places, self.sink = setting, places, sink
+        self._graph, self.sink = graph, sink
         self._now = now
         self.began: datetime | None = now()
         self.unread = 0
-        self.swarm = Swarm(setting)
         self.summary: dict[str, Any] = {}
         self._fresh: deque[tuple[float, Entry]] = deque()
-        self._timeline = Timeline(setting)
+
+    @property
+    def setting(self) -> Setting:
+        """Facts that the events do not repeat."""
+        return self._graph.result()[0]
+
+    @property
+    def places(self) -> Places:
+        """Places of the peers."""
+        return self._graph.result()[1]
+
+    @cached_property
+    def swarm(self) -> Swarm:
+        """State after all events that were read."""
+        return Swarm(self.setting)
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Timeline(self.setting)
 
     @property
     def elapsed(self) -> float:
@@ -99,6 +115,10 @@ class LiveFeed:
     def put(self, at: float, entry: Entry) -> None:
         """Take an event with its time in seconds since the observer began to look."""
         self._fresh.append((at, entry))
+
+    def abandon(self) -> None:
+        """Stop waiting for the graph, because nobody looks any more."""
+        self._graph.close()
 
     def refresh(self) -> None:
         """Apply what is new."""

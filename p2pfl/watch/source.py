@@ -68,6 +68,10 @@ class StateSource(Protocol):
         """Read what is new."""
         ...
 
+    def abandon(self) -> None:
+        """Stop waiting for the graph, because nobody looks any more."""
+        ...
+
     def replay(self) -> Timeline:
         """Return all events, for the state at any time."""
         ...

@@ -8,7 +8,7 @@ import pytest
 
 from p2pfl.errors import P2PFLError
 from p2pfl.experiment import read
-from p2pfl.watch.graph import apart, graph_of
+from p2pfl.watch.graph import Apart, graph_of
 from p2pfl.watch.source import DRAWN
 
 HEAVY = ("networkx", "numpy", "scipy", "torch", "sklearn", "pandas", "matplotlib")
@@ -74,17 +74,51 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 
 
 @forking
+def test_a_graph_that_nobody_asks_for_ends_with_what_made_it():
+    code = """
+from multiprocessing import active_children
+from p2pfl.watch.graph import Apart
+import signal
+with Apart(signal.pause) as work:
+    begun = len(active_children())
+print(json.dumps([begun, len(active_children())]))
+"""
+    assert fresh(code) == [1, 0]
+
+
+@forking
+def test_whoever_waits_for_a_graph_that_is_no_longer_needed_stops_waiting():
+    code = """
+from p2pfl.errors import P2PFLError
+from p2pfl.watch.graph import Apart
+import signal, threading
+work, said = Apart(signal.pause), []
+def ask():
+    try:
+        work.result()
+    except P2PFLError as error:
+        said.append(str(error))
+asking = threading.Thread(target=ask)
+asking.start()
+work.close()
+asking.join()
+print(json.dumps(said))
+"""
+    assert fresh(code) == ["the graph was no longer needed before it was made; start the command again"]
+
+
+@forking
 def test_an_error_of_the_other_process_is_raised_in_this_one():
     code = """
 from p2pfl.errors import InputError
-from p2pfl.watch.graph import apart
+from p2pfl.watch.graph import Apart
 import os
 def fail():
     raise InputError(f"process {os.getpid()} cannot")
 try:
-    apart(fail)
+    Apart(fail).result()
 except InputError as error:
-    print(json.dumps([str(error), os.getpid(), apart(os.getpid)]))
+    print(json.dumps([str(error), os.getpid(), Apart(os.getpid).result()]))
 """
     said, own, other = fresh(code)
     assert said == f"process {own} cannot"
@@ -100,7 +134,10 @@ def test_a_graph_that_cannot_be_read_is_an_error(tmp_path):
 
 def test_a_process_that_holds_the_library_makes_the_graph_itself():
     here = []
-    apart(lambda: here.append(1))
+    with Apart(lambda: here.append(1)) as work:
+        assert here == []  # nobody has asked for it
+        work.result()
+        work.result()
     assert here == [1]
 
 

@@ -18,6 +18,7 @@ from p2pfl.report.swarm.state import Setting
 from p2pfl.watch.access import HEADERS, POLICY
 from p2pfl.watch.app import MOST_STREAMS, Server
 from p2pfl.watch.feed import Feed
+from p2pfl.watch.graph import Apart
 from p2pfl.watch.live import LiveFeed
 from p2pfl.watch.serving import serve, token_of
 
@@ -205,6 +206,19 @@ async def test_a_stream_begins_with_the_whole_state_and_goes_on_with_changes(sce
 
 
 @pytest.mark.slow
+def test_a_moment_that_a_page_has_seen_is_not_made_again(growing):
+    growing.log(began("peer0"))
+    with Feed(growing.folder, now=growing.now) as feed:
+        server = Server(feed)
+        growing.seconds = 1.5
+        moment, first = server._work(lambda: server._newer(None))
+        assert first["peers"]["peer0"][0] == "learning"
+        assert server._newer(moment) == (moment, None)
+        growing.seconds = 2.0
+        _, later = server._newer(moment)
+        assert later["at"] == 2.0
+
+
 async def test_a_stream_that_comes_back_loses_and_repeats_nothing(scene):
     async with asyncio.timeout(DEADLINE), asking(scene) as client:
         for round in (4, 5, 6):
@@ -285,7 +299,7 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
 async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
     monkeypatch.setattr("p2pfl.watch.app.REST", 0.001)
     taken, loop = asyncio.Event(), asyncio.get_running_loop()
-    feed = LiveFeed(Setting(peers=PEERS), {})
+    feed = LiveFeed(Apart(lambda: (Setting(peers=PEERS), {})))
     apply = feed.swarm.apply
     feed.swarm.apply = lambda at, entry: (apply(at, entry), loop.call_soon_threadsafe(taken.set))
     server = Server(feed)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import secrets
 import sys
 from collections.abc import Callable, Coroutine
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from p2pfl.protocol.telemetry.looking import Looking
 from p2pfl.report.notices.kinds import BrokerUnavailable
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.swarm.state import Entry
-from p2pfl.watch.graph import graph_of
+from p2pfl.watch.graph import graph_soon
 from p2pfl.watch.live import LiveFeed, SwarmObserver
 
 
@@ -49,20 +49,23 @@ def observing(
             "give the address with --broker mqtt://host:1883, or name the run directory without --name"
         )
     identity, trust = _identity(experiment, options.name)
-    setting, places = graph_of(experiment)
-    feed = LiveFeed(setting, places, sink=sink)
-    source = SecretSource()
-    looking = Looking(
-        experiment.name, name=options.name, identity=identity, source=source, trust=trust, peers=setting.peers
-    )
-    observer = SwarmObserver(looking, swarm=experiment.name, name=options.name, feed=feed)
+    graph, source = graph_soon(experiment), SecretSource()
+    feed = LiveFeed(graph, sink=sink)
 
     def complain(wait: BrokerUnavailable) -> None:
         print(f"p2pfl: {sentence(wait)}", file=sys.stderr)
 
     transport = connect(experiment, urls=urls, peer=options.name, notify=complain)
     client = f"{experiment.name}-watch-{options.name}-{secrets.token_hex(8)}"
-    return feed, partial(observer.look, transport, client=client)
+
+    async def look() -> None:
+        setting, _ = await asyncio.to_thread(graph.result)  # the page is served meanwhile
+        who: dict[str, Any] = {"name": options.name, "identity": identity, "source": source, "trust": trust}
+        looking = Looking(experiment.name, **who, peers=setting.peers)
+        observer = SwarmObserver(looking, swarm=experiment.name, name=options.name, feed=feed)
+        await observer.look(transport, client=client)
+
+    return feed, look
 
 
 def _identity(experiment: Experiment, name: str) -> tuple[Identity, Trust]:

@@ -19,6 +19,7 @@ from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import accounts
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Experiment
+from p2pfl.lazily import uncollected
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
@@ -28,8 +29,9 @@ if TYPE_CHECKING:  # they import torch
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
-    from p2pfl.peer.launch import swarm  # noqa: PLC0415
+    with uncollected():
+        from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
+        from p2pfl.peer.launch import swarm  # noqa: PLC0415
 
     _check_recording(options)
     folder = None if options.resume is None else _resumed(options)
@@ -58,10 +60,11 @@ def run(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
-    from p2pfl.cli.running import view  # noqa: PLC0415
-    from p2pfl.peer.storage.lock import SIMULATION, WITHIN, owned  # noqa: PLC0415
-    from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
-    from p2pfl.simulation.sharding.workers import leads  # noqa: PLC0415
+    with uncollected():
+        from p2pfl.cli.running import view  # noqa: PLC0415
+        from p2pfl.peer.storage.lock import SIMULATION, WITHIN, owned  # noqa: PLC0415
+        from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
+        from p2pfl.simulation.sharding.workers import leads  # noqa: PLC0415
 
     again = options.resume is not None
     _check_forecast(options)
@@ -140,10 +143,11 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
-    from p2pfl.cli.running import view  # noqa: PLC0415
+    with uncollected():
+        from p2pfl.cli.running import view  # noqa: PLC0415
+        from p2pfl.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
     from p2pfl.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
-    from p2pfl.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
     from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
     from p2pfl.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415

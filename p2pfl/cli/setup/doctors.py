@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import json
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-from rich.console import Console
-from rich.text import Text
 
 from p2pfl.deploy.checks.finding import Finding, Status
 
@@ -38,6 +34,8 @@ def arguments(commands: Any) -> None:
 
 def doctor(options: argparse.Namespace) -> int:
     """Run the checks; return 1 if there is a problem."""
+    import asyncio  # noqa: PLC0415 (the arguments of every command are made of this module)
+
     from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (--help must not wait for it)
 
     sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
@@ -59,6 +57,9 @@ def _results(findings: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _show(findings: Sequence[Finding]) -> None:
+    from rich.console import Console  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     console = Console(highlight=False)
     width = max(len(each.check) for each in findings)
     for each in findings:

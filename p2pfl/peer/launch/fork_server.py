@@ -14,15 +14,18 @@ from multiprocessing import forkserver, resource_tracker
 from multiprocessing.context import ForkServerContext
 from typing import Any
 
+PEERS = "p2pfl.peer.launch.preload"
+"""Module that imports what the processes of peers need."""
 
-def start(*more: str) -> ForkServerContext:
+
+def start(*modules: str) -> ForkServerContext:
     """Start the server unless it runs already; return what starts processes through it.
 
-    It imports what peers need, and ``more`` modules. Ctrl-C at the terminal reaches neither the server nor what it
-    forks: whoever started them ends them.
+    It imports the modules, or :data:`PEERS` if none is named. Ctrl-C at the terminal reaches neither the server nor
+    what it forks: whoever started them ends them.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["p2pfl.peer.launch.preload", *more])
+    context.set_forkserver_preload([*(modules or (PEERS,))])
     resource_tracker.ensure_running()  # or it would be started inside, and lift the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
@@ -33,13 +36,13 @@ def start(*more: str) -> ForkServerContext:
 
 
 @contextmanager
-def running(*more: str) -> Iterator[None]:
+def running(*modules: str) -> Iterator[None]:
     """Start the server early, as :func:`start` does; if something goes wrong, end it at once.
 
     Of itself it would notice only after it has imported torch that it is not needed any more.
     """
     try:
-        start(*more)
+        start(*modules)
         yield
     except BaseException:
         server: Any = forkserver._forkserver  # noqa: SLF001 (there is no other way to its number)

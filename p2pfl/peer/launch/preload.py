@@ -3,10 +3,9 @@
 Nothing here may start a thread: what is forked has only one.
 """
 
-import gc
+from p2pfl.lazily import uncollected
 
-import p2pfl.peer.launch.worker
-
-gc.freeze()  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
+with uncollected():  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
+    import p2pfl.peer.launch.worker
 
 __all__ = ["p2pfl"]
