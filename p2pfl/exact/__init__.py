@@ -15,6 +15,8 @@ from p2pfl.exact.statistics.description import Description
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
 from p2pfl.exact.statistics.pca import PCA
 from p2pfl.exact.statistics.private_description import PrivateDescription
+from p2pfl.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
+from p2pfl.exact.statistics.private_pca import PrivatePCA
 from p2pfl.exact.survival.cox import Cox
 
 EXACT: Mapping[str, Callable[..., ExactModel]] = {
@@ -29,7 +31,9 @@ EXACT: Mapping[str, Callable[..., ExactModel]] = {
     "description": Description,
     "private_description": PrivateDescription,
     "kaplan_meier": KaplanMeier,
+    "private_kaplan_meier": PrivateKaplanMeier,
     "pca": PCA,
+    "private_pca": PrivatePCA,
 }
 """Models by name."""
 
@@ -50,6 +54,8 @@ __all__ = [
     "Part",
     "PrivateDescription",
     "PrivateGLM",
+    "PrivateKaplanMeier",
+    "PrivatePCA",
     "RandomBoosting",
     "RandomForest",
 ]

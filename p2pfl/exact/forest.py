@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -29,6 +29,14 @@ DEEPEST = 15
 
 HEAVIEST = 16.0
 """Bound of the weight of a sample in a tree."""
+
+
+SHOWN = (
+    "how many samples have each value of each feature, to a relative width of 1/128, how many there are of each class "
+    "or how large targets are, to a factor of 2, and, for each node that a tree tries to split, how many samples of "
+    "each class, or which sum of targets, lie {}"
+)
+"""What totals show, with a place for where the samples of a node are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,10 +81,7 @@ class RandomForest:
     """
 
     name: ClassVar[str] = "forest"
-    shows: ClassVar[str] = (
-        "how many samples have each value of each feature, to a relative width of 1/128, and, at each level of each "
-        "tree, how many samples of each class, or which sum of targets, each node has in each bin of its features"
-    )
+    shows: ClassVar[str] = SHOWN.format("in each bin of its features")
 
     features: int
     classes: int | None
@@ -105,6 +110,13 @@ class RandomForest:
         for key, (valid, words) in bounds.items():
             if not valid:
                 raise ModelError(f"model.options.{key} is {getattr(self, key)!r}; set it to {words}")
+
+    @classmethod
+    def shown(cls, options: Mapping[str, object]) -> str:
+        """Return what totals show with some options: a node of extra trees counts samples beside one cut alone."""
+        if not options.get("extra"):
+            return cls.shows
+        return SHOWN.format("on either side of one drawn cut of each of its features, and without a value of them")
 
     @property
     def wanted(self) -> int:

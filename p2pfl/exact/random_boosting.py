@@ -14,6 +14,7 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
+from p2pfl.exact.elementary import added
 from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
@@ -31,6 +32,12 @@ CURVATURE = 0.5
 
 STEEPEST = 2.0
 """Bound of the value of a leaf in units of the learning rate."""
+
+SPARE = 64
+"""Numbers of a total to which no peer adds anything, so that they show how large the noise is."""
+
+NOISY = 2.0
+"""Deviations of the noise of a first derivative that are added to the sum of second ones."""
 
 DEEPEST = 10
 """Largest depth, at which a tree has 1,024 leaves."""
@@ -62,10 +69,14 @@ class RandomBoosting:
     max_bins
         Number of bins of a feature.
     l2_regularization
-        Added to the sum of second derivatives. Large values tolerate noise.
+        Added to the sum of second derivatives, together with twice the deviation of the noise, which totals show.
+    clip
+        Bound of the first derivative of a sample, as a share of the largest one possible. A sample changes a total
+        less, and so does noise; samples that the model gets very wrong count less.
     categorical_features
         Columns whose values are categories, as in :class:`p2pfl.exact.boosting.Boosting`; by default all columns of
-        levels. A split sends a random half of the categories left.
+        levels. A split sends one random level left, or a random half of the categories where a column of numbers has
+        no list of levels.
     fields
         Columns of the table that the features come from; ``None`` if there is none.
 
@@ -73,7 +84,7 @@ class RandomBoosting:
     --------
     >>> model = RandomBoosting(features=1, classes=2, rounds=5, bounds={"x0": [0.0, 1.0]})
     >>> round(model.change, 3)
-    1.008
+    0.711
 
     References
     ----------
@@ -93,10 +104,11 @@ class RandomBoosting:
     rounds: int
     bounds: dict[str, list[float | str]]
     seed: int = 0
-    learning_rate: float = 0.3
-    max_depth: int = 4
+    learning_rate: float = 0.25
+    max_depth: int = 5
     max_bins: int = 32
-    l2_regularization: float = 300.0
+    l2_regularization: float = 150.0
+    clip: float = 0.7
     categorical_features: list[str | int] | str | None = FROM_DTYPE
     fields: tuple[Field, ...] | None = None
 
@@ -111,6 +123,7 @@ class RandomBoosting:
             "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
             "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
             "l2_regularization": (self.l2_regularization > 0, "above 0"),
+            "clip": (0 < self.clip <= 1, "above 0, at most 1"),
         }
         for key, (valid, words) in bounds.items():
             if not valid:
@@ -133,15 +146,20 @@ class RandomBoosting:
         return self.loss.columns
 
     @property
+    def steepest(self) -> float:
+        r"""Norm to which the first derivatives of a sample are clipped; unclipped it is up to 1, or :math:`\sqrt 2`."""
+        return self.clip * (1.0 if self.columns == 1 else math.sqrt(2))
+
+    @property
     def change(self) -> float:
         r"""L2 norm by which one sample can change a total, in units of a first derivative.
 
-        With two classes :math:`|g| \le 1` and :math:`h \le 1/4`. With more, :math:`\lVert g \rVert^2 \le 2` and
+        First derivatives are clipped to :attr:`steepest`. With two classes :math:`h \le 1/4`; with more
         :math:`\lVert h \rVert^2 \le \frac14 \sum_c p_c (1 - p_c) \le \frac14`. Half a grid point for each number
         covers their rounding.
         """
-        slopes, curves = (1.0, 1 / 16) if self.columns == 1 else (2.0, 1 / 4)
-        exact = math.sqrt(slopes + CURVATURE**2 * curves)
+        curves = 1 / 16 if self.columns == 1 else 1 / 4
+        exact = math.sqrt(self.steepest**2 + CURVATURE**2 * curves)
         return exact + math.sqrt(2 * self.columns) * 2.0 ** -(FRACTION + 1)
 
     @cached_property
@@ -214,15 +232,17 @@ class RandomBoosting:
             first = leaves_of(structure, part.features, self.seen.categorical) - (leaves - 1)  # [n]
             slopes, curves = self.loss.derivatives(self.margins(tensors, part), part.targets, 1.0)
             assert curves is not None  # noqa: S101 (log losses curve)
+            slopes = slopes * (self.steepest / np.maximum(np.sqrt((slopes * slopes).sum(axis=0)), self.steepest))
             grid = 2.0**FRACTION
             values = np.concatenate([np.rint(slopes * grid), np.rint(curves * (CURVATURE * grid))])  # [2 C, n]
             sums = [np.bincount(first, weights=each, minlength=leaves) for each in values]
-            return np.concatenate(sums).astype(np.int64)
+            return np.concatenate([*sums, np.zeros(SPARE)]).astype(np.int64)
 
-        size = 2 * self.columns * leaves
-        total = yield Question(answer, size=size, change=self.change * 2.0**FRACTION)
-        sums = total.reshape(2, self.columns, leaves).astype(np.float64) * 2.0**-FRACTION
-        weight = np.maximum(sums[1] / CURVATURE, 0.0) + self.l2_regularization
+        size = 2 * self.columns * leaves + SPARE
+        total = (yield Question(answer, size=size, change=self.change * 2.0**FRACTION)) * 2.0**-FRACTION
+        sums, spare = total[:-SPARE].reshape(2, self.columns, leaves), total[-SPARE:]
+        noise = math.sqrt(added(spare * spare) / SPARE)
+        weight = np.maximum(sums[1] / CURVATURE, 0.0) + self.l2_regularization + NOISY * noise
         values = np.clip(-sums[0] / weight, -STEEPEST, STEEPEST) * self.learning_rate  # [C, leaves]
         return Outcome(self._added(tensors, structure, values, done), over=done + 1 == self.rounds)
 
@@ -263,10 +283,19 @@ class RandomBoosting:
             found["feature"][nodes], found["left"][nodes] = feature, 2 * nodes + 1
             found["missing"][nodes] = rng.integers(2)
             if self.seen.categorical[feature]:
-                members = rng.integers(0, 2, (WORDS, BITS)) @ 2.0 ** np.arange(BITS)
-                found["categories"][nodes] = members
+                found["categories"][nodes] = self._members(rng, feature)
             else:
                 found["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
+        return found
+
+    def _members(self, rng: np.random.Generator, feature: int) -> Floats:
+        """Return the categories that go left, as words of bits: one level of a column, or a half of all numbers."""
+        first, end = self.seen.places[feature]
+        if end - first > 1:
+            members = (np.arange(WORDS * BITS) == rng.integers(end - first)).reshape(WORDS, BITS)
+        else:
+            members = rng.integers(0, 2, (WORDS, BITS)) > 0
+        found: Floats = members @ 2.0 ** np.arange(BITS)
         return found
 
 

@@ -167,7 +167,9 @@ MODELS = Catalogue(
         "description": "statistics.description:Description",
         "private_description": "statistics.private_description:PrivateDescription",
         "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",
+        "private_kaplan_meier": "statistics.private_kaplan_meier:PrivateKaplanMeier",
         "pca": "statistics.pca:PCA",
+        "private_pca": "statistics.private_pca:PrivatePCA",
     },
     optional=False,
 )

@@ -9,7 +9,7 @@ from p2pfl.audit import Effort, audit
 from p2pfl.audit.page import page
 from p2pfl.audit.total_attacks import _changed
 from p2pfl.audit.words import EXPOSED
-from p2pfl.exact import PrivateDescription, PrivateGLM, RandomBoosting
+from p2pfl.exact import ExactLearner, PrivateDescription, PrivateGLM, RandomBoosting
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.release import PrivateNeighbourhood
@@ -83,6 +83,29 @@ def test_what_a_sample_changes_of_a_private_description_is_found(monkeypatch):
     true = PrivateDescription.change
     monkeypatch.setattr(PrivateDescription, "change", property(lambda self: true.fget(self) / 2))
     assert _changed(described, seed=0).measured > 1.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+@pytest.mark.parametrize("name", ["private_pca", "private_kaplan_meier"])
+def test_what_a_sample_changes_of_private_statistics_is_found(monkeypatch, name, share):
+    if name == "private_pca":
+        data, options = {"name": "wine"}, {"bounds": BOUNDS}
+    else:
+        data, options = {"name": "diabetes"}, {"horizon": 3.0, "width": 0.25}
+    resolved = plan(read(TABLE | {"data": data, "model": {"name": name, "options": options}, "rounds": 1}))
+    asked = ExactLearner.asking
+
+    def declared(self, row, *, round):
+        asking = asked(self, row, round=round)
+        total = yield replace(question := next(asking), change=share * question.change)
+        try:
+            asking.send(total)
+        except StopIteration as ended:
+            return ended.value
+
+    monkeypatch.setattr(ExactLearner, "asking", declared)
+    found = _changed(resolved, seed=0).measured
+    assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
 
 
 @pytest.mark.parametrize("share", [1.0, 0.2])

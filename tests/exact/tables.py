@@ -62,6 +62,30 @@ def adult(folder):
     return np.stack(columns, axis=1), (table[:, -1].astype(str) == np.unique(table[:, -1].astype(str))[1]).astype(int)
 
 
+ADULT = {
+    "age": [17, 90],
+    "fnlwgt": [0, 1_500_000],
+    "education_num": [0.5, 16.5],
+    "capital_gain": [0, 100_000, "log"],
+    "capital_loss": [0, 5_000, "log"],
+    "hr_per_week": [0, 100],
+}
+"""Widely known bounds of age, weight, years of education, capital gain and loss, and hours a week."""
+
+
+def adult_columns(folder):
+    """Return Adult's features with one for each level, as a table gives them, targets, and columns."""
+    features, targets = adult(folder)
+    names = (folder / "adult" / "adult.data").read_text().split("\n", 1)[0].strip().split(",")[:-1]
+    columns, fields = [], []
+    for name, column in zip(names, features.T, strict=True):
+        count = int(column.max()) + 1
+        hot = name not in ADULT
+        columns.append(np.eye(count)[column.astype(int)] if hot else column[:, None])
+        fields.append(Field(name, tuple(map(str, range(count)))) if hot else Field(name))
+    return np.concatenate(columns, axis=1).astype(np.float32), targets, tuple(fields)
+
+
 def a9a(folder, part):
     """Return features ``[n, 123]`` and classes of a file of a9a."""
     rows, targets = [], []

@@ -13,6 +13,7 @@ from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.exact.statistics.pca import PCA
+from p2pfl.exact.statistics.private_pca import PrivatePCA
 from p2pfl.exact.statistics.projected import projected
 from p2pfl.report.pages.components_page import components_page, largest
 
@@ -23,11 +24,11 @@ MOST = 10
 def run(options: argparse.Namespace) -> int:
     """Print the components of an experiment, or those that peers have found."""
     given = {"components": options.components, "standardise": options.standardise or None}
-    name, model, tensors, meaning = totalling.found(options, model="pca", given=given)
+    name, model, tensors, meaning = totalling.found(options, model=PCA.name, given=given, private=PrivatePCA.name)
     results = projected(tensors, model, meaning)
 
     def page() -> str:
-        return components_page(name, results, disclosed=PCA.shows)
+        return components_page(name, results, disclosed=model.shows)
 
     return write(options, results, rows=_rows(results), page=page, show=_show)
 

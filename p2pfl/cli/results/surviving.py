@@ -11,11 +11,13 @@ from typing import Any
 from rich.text import Text
 
 from p2pfl.cli import terminal
+from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.errors import InputError
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier, survival
+from p2pfl.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
 from p2pfl.report.pages.survival_page import sentences, survival_page
 
 PLACES = 4
@@ -25,15 +27,22 @@ PLACES = 4
 def run(options: argparse.Namespace) -> int:
     """Print curves of an experiment, or those that peers have found."""
     given = {name: getattr(options, name) for name in ("horizon", "width", "group")}
-    if given["horizon"] is None and not options.experiment.endswith(".safetensors"):
+    if given["horizon"] is None and not _complete(options):
         raise InputError("the grid of times needs its end; give --horizon, after which all are censored")
-    name, model, tensors, meaning = totalling.found(options, model="kaplan_meier", given=given)
+    name, model, tensors, meaning = totalling.found(
+        options, model=KaplanMeier.name, given=given, private=PrivateKaplanMeier.name
+    )
     results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": model.horizon}
 
     def page() -> str:
-        return survival_page(name, results, disclosed=KaplanMeier.shows)
+        return survival_page(name, results, disclosed=model.shows)
 
     return write(options, results, rows=_rows(results), page=page, show=_show)
+
+
+def _complete(options: argparse.Namespace) -> bool:
+    """Return whether the model has its grid without options of the command."""
+    return options.experiment.endswith(".safetensors") or experiment_of(options).model.name == PrivateKaplanMeier.name
 
 
 def _show(found: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,8 +13,19 @@ import numpy.typing as npt
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
-from p2pfl.exact.elementary import product
+from p2pfl.exact.elementary import product, times
+from p2pfl.exact.model import Owns, symmetric
 from p2pfl.exact.public_bounds import TARGET, check_named, ends
+from p2pfl.learning.additive import Question
+
+FRACTION = 20
+"""Fraction bits of what a sample adds; private noise is far coarser."""
+
+BLOCK = 2**22
+"""Numbers that are rounded at once."""
+
+Terms = Callable[[Floats, Floats, Floats], Floats]
+"""Function of rows ``[n, Q]``, weights and targets that returns what each sample adds, ``[n, K]``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +113,37 @@ class Design:
             return found
         return np.where(targets == 1, 1.0, -1.0)
 
+    def question(self, terms: Terms, own: Owns, *, size: int, change: float, radius: float, spare: int = 0) -> Question:
+        """Return the question for a sum over samples, whose terms are rounded one by one.
+
+        Parameters
+        ----------
+        terms
+            What samples add; the weight of a row is the squared radius over its squared norm, at most 1.
+        own
+            Samples of a peer.
+        size, change
+            K, and the norm of what a sample adds.
+        radius
+            Largest norm of a row whose sample has the full weight.
+        spare
+            Numbers to which nobody adds anything, after the others.
+        """
+
+        def answer(peer: str) -> Ints:
+            part, found = own(peer).train, np.zeros(size + spare, np.int64)
+            step = max(1, BLOCK // size)
+            for low in range(0, len(part), step):
+                where = slice(low, low + step)
+                rows = self.rows(part.features[where])
+                norms = times(rows * rows, np.ones(self.width))
+                values = terms(rows, np.minimum(1.0, radius**2 / norms), self.targets(part.targets[where]))
+                found[:size] += np.rint(values * 2.0**FRACTION).astype(np.int64).sum(axis=0)
+            return found
+
+        rounding = math.sqrt(size) * 2.0 ** -(FRACTION + 1)
+        return Question(answer, size=size + spare, change=(change + rounding) * 2.0**FRACTION)
+
     def unscaled(self, beta: Floats, covariance: Floats) -> tuple[Floats, Floats]:
         """Return coefficients ``[F + 1]`` in the units of features and target, intercept last, and their covariance.
 
@@ -115,6 +157,28 @@ class Design:
         found = product(back, beta[:, None])[:, 0]
         found[-1] += self.center
         return found, product(product(back, covariance), back.T)
+
+
+def products(rows: Floats) -> Floats:
+    r"""Return the products of all pairs of numbers of each row.
+
+    Those of different numbers are multiplied by :math:`\sqrt 2`, so that the norm of a row of products is the squared
+    norm of the row, and so that the noise in these products is smaller.
+
+    Examples
+    --------
+    >>> round(float(np.linalg.norm(products(np.array([[1.0, 2.0, 2.0]])))), 12)
+    9.0
+    """
+    one, two = np.triu_indices(rows.shape[1])
+    found: Floats = rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2))
+    return found
+
+
+def moments(sums: Floats, *, size: int) -> Floats:
+    """Return the symmetric matrix ``[size, size]`` that sums of products stand for."""
+    one, two = np.triu_indices(size)
+    return symmetric(sums / np.where(one == two, 1.0, math.sqrt(2)), size=size)
 
 
 def _scale(low: float, high: float) -> tuple[float, float]:

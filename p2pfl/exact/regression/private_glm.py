@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -11,31 +10,22 @@ from typing import ClassVar
 import numpy as np
 
 from p2pfl.data.description import Field
-from p2pfl.encodings import Floats, Ints
+from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added, inverse, times
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.regression.families import Binomial
 from p2pfl.exact.regression.glm import Linear
-from p2pfl.exact.regression.private_design import Design
+from p2pfl.exact.regression.private_design import FRACTION, Design, Terms, moments, products
 from p2pfl.exact.regression.private_errors import linear_errors, logistic_errors, raised
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
-FRACTION = 20
-"""Fraction bits of what a sample adds; private noise is far coarser."""
-
 SPARE = 256
 """Numbers of the first total to which nobody adds anything, so that they measure the noise."""
 
-BLOCK = 2**22
-"""Numbers that are rounded at once."""
-
 FEWEST = 3
 """Totals of a logistic model: moments, a gradient, and the information."""
-
-Terms = Callable[[Floats, Floats, Floats], Floats]
-"""Function of rows ``[n, Q]``, weights and targets that returns what each sample adds, ``[n, K]``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,16 +169,16 @@ class PrivateGLM:
         size, change = self.width + 1, self.radius**2 + 1
         total = yield self._question(_moments, own, size=size * (size + 1) // 2, change=change, spare=SPARE)
         sums = total.astype(np.float64) * 2.0**-FRACTION
-        moments, spare = _matrix(sums[:-SPARE], size=size), sums[-SPARE:]
+        found, spare = moments(sums[:-SPARE], size=size), sums[-SPARE:]
         noise = math.sqrt(added(spare * spare) / SPARE)
-        inner, products = moments[:-1, :-1], moments[:-1, -1]
+        inner, outer = found[:-1, :-1], found[:-1, -1]
         bound, ridge = raised(inner, noise=noise)
         inverted, _ = inverse(bound)
         if self.classes is None:
-            beta = times(inverted, products)
-            covariance, dispersion = linear_errors(beta, moments, inverted=inverted, noise=noise)
+            beta = times(inverted, outer)
+            covariance, dispersion = linear_errors(beta, found, inverted=inverted, noise=noise)
         else:
-            beta, covariance, dispersion = times(inverted, 2 * products), np.zeros_like(inner), 1.0
+            beta, covariance, dispersion = times(inverted, 2 * outer), np.zeros_like(inner), 1.0
         given = {
             "bound": bound,
             "noise": np.array([noise / change]),
@@ -218,11 +208,11 @@ class PrivateGLM:
         def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
             del targets
             family = Binomial()
-            return _products(rows) * (weights * family.weights(family.means(times(rows, beta))))[:, None]
+            return products(rows) * (weights * family.weights(family.means(times(rows, beta))))[:, None]
 
         total = yield self._question(terms, own, size=self.width * (self.width + 1) // 2, change=change)
         sums = total.astype(np.float64) * 2.0**-FRACTION
-        information, _ = raised(_matrix(sums, size=self.width), noise=noise * change)
+        information, _ = raised(moments(sums, size=self.width), noise=noise * change)
         covariance = logistic_errors(
             information,
             tensors["bound"] / 4,
@@ -233,21 +223,8 @@ class PrivateGLM:
         return {**tensors, **self._told(beta, covariance, 1.0)}
 
     def _question(self, terms: Terms, own: Owns, *, size: int, change: float, spare: int = 0) -> Question:
-        """Return the question for a sum over samples, whose terms are rounded one by one."""
-
-        def answer(peer: str) -> Ints:
-            part, found = own(peer).train, np.zeros(size + spare, np.int64)
-            step = max(1, BLOCK // size)
-            for low in range(0, len(part), step):
-                where = slice(low, low + step)
-                rows = self.design.rows(part.features[where])
-                norms = times(rows * rows, np.ones(self.width))
-                values = terms(rows, np.minimum(1.0, self.radius**2 / norms), self.design.targets(part.targets[where]))
-                found[:size] += np.rint(values * 2.0**FRACTION).astype(np.int64).sum(axis=0)
-            return found
-
-        rounding = math.sqrt(size) * 2.0 ** -(FRACTION + 1)
-        return Question(answer, size=size + spare, change=(change + rounding) * 2.0**FRACTION)
+        """Return the question for a sum over samples."""
+        return self.design.question(terms, own, size=size, change=change, radius=self.radius, spare=spare)
 
     def _told(self, beta: Floats, covariance: Floats, dispersion: float) -> dict[str, Floats]:
         """Return the tensors of coefficients of a row, in the units of the features and of the target."""
@@ -264,26 +241,4 @@ class PrivateGLM:
 
 def _moments(rows: Floats, weights: Floats, targets: Floats) -> Floats:
     """Return the weighted products of samples with their targets."""
-    return _products(np.column_stack([rows, targets])) * weights[:, None]
-
-
-def _products(rows: Floats) -> Floats:
-    r"""Return the products of all pairs of numbers of each row.
-
-    Those of different numbers are multiplied by :math:`\sqrt 2`, so that the norm of a row of products is the squared
-    norm of the row, and so that the noise in these products is smaller.
-
-    Examples
-    --------
-    >>> round(float(np.linalg.norm(_products(np.array([[1.0, 2.0, 2.0]])))), 12)
-    9.0
-    """
-    one, two = np.triu_indices(rows.shape[1])
-    found: Floats = rows[:, one] * rows[:, two] * np.where(one == two, 1.0, math.sqrt(2))
-    return found
-
-
-def _matrix(sums: Floats, *, size: int) -> Floats:
-    """Return the symmetric matrix that sums of products stand for."""
-    one, two = np.triu_indices(size)
-    return symmetric(sums / np.where(one == two, 1.0, math.sqrt(2)), size=size)
+    return products(np.column_stack([rows, targets])) * weights[:, None]

@@ -109,15 +109,21 @@ class KaplanMeier(Statistic):
         return Outcome({"samples": np.array([leaving.sum()]), "events": events, "leaving": leaving}, over=True)
 
     def _counted(self, peer: str, own: Own) -> Ints:
-        parts = [own.train, own.validation, *([own.test] if self.owned and own.test is not None else [])]
-        count = sum(map(len, parts))
+        count = sum(map(len, self._parts(own)))
         if 0 < count < self.least:
             raise DataError(
                 f"{peer} has {count} samples, fewer than model.options.least = {self.least}, so its counts would show "
                 "single samples; take part with more, or leave this peer out"
             )
+        return self._cells(own)
+
+    def _parts(self, own: Own) -> list[Part]:
+        return [own.train, own.validation, *([own.test] if self.owned and own.test is not None else [])]
+
+    def _cells(self, own: Own) -> Ints:
+        """Return events and departures of the samples of a peer, ``[2 G cells]``."""
         found = np.zeros((2, len(self.groups) * self.grid.cells), np.int64)
-        for part in parts:
+        for part in self._parts(own):
             cell, event = self.grid.placed(part.targets)
             place = self._group(part) * self.grid.cells + cell
             found += [np.bincount(each, minlength=found.shape[1]) for each in (place[event], place)]
@@ -172,31 +178,38 @@ class Survival:
     groups
         Curves.
     statistic, p
-        Statistic of the test and its p-value; ``None`` for one group.
+        Statistic of the test and its p-value; ``None`` for one group, and with private noise.
     sparse
         Cells in which one or two samples leave.
+    private
+        True if the counts have private noise, which the standard errors include.
     """
 
     groups: tuple[GroupCurve, ...]
     statistic: float | None
     p: float | None
     sparse: int
+    private: bool = False
 
 
 def survival(tensors: Tensors, model: KaplanMeier) -> Survival:
     """Return what the counts of a model say."""
     events, leaving = (np.rint(tensors[name]).astype(np.int64) for name in ("events", "leaving"))
+    noise = float(tensors["noise"][0]) if "noise" in tensors else None
     curves = tuple(
-        _curve(name, *counts, model=model) for name, *counts in zip(model.groups, events, leaving, strict=True)
+        _curve(name, *counts, model=model, noise=noise or 0.0)
+        for name, *counts in zip(model.groups, events, leaving, strict=True)
     )
+    if noise is not None:
+        return Survival(curves, None, None, 0, private=True)
     here = leaving.sum(axis=1) > 0
     statistic, p = log_rank(events[here], leaving[here]) if here.sum() > 1 else (None, None)
     sparse = int(((leaving[:, :-1] > 0) & (leaving[:, :-1] < FEW)).sum())
     return Survival(curves, statistic, p, sparse)
 
 
-def _curve(name: str, events: Ints, leaving: Ints, *, model: KaplanMeier) -> GroupCurve:
-    found = kaplan_meier(events, leaving)
+def _curve(name: str, events: Ints, leaving: Ints, *, model: KaplanMeier, noise: float) -> GroupCurve:
+    found = kaplan_meier(events, leaving).noised(noise)
     cells = np.flatnonzero(events)
     low, high = _interval(found.survival[cells], found.error[cells])
     times = (cells * model.width).tolist()

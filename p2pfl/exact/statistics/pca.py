@@ -110,15 +110,18 @@ class PCA:
             lambda peer: self._products(own(peer).train, mean, upper), size=sums.size(width * (width + 1) // 2)
         )
         covariance = symmetric(sums.numbers(total) / (samples - 1), size=width)
-        deviation = np.ones(width)
+        return Outcome(self._decomposed(samples, mean, covariance), over=True)
+
+    def _decomposed(self, samples: int, mean: Floats, covariance: Floats) -> Tensors:
+        """Return the components that follow from a covariance."""
+        deviation = np.ones(self.features)
         if self.standardise:
             spread = np.diag(covariance)
             deviation = np.sqrt(np.where(spread > 0, spread, 1.0))
             covariance = covariance / deviation[:, None] / deviation[None, :]
         variance, vectors = eigen(covariance)
         given = {"samples": np.array([float(samples)]), "mean": mean, "deviation": deviation}
-        given |= {"variance": np.maximum(variance, 0.0), "components": vectors[: self.kept]}
-        return Outcome(given, over=True)
+        return given | {"variance": np.maximum(variance, 0.0), "components": vectors[: self.kept]}
 
     def _summed(self, peer: str, part: Part) -> Ints:
         part.check_complete(peer, model=self.name)

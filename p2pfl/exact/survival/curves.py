@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,27 @@ class SurvivalCurve:
     events: Ints
     survival: Floats
     error: Floats
+
+    def noised(self, noise: float) -> SurvivalCurve:
+        r"""Return the curve with errors that include noise of the counts.
+
+        Events :math:`d_c` and censored samples of each cell have noise of deviation :math:`\sigma`, and so
+
+        .. math:: \operatorname{Var} \log S(c) = \sigma^2 \Bigl( \sum_{j \le c} \bigl(A_j^2 + (A_j - g_j)^2\bigr)
+                  + 2 (J - 1 - c) A_c^2 \Bigr), \qquad A_j = \sum_{i \le j} \frac{d_i}{n_i (n_i - d_i)}, \quad
+                  g_j = \frac{1}{n_j - d_j}
+
+        to the first order, with J cells, as :math:`n_j` counts the samples of all later cells.
+        """
+        if not noise:
+            return self
+        there, alive = self.at_risk.astype(np.float64), (self.at_risk - self.events).astype(np.float64)
+        safe = np.maximum(alive, 1.0)
+        rising = np.add.accumulate(np.where(alive > 0, self.events / (np.maximum(there, 1.0) * safe), 0.0))
+        inner = np.add.accumulate(rising * rising + (rising - np.where(alive > 0, 1 / safe, 0.0)) ** 2)
+        later = np.arange(len(there))[::-1]
+        spread = noise * noise * (inner + 2 * later * rising * rising)
+        return replace(self, error=np.sqrt(self.error**2 + self.survival**2 * spread))
 
 
 def kaplan_meier(events: Ints, leaving: Ints) -> SurvivalCurve:

@@ -179,8 +179,8 @@ ADDED = (
         ),
         keys=("privacy.noise", "privacy.epsilon"),
         remedy=(
-            'leave it out, or set model.name to "random_boosting", "private_glm" or "private_description", whose '
-            "totals take noise"
+            'leave it out, or set model.name to "random_boosting", "private_glm", "private_description", '
+            '"private_kaplan_meier" or "private_pca", whose totals take noise'
         ),
     ),
     *each(

@@ -64,7 +64,8 @@ class ModelSettings(Section, frozen=True):
         ``linear``, ``mlp``, ``cnn``; a model of a library, ``torchvision:NAME``, ``timm:NAME`` or
         ``transformers:CLASS``; a ``package.module:Class``; a model that follows from exact totals: ``boosting``,
         ``random_boosting``, ``forest``, ``glm``, ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics
-        of all data: ``description``, ``private_description``, ``kaplan_meier``, ``pca``.
+        of all data: ``description``, ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``,
+        ``private_pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options

@@ -48,6 +48,8 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
         said.append(
             f"log-rank test that all groups have one hazard: chi2 = {found['statistic']:.3f}, {freedom} df, {likely}"
         )
+    if found["private"]:
+        said.append("the counts have private noise, which standard errors and intervals include; there is no test")
     if found["sparse"]:
         said.append(
             f"one or two samples leave in {found['sparse']} cells, which all peers have seen; wider cells show less"

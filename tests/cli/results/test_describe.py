@@ -211,6 +211,32 @@ def test_survival_is_printed_written_and_read_from_a_run(trial, tmp_path, capsys
     assert "give --horizon" in capsys.readouterr().err
 
 
+def test_private_statistics_run_as_the_experiment_says(trial, tmp_path, capsys):
+    path, _ = trial
+    private = ["privacy.mode=pairwise", "privacy.epsilon=8.0", 'privacy.mask_graph="complete"', "rounds=1"]
+    models = {
+        "survival": ["model.name=private_kaplan_meier", 'model.options={horizon=40, width=5, group="arm"}'],
+        "components": ["model.name=private_pca", "model.options={bounds={age=[30, 80]}}"],
+    }
+    for command, changes in models.items():
+        sets = [part for each in changes + private for part in ("--set", each)]
+        assert main([command, str(path), *sets, "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        samples = sum(group["samples"] for group in found["groups"]) if command == "survival" else found["samples"]
+        assert samples == pytest.approx(120, abs=60)
+        page = tmp_path / "page.html"
+        assert main([command, str(path), *sets, "--html", str(page)]) == 0
+        assert ("no test" in capsys.readouterr().out) == (command == "survival")
+        assert "with private noise" in page.read_text()
+        folder = tmp_path / command
+        simulate(read(path, changes=[*changes, *private]), folder=folder, baselines=False)
+        assert main([command, str(folder / "peers" / "peer0.safetensors")]) == 0
+        capsys.readouterr()
+        option = "--horizon=3" if command == "survival" else "--components=1"
+        assert main([command, str(path), *sets, option]) == 2
+        assert "are in model.options, so --" in capsys.readouterr().err
+
+
 def test_a_description_of_times_has_the_event_beside_the_time(trial, capsys):
     path, frame = trial
     assert main(["describe", str(path), "--json"]) == 0

@@ -8,8 +8,7 @@ import statsmodels.api as sm
 import torch
 from sklearn.metrics import roc_auc_score
 
-from exact.tables import adult, shared_out, trained
-from exact.trees.test_random_boosting import ADULT
+from exact.tables import ADULT, adult_columns, shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.data.description import Field
@@ -191,23 +190,15 @@ def test_a_ridge_lifts_eigenvalues_above_the_noise():
 @pytest.mark.parametrize(("epsilon", "least"), [(0.5, 0.885), (1.0, 0.890)])
 def test_adult_keeps_most_of_its_area_under_the_curve(epsilon, least, data_dir):
     """Sixteen peers, one colluder, public bounds; without noise scikit-learn's logistic regression reaches .899."""
-    raw, targets = adult(data_dir)
+    features, targets, fields = adult_columns(data_dir)
     bounds = {name: given[:2] for name, given in ADULT.items()}
-    for name in ("x10", "x11"):  # logarithms of capital gains and losses
-        raw[:, int(name[1:])] = np.log1p(raw[:, int(name[1:])])
+    names = [field.name for field in fields for _ in field.levels or [""]]
+    for name in ("capital_gain", "capital_loss"):
+        place = names.index(name)
+        features[:, place] = np.log1p(features[:, place])
         bounds[name] = [0, math.log1p(bounds[name][1])]
-    columns, fields = [], []
-    for number in range(raw.shape[1]):
-        if (name := f"x{number}") in ADULT:
-            columns.append(raw[:, number, None])
-            fields.append(Field(name))
-        else:
-            levels = int(raw[:, number].max()) + 1
-            columns.append(np.eye(levels)[raw[:, number].astype(int)])
-            fields.append(Field(name, tuple(map(str, range(levels)))))
-    features = np.concatenate(columns, axis=1).astype(np.float32)
     train, test = np.split(np.random.default_rng(1).permutation(len(targets)), [int(0.7 * len(targets))])
-    model = PrivateGLM(features=features.shape[1], classes=2, rounds=20, bounds=bounds, fields=tuple(fields))
+    model = PrivateGLM(features=features.shape[1], classes=2, rounds=20, bounds=bounds, fields=fields)
     found, _ = fitted(model, features[train], targets[train], epsilon=epsilon, peers=16, colluders=1)
     outputs = model.predicted(found, Part(features[test], targets[test]))
     assert roc_auc_score(targets[test], outputs[:, 1]) >= least

@@ -10,6 +10,7 @@ from exact.tables import shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.exact import ExactLearner, Part, RandomForest
+from p2pfl.experiment import plan, read
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 
@@ -107,6 +108,28 @@ def test_the_module_for_predictions_gives_the_outputs_of_the_learner_with_missin
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("extra", [False, True])
+def test_what_totals_show_is_stated_for_the_trees_that_grow(extra):
+    table = {
+        "rounds": 1,
+        "topology": {"kind": "ring", "peers": 4},
+        "data": {"name": "wine"},
+        "model": {"name": "forest", "options": {"extra": extra}},
+        "privacy": {"mode": "pairwise"},
+    }
+    said = plan(read(table)).protection.totals
+    assert ("lie in each bin of its features" in said) == (not extra)
+    assert ("lie on either side of one drawn cut of each of its features" in said) == extra
+
+
+def test_a_total_of_extra_trees_has_the_numbers_that_are_stated_and_no_more():
+    features, targets = datasets.load_wine(return_X_y=True)
+    model, federation = trees(features, classes=3, max_features=4), shared_out(features, targets, classes=3, peers=2)
+    totals = sizes(model, federation)[3:]
+    assert totals[0] == 6 * 4 * 2 * 3  # of six roots four features, two sides and three classes
+    assert all(size % (4 * 2 * 3) == 0 for size in totals)
+
+
 def test_extra_trees_are_as_good_as_those_of_scikit_learn():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(targets))
