@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-from scipy.sparse import csgraph
+import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
 from p2pfl.errors import TopologyError
+from p2pfl.topology import lazy_networkx as nx
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
 """Pattern of peer names, which become part of MQTT topics and file names."""
@@ -275,9 +274,9 @@ def check_connected(topology: Topology | Schedule) -> None:
     >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
-    count, label = csgraph.connected_components(union.adjacency, directed=True, connection="strong")
-    if count == 1:
+    if reaches_all(union.adjacency) and (not union.directed or reaches_all(_sorted(union.adjacency.T))):
         return
+    count, label = scipy.sparse.csgraph.connected_components(union.adjacency, directed=True, connection="strong")
     parts: dict[int, list[str]] = {}
     for peer, part in zip(union.peers, label, strict=True):
         parts.setdefault(part, []).append(peer)
@@ -285,6 +284,18 @@ def check_connected(topology: Topology | Schedule) -> None:
     raise TopologyError(
         f"the graph falls into {count} parts that do not reach each other ({' | '.join(shown)}); add edges between them"
     )
+
+
+def reaches_all(matrix: scipy.sparse.csr_array) -> bool:
+    """Return whether steps from a row to the columns of its entries lead from the first row to all rows."""
+    starts, columns = matrix.indptr.tolist(), matrix.indices.tolist()
+    reached, left = {0}, [0]
+    while left:
+        row = left.pop()
+        new = set(columns[starts[row] : starts[row + 1]]) - reached
+        reached |= new
+        left += new
+    return len(reached) == len(starts) - 1
 
 
 def turns(topology: Topology) -> dict[str, int]:
