@@ -274,7 +274,8 @@ def check_connected(topology: Topology | Schedule) -> None:
     >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
-    if reaches_all(union.adjacency) and (not union.directed or reaches_all(_sorted(union.adjacency.T))):
+    ways = [union.adjacency, _sorted(union.adjacency.T)] if union.directed else [union.adjacency]
+    if all(depth(way) is not None for way in ways):
         return
     count, label = scipy.sparse.csgraph.connected_components(union.adjacency, directed=True, connection="strong")
     parts: dict[int, list[str]] = {}
@@ -286,16 +287,24 @@ def check_connected(topology: Topology | Schedule) -> None:
     )
 
 
-def reaches_all(matrix: scipy.sparse.csr_array) -> bool:
-    """Return whether steps from a row to the columns of its entries lead from the first row to all rows."""
+def depth(matrix: scipy.sparse.csr_array, *, start: int = 0) -> int | None:
+    """Return after how many steps, from rows to the columns of their entries, all rows are reached from the first one.
+
+    It is ``None`` if some are never reached.
+
+    Examples
+    --------
+    >>> depth(Topology(("a", "b", "c"), (("a", "b"), ("b", "c"))).adjacency)
+    2
+    """
     starts, columns = matrix.indptr.tolist(), matrix.indices.tolist()
-    reached, left = {0}, [0]
-    while left:
-        row = left.pop()
-        new = set(columns[starts[row] : starts[row + 1]]) - reached
+    reached, new = {start}, {start}
+    steps = -1
+    while new:
+        new = {column for row in new for column in columns[starts[row] : starts[row + 1]]} - reached
         reached |= new
-        left += new
-    return len(reached) == len(starts) - 1
+        steps += 1
+    return steps if len(reached) == len(starts) - 1 else None
 
 
 def turns(topology: Topology) -> dict[str, int]:

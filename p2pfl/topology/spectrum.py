@@ -19,7 +19,7 @@ import scipy.sparse  # imports its linalg and csgraph when they are first used, 
 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
-from p2pfl.topology.graph import reaches_all
+from p2pfl.topology.graph import depth
 from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -293,6 +293,6 @@ def _check_contracts(rho: float) -> None:
 def _check_joined(weights: Sequence[Weights]) -> None:
     total = sum((each.matrix for each in weights[1:]), weights[0].matrix)
     either = scipy.sparse.csr_array(total + total.T)
-    if not reaches_all(either):
+    if depth(either) is None:
         parts, _ = scipy.sparse.csgraph.connected_components(either, directed=False)
         raise TopologyError(f"the weights leave {parts} groups of peers that never mix; add edges between them")

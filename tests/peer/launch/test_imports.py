@@ -9,11 +9,13 @@ CODE = """
 import sys
 import p2pfl.cli, p2pfl.peer.launch.worker
 from p2pfl.experiment import plan, read
+from p2pfl.topology import flood_steps
 
 experiment = read(
     {"topology": {"kind": "ring", "peers": 3}, "data": {"name": "digits"}, "model": {"name": "linear"}}
 )
-plan(experiment, only=["peer0"])
+resolved = plan(experiment, only=["peer0"])
+flood_steps(resolved.topology)
 sparse = {"scipy.sparse.csgraph", "scipy.sparse.linalg"}
 large = {"networkx", "scipy.linalg", "scipy.optimize", "scipy.special", "sklearn"} | sparse
 print(sorted(large & set(sys.modules)))
