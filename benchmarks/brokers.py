@@ -68,16 +68,24 @@ class Node:
     command, environment
         How it is started.
     port
-        Where it accepts MQTT.
+        Where it accepts clients.
+    after
+        Process that must answer before this one starts.
+    mqtt
+        False if its clients do not speak MQTT.
     """
 
     command: list[str]
     port: int
     environment: dict[str, str] = field(default_factory=dict)
+    after: "Node | None" = None
+    mqtt: bool = True
     process: "subprocess.Popen[bytes] | None" = None
 
     def start(self) -> None:
-        """Start it in a session of its own."""
+        """Start it in a session of its own, once the process that it needs answers."""
+        if self.after is not None:
+            within(120, self.after.listens, "the broker to answer")
         environment = {**os.environ, "PATH": os.environ["PATH"] + SBIN, **self.environment}
         quiet = subprocess.DEVNULL
         self.process = subprocess.Popen(  # noqa: S603 (a program of the table below)
@@ -91,11 +99,13 @@ class Node:
             self.process.wait()
 
     def listens(self) -> bool:
-        """Return whether it answers an MQTT client."""
+        """Return whether it answers a client."""
         name = f"{time.monotonic_ns():020d}".encode()  # a cluster delays a second client of one name
         hello = b"\x10\x20\x00\x04MQTT\x04\x02\x00\x0a\x00\x14" + name
         try:
             with socket.create_connection(("127.0.0.1", self.port), timeout=5) as one:
+                if not self.mqtt:
+                    return True
                 one.sendall(hello)
                 accepted = one.recv(4) == b"\x20\x02\x00\x00"
                 one.sendall(b"\xe0\x00")
@@ -136,12 +146,17 @@ def nats(folder: Path, *, nodes: int) -> list[Node]:
 
 
 def rabbits(folder: Path, *, nodes: int) -> list[Node]:
-    """RabbitMQ with its MQTT plugin; several form a cluster."""
+    """RabbitMQ with its MQTT plugin; several form a cluster, and first comes the process that knows their ports.
+
+    Nodes start one after another. If they start together, some never join the group that knows which clients are
+    connected, and refuse all clients.
+    """
     names = [f"p2pfl{number}_{os.getpid()}@localhost" for number in range(nodes)]
     (folder / "plugins").write_text("[rabbitmq_mqtt].\n")
     (folder / ".erlang.cookie").write_text("COOKIEOFP2PFLBENCH")
     (folder / ".erlang.cookie").chmod(0o400)
-    made = []
+    mapper = free()
+    made = [Node(["epmd", "-address", "127.0.0.1", "-port", str(mapper)], mapper, mqtt=False)]
     for number, name in enumerate(names):
         port = free()
         lines = [f"mqtt.listeners.tcp.1 = 127.0.0.1:{port}", "mqtt.allow_anonymous = true", "loopback_users = none"]
@@ -151,6 +166,7 @@ def rabbits(folder: Path, *, nodes: int) -> list[Node]:
         (folder / f"{number}.conf").write_text("\n".join(lines) + "\n")
         environment = {
             "HOME": str(folder),
+            "ERL_EPMD_PORT": str(mapper),
             "RABBITMQ_NODENAME": name,
             "RABBITMQ_NODE_PORT": str(free()),
             "RABBITMQ_DIST_PORT": str(free()),
@@ -159,7 +175,7 @@ def rabbits(folder: Path, *, nodes: int) -> list[Node]:
             "RABBITMQ_MNESIA_BASE": str(folder / "mnesia"),
             "RABBITMQ_LOG_BASE": str(folder / "log"),
         }
-        made.append(Node([RABBITMQ], port, environment))
+        made.append(Node([RABBITMQ], port, environment, after=made[-1]))
     return made
 
 
@@ -169,14 +185,14 @@ KINDS: dict[str, tuple[str, str, int, Callable[..., list[Node]], tuple[str, ...]
     "nats": ("nats-server", "nats-server", 1, nats, ()),
     "nats-cluster": ("three nats-servers", "nats-server", 3, nats, ("transport.qos=0",)),
     "rabbitmq": ("RabbitMQ", RABBITMQ, 1, rabbits, ()),
-    "rabbitmq-cluster": ("three RabbitMQ", RABBITMQ, 3, rabbits, ()),
+    "rabbitmq-cluster": ("three RabbitMQ", RABBITMQ, 3, rabbits, ("transport.qos=0",)),
 }
 """What each kind is called, the program it needs, its nodes, what makes them, and settings of the experiment."""
 
 
 @contextmanager
 def running(nodes: Sequence[Node]) -> Iterator[None]:
-    """Run all nodes, from when they answer."""
+    """Run all processes of a broker, from when they answer."""
     with ExitStack() as stack:
         for node in nodes:
             stack.callback(node.kill)
@@ -224,8 +240,9 @@ def row(kind: str, folder: Path) -> str:
     title, program, number, made, changes = KINDS[kind]
     if shutil.which(program, path=os.environ["PATH"] + SBIN) is None:
         return f"| {title} | not installed | | | |"
-    nodes = made(folder, nodes=number)
-    with running(nodes), ExitStack() as stack:
+    processes = made(folder, nodes=number)
+    nodes = processes[-number:]
+    with running(processes), ExitStack() as stack:
         outputs = peers(nodes, folder, changes=changes, stack=stack)
         start = within(LONGEST, lambda: min(map(reached, outputs.values())) > 0, "the first round")
         before = within(LONGEST, lambda: max(map(reached, outputs.values())) >= KILLED_AFTER, "the round of the kill")
@@ -248,6 +265,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {', '.join(KINDS)}; all by default")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the brokers as well
     unknown = set(options.kinds) - set(KINDS)
     if unknown:
         parser.error(f"{', '.join(sorted(unknown))} is no kind of broker; choose from {', '.join(KINDS)}")

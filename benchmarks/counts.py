@@ -1,6 +1,6 @@
 """Messages, bytes and subscriptions of live peers, and at their broker, against the number of peers.
 
-    python -m benchmarks.counts [--peers 8 64 256 512] [--seconds 1.0]
+    python -m benchmarks.counts [--peers 8 64 256 512] [--seconds 1.0] [--only masks]
 
 Real peers of degree 4 train a linear model of 650 parameters, one gossip step per round, and exchange messages in
 virtual time over a simulated broker, 5 ms away from each peer; a round of training takes --seconds, so heartbeats are
@@ -156,14 +156,15 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--peers", type=int, nargs="+", default=[8, 64, 256, 512])
     arguments.add_argument("--seconds", type=float, default=1.0, help="of training per round")
+    arguments.add_argument("--only", nargs="+", choices=list(MODES), default=list(MODES), metavar="PRIVACY")
     given = arguments.parse_args()
     print("| privacy | peers | sent | received | kB sent | kB received | subscriptions | at the start and end |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for name, mode in MODES.items():
+    for name in given.only:
         for peers in given.peers:
             if name == "masks, rounds committed" and peers > COMMITTED:
                 continue
-            short, long = (counted(peers, rounds=rounds, mode=mode, seconds=given.seconds) for rounds in ROUNDS)
+            short, long = (counted(peers, rounds=rounds, mode=MODES[name], seconds=given.seconds) for rounds in ROUNDS)
             each = short.per_round(long)
             rest = short.sent - ROUNDS[0] * each.sent
             print(

@@ -2,11 +2,12 @@
 
     python -m benchmarks.growth [--peers 10 100 1000 10000 100000] [--parameters 1e3 1e4 1e5 1e6 1e7 1e8]
                                 [--degrees 2 4 8 16 32 64] [--live 4 8 16 32] [--live-parameters 1e3 1e4 1e5 1e6 1e7]
-                                [--draw docs/growth.svg]
+                                [--live-degrees 2 4 8 15] [--draw docs/growth.svg]
 
 D-PSGD on noisy digits with an MLP of one hidden layer, batches of 16, ten rounds of one step and one gossip step, on
 random regular graphs. What does not vary is 1,000 peers, 2,410 parameters and degree 8, or 8 peers and degree 4 where
-the number of parameters varies and for live peers. Each run is a process of its own. Seconds are those of the rounds,
+the number of parameters varies and for live peers; 16 live peers where their degree varies. An option without values
+leaves its table out. Each run is a process of its own. Seconds are those of the rounds,
 and of everything before them; memory is the largest resident memory of the process, or the private memory of a live
 peer. Copies are that memory, above the smallest run of the table, in copies of all models. The exponents are slopes of
 least squares in logarithms over the larger half of the points, of memory above the smallest run: 1 is proportional.
@@ -27,7 +28,7 @@ from typing import Any
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.simulation import simulate
 
-MANY, FEW, HIDDEN, DEGREE, LOW, ROUNDS = 1000, 8, 32, 8, 4, 10
+MANY, SOME, FEW, HIDDEN, DEGREE, LOW, ROUNDS = 1000, 16, 8, 32, 8, 4, 10
 FEATURES, CLASSES = 64, 10
 
 Point = tuple[float, float, float]
@@ -120,7 +121,8 @@ def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
     points, least = list[Point](), math.inf
     few = live or of == "parameters"
     for size in sizes:
-        given = {"peers": FEW if few else MANY, "degree": LOW if few else DEGREE, "width": HIDDEN}
+        peers = SOME if live and of == "degree" else FEW if few else MANY
+        given = {"peers": peers, "degree": LOW if few else DEGREE, "width": HIDDEN}
         given |= {"width": hidden(size)} if of == "parameters" else {of: int(size)}
         found = spawned(live=live, **given)
         length, least = parameters(given["width"]), min(least, found["bytes"])
@@ -186,6 +188,7 @@ def main() -> None:
     parser.add_argument("--degrees", type=float, nargs="*", default=[2, 4, 8, 16, 32, 64])
     parser.add_argument("--live", type=float, nargs="*", default=[4, 8, 16, 32])
     parser.add_argument("--live-parameters", type=float, nargs="*", default=[1e3, 1e4, 1e5, 1e6, 1e7])
+    parser.add_argument("--live-degrees", type=float, nargs="*", default=[2, 4, 8, 15])
     parser.add_argument("--draw", type=Path, help="an SVG file")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -199,6 +202,7 @@ def main() -> None:
         "degree, simulated": (options.degrees, "degree", False),
         "peers, live": (options.live, "peers", True),
         "parameters, live": (options.live_parameters, "parameters", True),
+        "degree, live": (options.live_degrees, "degree", True),
     }
     tables = {name: column(sizes, of=of, live=live) for name, (sizes, of, live) in wished.items() if sizes}
     if options.draw is not None:

@@ -1,15 +1,18 @@
 """What a round costs outside of training, against a bare aiomqtt client that moves the same bytes.
 
-    python -m benchmarks.live [--sizes 10000 1000000 50000000] [--rounds 5] [--repeats 3]
+    python -m benchmarks.live [--sizes 10000 1000000 50000000] [--rounds 8] [--repeats 3] [--variants]
 
 Eight processes on a ring publish one row each and receive two, over one embedded broker. Ours are
 real peers whose learner does nothing; bare ones publish and count 256 KiB messages and do no more:
 no credit, no digest, no reassembly, no average. Both wait for their neighbours every round. Sealing ones
-are bare ones that encrypt and decrypt each message, as ours do, with the same cipher.
+are bare ones that encrypt and decrypt each message, as ours do, with the same cipher. Processor time is that of a peer
+in a round, and hardly depends on other work on the machine. ``--variants`` compares ours with ours at quality of
+service 0, and with ours on the event loop of uvloop where that is installed.
 """
 
 import argparse
 import asyncio
+import importlib.util
 import itertools
 import multiprocessing
 import statistics
@@ -18,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import aiomqtt
 import torch
@@ -35,6 +39,10 @@ from p2pfl.transport.mqtt import MqttTransport
 PEERS = 8
 CHUNK = 256 * 1024
 NODELAY = [(6, 1, 1)]  # IPPROTO_TCP, TCP_NODELAY
+TIMES = "seconds", "processor"
+
+Body = Callable[[str, str, "Load", Connection], None]
+"""What one process of a run does: its name, the URL of the broker, its load, and where it reports its cost."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +85,25 @@ class Idle:
         return {"row": row}
 
 
-def ours(name: str, url: str, load: Load, pipe: Connection) -> None:
-    """One of our peers; reports seconds a round and its peak memory."""
+@dataclass(frozen=True)
+class Cost:
+    """What a round of one peer costs outside of training.
+
+    Attributes
+    ----------
+    seconds, processor
+        Wall time and processor time of the median round.
+    memory
+        Growth of the peak memory in bytes.
+    """
+
+    seconds: float
+    processor: float
+    memory: int
+
+
+def ours(name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loop: Any = None) -> None:
+    """Run one of our peers; report its cost."""
     torch.set_num_threads(1)
     experiment = read(
         {
@@ -95,14 +120,25 @@ def ours(name: str, url: str, load: Load, pipe: Connection) -> None:
     before = reset_peak()
 
     async def body() -> None:
-        transport = MqttTransport(url)
-        async with Peer(
-            name, resolved, transport=transport, observe=lambda *_: ends.append(time.perf_counter())
-        ) as peer:
+        transport = MqttTransport(url, qos=qos)
+        async with Peer(name, resolved, transport=transport, observe=lambda *_: ends.append(instant())) as peer:
             await peer.run()
 
-    asyncio.run(body())
-    pipe.send((typical(ends), peak() - before))
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(body())
+    pipe.send(cost(ends, peak() - before))
+
+
+def without_acknowledgements(name: str, url: str, load: Load, pipe: Connection) -> None:
+    """Run one of our peers at quality of service 0."""
+    ours(name, url, load, pipe, qos=0)
+
+
+def on_uvloop(name: str, url: str, load: Load, pipe: Connection) -> None:
+    """Run one of our peers on the event loop of uvloop."""
+    import uvloop  # noqa: PLC0415 (it is optional)
+
+    ours(name, url, load, pipe, loop=uvloop.new_event_loop)
 
 
 def sealing(name: str, url: str, load: Load, pipe: Connection) -> None:
@@ -169,13 +205,13 @@ def bare(
 
                 await asyncio.gather(*(one(start) for start in range(0, total, CHUNK)))
                 await until(lambda: all(count >= round * total for count in arrived.values()))
-                ends.append(time.perf_counter())
+                ends.append(instant())
             counting.cancel()
             await asyncio.sleep(1.0)
 
     before = reset_peak()
     asyncio.run(body())
-    pipe.send((typical(ends), peak() - before))
+    pipe.send(cost(ends, peak() - before))
 
 
 def reset_peak() -> int:
@@ -190,13 +226,20 @@ def peak() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def typical(ends: list[float]) -> float:
-    """The median round; the first waits for peers that are still starting."""
-    return statistics.median(after - before for before, after in itertools.pairwise(ends[1:]))
+def instant() -> tuple[float, float]:
+    """Return wall time and the processor time of this process."""
+    return time.perf_counter(), time.process_time()
 
 
-def measure(body, load: Load) -> tuple[float, float]:
-    """Seconds a round, and the largest growth of a process in bytes."""
+def cost(ends: list[tuple[float, float]], memory: int) -> Cost:
+    """Return the median round; the first waits for peers that are still starting."""
+    pairs = [*itertools.pairwise(ends[1:])]
+    wall, processor = (statistics.median(after[at] - before[at] for before, after in pairs) for at in (0, 1))
+    return Cost(wall, processor, memory)
+
+
+def measure(body: Body, load: Load) -> Cost:
+    """Return medians over all peers, and the largest growth of a process."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["p2pfl.peer.launch.preload"])
     with embedded() as broker:
@@ -207,10 +250,14 @@ def measure(body, load: Load) -> tuple[float, float]:
             process.start()
             pipes.append(parent)
             processes.append(process)
-        results = [pipe.recv() for pipe in pipes]
+        costs: list[Cost] = [pipe.recv() for pipe in pipes]
         for process in processes:
             process.join()
-    return statistics.median(seconds for seconds, _ in results), max(memory for _, memory in results)
+    return Cost(
+        statistics.median(each.seconds for each in costs),
+        statistics.median(each.processor for each in costs),
+        max(each.memory for each in costs),
+    )
 
 
 def main() -> None:
@@ -219,19 +266,28 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 1_000_000, 50_000_000])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--variants", action="store_true")
     options = parser.parse_args()
-    print(f"{'row':>10} {'ours, s':>10} {'to bare ones':>18} {'to sealing ones':>18} {'memory of ours, in rows':>26}")
+    others: dict[str, Body] = {"bare clients": bare, "bare clients that seal": sealing}
+    if options.variants:
+        others = {"ours at QoS 0": without_acknowledgements}
+        others |= {"ours on uvloop": on_uvloop} if importlib.util.find_spec("uvloop") else {}
+    print("| model, bytes | ours, ms | processor time, ms | ratio to | wall time | processor time | memory, models |")
+    print("| ---: | ---: | ---: | --- | --- | --- | ---: |")
     for size in options.sizes:
         load = Load(PEERS, size // 4, options.rounds)
-        runs = [[measure(body, load) for body in (ours, bare, sealing)] for _ in range(options.repeats)]
-        mine = statistics.median(run[0][0] for run in runs)
-        memory = max(run[0][1] for run in runs) / size
-        print(f"{size:>10} {mine:>10.4f} {spread(runs, 1):>18} {spread(runs, 2):>18} {memory:>26.1f}", flush=True)
+        runs = [[measure(body, load) for body in (ours, *others.values())] for _ in range(options.repeats)]
+        wall, processor = (statistics.median(getattr(run[0], name) for run in runs) for name in TIMES)
+        memory = max(run[0].memory for run in runs) / size
+        for number, name in enumerate(others, start=1):
+            ratios = " | ".join(spread([(run[0], run[number]) for run in runs], time) for time in TIMES)
+            times = f"{wall * 1000:.1f} | {processor * 1000:.1f}"
+            print(f"| {size:,} | {times} | {name} | {ratios} | {memory:.1f} |", flush=True)
 
 
-def spread(runs: list[list[tuple[float, float]]], other: int) -> str:
-    """Our time over another's: the median, the least and the most."""
-    ratios = sorted(run[0][0] / run[other][0] for run in runs)
+def spread(runs: list[tuple[Cost, Cost]], name: str) -> str:
+    """Return our time over another's: the median, the least and the most."""
+    ratios = sorted(getattr(ours, name) / getattr(other, name) for ours, other in runs)
     return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})"
 
 

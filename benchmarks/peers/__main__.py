@@ -1,12 +1,15 @@
 """Time and accuracy of p2pfl beside other frameworks on the same task, in one run.
 
-    python -m benchmarks.peers [--only gossipy flwr] [--peers 8 100 1000] [--repeats 3] [--environments FOLDER]
+    python -m benchmarks.peers [--only gossipy flwr] [--peers 8 100 1000] [--repeats 3] [--enough 60] [--limit 120]
+                               [--results FILE] [--environments FOLDER] [--install]
 
 Digits, MLP 64-32-10, ten rounds of five epochs in batches of 32, SGD with rate 0.1. Eight peers share the training
 data; of 100 and 1,000 peers, each draws 180 samples. Each framework runs in a virtual environment that the command
 creates, with one thread for each process, in a process that is ended after ``--limit`` seconds. The frameworks take
-turns, so that other work on the machine disturbs all of them. ``command`` is the time of the whole process, imports
-included; ``learning`` is the time from the first round to the last. None of them evaluates models in between.
+turns, so that other work on the machine disturbs all of them. One whose runs took more than ``--enough`` seconds
+together is not repeated. Pieces that write to the same ``--results`` print one table. ``command`` is the time of the
+whole process, imports included; ``learning`` is the time from the first round to the last. None of them evaluates
+models in between.
 """
 
 import argparse
@@ -18,9 +21,9 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -130,35 +133,79 @@ def middle(results: Sequence[Result]) -> Result:
     return Result(version=results[0].version, **medians)
 
 
-def lines(peers: int, found: dict[str, Result]) -> list[str]:
+def lines(peers: int, found: Mapping[str, Sequence[Result]]) -> list[str]:
     """Return a table in Markdown; ratios are to p2pfl, simulated."""
-    ours = found.get("p2pfl, simulated")
-    head = [
-        f"{peers:,} peers",
-        "version",
-        "command, s",
-        "learning, s",
-        "ratio",
-        "accuracy",
-        "worst peer",
-        "what it does",
-    ]
-    table = [head, ["---", "---", *["---:"] * 5, "---"]]
-    for name, result in found.items():
-        does = FRAMEWORKS[name].does
+    medians = {name: middle(found[name]) for name in FRAMEWORKS if found.get(name)}
+    ours = medians.get("p2pfl, simulated")
+    columns = "version", "runs", "command, s", "learning, s", "ratio", "accuracy", "worst peer", "what it does"
+    table = [[f"{peers:,} peers", *columns], ["---", "---", *["---:"] * 6, "---"]]
+    for name, result in medians.items():
         if result.fault:
-            table.append([name, "", "", "", "", "", "", f"no result: {result.fault}"])
+            table.append([name, *[""] * 7, f"no result: {result.fault}"])
             continue
         ratio = f"{result.command / ours.command:.1f}" if ours and not ours.fault else ""
-        figures = [
-            f"{result.command:.1f}",
-            f"{result.learning:.2f}",
-            ratio,
-            f"{result.mean:.3f}",
-            f"{result.least:.3f}",
-        ]
-        table.append([name, result.version, *figures, does])
+        times = [f"{result.command:.1f}", f"{result.learning:.2f}", ratio]
+        scores = [f"{result.mean:.3f}", f"{result.least:.3f}"]
+        table.append([name, result.version, str(len(found[name])), *times, *scores, FRAMEWORKS[name].does])
     return [f"| {' | '.join(row)} |" for row in table]
+
+
+@dataclass
+class Results:
+    """Runs so far, also those of earlier calls that wrote to the same file.
+
+    Attributes
+    ----------
+    file
+        JSON, a line for each run; ``None`` keeps them in memory.
+    found
+        Runs by number of peers and framework.
+    """
+
+    file: Path | None
+    found: dict[tuple[int, str], list[Result]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Read the file."""
+        if self.file is not None and self.file.exists():
+            for line in self.file.read_text(encoding="utf-8").splitlines():
+                peers, name, result = json.loads(line)
+                self.found.setdefault((peers, name), []).append(Result(**result))
+
+    def add(self, peers: int, name: str, result: Result) -> None:
+        """Add a run, and write it."""
+        self.found.setdefault((peers, name), []).append(result)
+        if self.file is not None:
+            with self.file.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([peers, name, asdict(result)]) + "\n")
+
+    def enough(self, peers: int, name: str, *, repeats: int, seconds: float) -> bool:
+        """Return whether a framework needs no further run."""
+        runs = self.found.get((peers, name), [])
+        failed = any(run.fault for run in runs)
+        return failed or len(runs) >= repeats or sum(run.command for run in runs) > seconds
+
+    def of(self, peers: int) -> dict[str, list[Result]]:
+        """Return the runs with so many peers by framework."""
+        return {name: runs for (count, name), runs in self.found.items() if count == peers}
+
+
+def measure(peers: int, pythons: Mapping[str, Path | Result], results: Results, options: argparse.Namespace) -> None:
+    """Run all frameworks in turn, until each has enough runs."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / f"{peers}.npz"
+        task(peers, data)
+        for _ in range(options.repeats):
+            for name, python in pythons.items():
+                if results.enough(peers, name, repeats=options.repeats, seconds=options.enough):
+                    continue
+                if isinstance(python, Result):
+                    result = python
+                elif peers not in FRAMEWORKS[name].peers:
+                    result = Result(fault="cannot run so many peers on one machine")
+                else:
+                    result = attempt(FRAMEWORKS[name], python, data, limit=options.limit)
+                results.add(peers, name, result)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -167,30 +214,25 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", nargs="+", choices=list(FRAMEWORKS), default=list(FRAMEWORKS), metavar="NAME")
     parser.add_argument("--peers", nargs="+", type=int, default=[8, 100, 1000], metavar="N")
     parser.add_argument("--repeats", type=int, default=3, metavar="N")
-    parser.add_argument("--limit", type=float, default=300.0, metavar="SECONDS")
+    parser.add_argument("--enough", type=float, default=60.0, metavar="SECONDS")
+    parser.add_argument("--limit", type=float, default=120.0, metavar="SECONDS")
+    parser.add_argument("--results", type=Path, metavar="FILE")
     parser.add_argument("--environments", type=Path, default=Path("build/peers"), metavar="FOLDER")
+    parser.add_argument("--install", action="store_true", help="only create the environments")
     options = parser.parse_args(arguments)
-    pythons, faults = {}, {}
+    pythons: dict[str, Path | Result] = {}
     for name in options.only:
         try:
             pythons[name] = environment(FRAMEWORKS[name], options.environments.resolve())
         except subprocess.CalledProcessError as error:
-            faults[name] = Result(fault=f"pip: {(error.stderr or '').strip().splitlines()[-1:] or error}")
-    with tempfile.TemporaryDirectory() as folder:
-        for peers in options.peers:
-            data = Path(folder) / f"{peers}.npz"
-            task(peers, data)
-            found: dict[str, list[Result]] = {name: [] for name in options.only}
-            for _ in range(options.repeats):
-                for name in options.only:
-                    if name in faults:
-                        found[name].append(faults[name])
-                    elif peers not in FRAMEWORKS[name].peers:
-                        found[name].append(Result(fault="cannot run so many peers on one machine"))
-                    elif not any(result.fault for result in found[name]):
-                        found[name].append(attempt(FRAMEWORKS[name], pythons[name], data, limit=options.limit))
-            print("\n".join(lines(peers, {name: middle(results) for name, results in found.items()})), flush=True)
-            print()
+            pythons[name] = Result(fault=f"pip: {(error.stderr or '').strip().splitlines()[-1:] or error}")
+    if options.install:
+        print(*(f"{name}: {getattr(python, 'fault', python)}" for name, python in pythons.items()), sep="\n")
+        return
+    results = Results(options.results)
+    for peers in options.peers:
+        measure(peers, pythons, results, options)
+        print("\n".join(lines(peers, results.of(peers))), end="\n\n", flush=True)
 
 
 if __name__ == "__main__":

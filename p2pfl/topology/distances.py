@@ -1,9 +1,12 @@
 """Distances in communication graphs, in edges and in gossip steps."""
 
 import numpy as np
-from scipy.sparse import csgraph
+import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
-from p2pfl.topology.graph import Schedule, Topology, check_connected
+from p2pfl.topology.graph import Schedule, Topology, check_connected, depth
+
+FEW = 64
+"""Largest number of peers whose distances are not worth the import of csgraph."""
 
 
 def diameter(topology: Topology | Schedule) -> int:
@@ -22,10 +25,12 @@ def diameter(topology: Topology | Schedule) -> int:
     """
     check_connected(topology)
     adjacency = topology.union.adjacency
+    if len(topology.peers) <= FEW:
+        return max(depth(adjacency, start=start) or 0 for start in range(adjacency.shape[0]))
     longest = 0.0
     for start in range(0, adjacency.shape[0], 256):  # in blocks, to keep memory at 256 x N
         sources = np.arange(start, min(start + 256, adjacency.shape[0]))
-        longest = max(longest, csgraph.dijkstra(adjacency, indices=sources, unweighted=True).max())
+        longest = max(longest, scipy.sparse.csgraph.dijkstra(adjacency, indices=sources, unweighted=True).max())
     return int(longest)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import networkx as nx
 import numpy as np
 
+from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.graph import Topology
 
 SMALL = 60

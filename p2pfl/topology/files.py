@@ -5,9 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from p2pfl.errors import TopologyError
+from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.graph import Topology
 
 
@@ -52,7 +51,7 @@ def load(path: str | Path) -> Topology:
         raise TopologyError(f'topology file "{path}" does not exist; check the path')
     try:
         graph = _READERS[suffix](path)
-    except _BROKEN as error:
+    except (*_BROKEN, nx.NetworkXException) as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())
         raise TopologyError(f'"{path}" is not a readable {suffix} graph ({reason}); fix the file') from error
     try:
@@ -106,16 +105,13 @@ def _edge_list(path: Path) -> Any:
 
 
 _READERS: dict[str, Callable[[Path], Any]] = {
-    ".graphml": nx.read_graphml,
+    ".graphml": lambda path: nx.read_graphml(path),  # noqa: PLW0108 (imports networkx only to read a file)
     ".gml": _gml,
     ".json": _node_link,
     ".edgelist": _edge_list,
     ".edges": _edge_list,
-    ".adjlist": nx.read_adjlist,
+    ".adjlist": lambda path: nx.read_adjlist(path),  # noqa: PLW0108
 }
 
 # The parsers raise these on broken input; SyntaxError is the base of XML's ParseError.
-_BROKEN = (
-    *(OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, RecursionError),
-    nx.NetworkXException,
-)
+_BROKEN = OSError, ValueError, SyntaxError, LookupError, TypeError, AttributeError, RecursionError

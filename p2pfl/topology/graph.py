@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, pairwise
 
-import networkx as nx
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-from scipy.sparse import csgraph
+import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
 from p2pfl.errors import TopologyError
+from p2pfl.topology import lazy_networkx as nx
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")
 """Pattern of peer names, which become part of MQTT topics and file names."""
@@ -275,9 +274,10 @@ def check_connected(topology: Topology | Schedule) -> None:
     >>> check_connected(Topology(("a", "b"), (("a", "b"),)))
     """
     union = topology.union
-    count, label = csgraph.connected_components(union.adjacency, directed=True, connection="strong")
-    if count == 1:
+    ways = [union.adjacency, _sorted(union.adjacency.T)] if union.directed else [union.adjacency]
+    if all(depth(way) is not None for way in ways):
         return
+    count, label = scipy.sparse.csgraph.connected_components(union.adjacency, directed=True, connection="strong")
     parts: dict[int, list[str]] = {}
     for peer, part in zip(union.peers, label, strict=True):
         parts.setdefault(part, []).append(peer)
@@ -285,6 +285,26 @@ def check_connected(topology: Topology | Schedule) -> None:
     raise TopologyError(
         f"the graph falls into {count} parts that do not reach each other ({' | '.join(shown)}); add edges between them"
     )
+
+
+def depth(matrix: scipy.sparse.csr_array, *, start: int = 0) -> int | None:
+    """Return after how many steps, from rows to the columns of their entries, all rows are reached from the first one.
+
+    It is ``None`` if some are never reached.
+
+    Examples
+    --------
+    >>> depth(Topology(("a", "b", "c"), (("a", "b"), ("b", "c"))).adjacency)
+    2
+    """
+    starts, columns = matrix.indptr.tolist(), matrix.indices.tolist()
+    reached, new = {start}, {start}
+    steps = -1
+    while new:
+        new = {column for row in new for column in columns[starts[row] : starts[row + 1]]} - reached
+        reached |= new
+        steps += 1
+    return steps if len(reached) == len(starts) - 1 else None
 
 
 def turns(topology: Topology) -> dict[str, int]:

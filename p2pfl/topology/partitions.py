@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-from scipy.sparse.csgraph import reverse_cuthill_mckee
+import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
 from p2pfl.errors import TopologyError
 from p2pfl.topology.weights import Weights
@@ -54,7 +53,7 @@ def partition(weights: Sequence[Weights], parts: int) -> list[Places]:
     if parts > count:
         raise TopologyError(f"{count} peers cannot be divided among {parts} workers; start at most {count}")
     edges = _edges(weights)
-    orders = [np.arange(count), reverse_cuthill_mckee(edges, symmetric_mode=True).astype(np.int64)]
+    orders = [np.arange(count), scipy.sparse.csgraph.reverse_cuthill_mckee(edges, symmetric_mode=True).astype(np.int64)]
     found = [_blocks(order, parts) for order in orders]
     return min(found, key=lambda blocks: crossings(edges, blocks))
 

@@ -1,13 +1,16 @@
 """Builders of random graphs, drawn by the key ``(seed, "topology")`` and redrawn until they are connected."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
-import networkx as nx
 import numpy as np
 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
+from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.builders import at_least_one, check_degree, numbered
 from p2pfl.topology.graph import Topology
 
@@ -90,10 +93,10 @@ def random_regular(n: int, *, degree: int, seed: int) -> Topology:
     if n * degree % 2:
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     if 2 * degree < n:
-        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=_Shuffler(rng)), seed=seed)
+        return _connected(lambda rng: nx.random_regular_graph(degree, n, seed=_shuffler(rng)), seed=seed)
     # Pairing up a dense graph takes many attempts; pairing up its complement does not.
     rest = n - 1 - degree
-    return _connected(lambda rng: nx.complement(nx.random_regular_graph(rest, n, seed=_Shuffler(rng))), seed=seed)
+    return _connected(lambda rng: nx.complement(nx.random_regular_graph(rest, n, seed=_shuffler(rng))), seed=seed)
 
 
 def random_k_out(n: int, *, degree: int, seed: int) -> Topology:
@@ -173,20 +176,21 @@ def erdos_renyi(n: int, *, probability: float, seed: int) -> Topology:
     return _connected(lambda rng: nx.fast_gnp_random_graph(n, probability, seed=rng), seed=seed)
 
 
-class _Shuffler(nx.utils.PythonRandomViaNumpyBits):  # type: ignore[misc] # networkx has no types
-    """Generator whose shuffles in networkx are those of ``rng`` itself, but which draws its bits many at a time.
+def _shuffler(rng: np.random.Generator) -> Any:
+    """Return a generator whose shuffles in networkx are those of ``rng``, but which draws its bits many at a time.
 
     networkx draws them one by one, which takes minutes for 100,000 peers.
     """
+    words = chain.from_iterable(iter(lambda: rng.integers(2**32, size=4096, dtype=np.uint32).tolist(), None))
 
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(rng)
-        self._words = chain.from_iterable(iter(lambda: rng.integers(2**32, size=4096, dtype=np.uint32).tolist(), None))
-
-    def getrandbits(self, k: int, /) -> int:
+    def bits(k: int, /) -> int:
         """Return an integer of 1 to 32 random bits."""
         count = (k + 7) // 8
-        return int.from_bytes(next(self._words).to_bytes(4, "little")[:count], "big") >> (8 * count - k)
+        return int.from_bytes(next(words).to_bytes(4, "little")[:count], "big") >> (8 * count - k)
+
+    shuffler = nx.utils.PythonRandomViaNumpyBits(rng)
+    shuffler.getrandbits = bits
+    return shuffler
 
 
 def _connected(make: Callable[[np.random.Generator], nx.Graph], *, seed: int) -> Topology:

@@ -7,11 +7,11 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations, pairwise
 
-import networkx as nx
 import numpy as np
 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
+from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.builders import at_least_one, bits, check_degree, numbered
 from p2pfl.topology.graph import Schedule, Topology
 

@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse
-from scipy.sparse import csgraph
-from scipy.sparse.linalg import LinearOperator, eigsh
+import scipy.sparse  # imports its linalg and csgraph when they are first used, which takes 10 MiB
 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
+from p2pfl.topology.graph import depth
 from p2pfl.topology.weights import Weights
 
 Floats = npt.NDArray[np.float64]
@@ -257,9 +256,11 @@ def _largest(apply: Callable[[Floats], Floats], n: int) -> float:
     size = float(np.linalg.norm(apply(start)) / np.linalg.norm(start))
     if size < 1e-14:  # only rounding is left, and Lanczos needs a nonzero operator
         return size
-    operator = LinearOperator((n, n), matvec=apply, dtype=np.float64)
+    operator = scipy.sparse.linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)
     # With 64 vectors instead of 20, long rings and paths converge in a fraction of a second.
-    values = eigsh(operator, k=1, which="LM", v0=start, ncv=64, tol=1e-12, return_eigenvectors=False)
+    values = scipy.sparse.linalg.eigsh(
+        operator, k=1, which="LM", v0=start, ncv=64, tol=1e-12, return_eigenvectors=False
+    )
     return float(abs(values[0]))
 
 
@@ -291,6 +292,7 @@ def _check_contracts(rho: float) -> None:
 
 def _check_joined(weights: Sequence[Weights]) -> None:
     total = sum((each.matrix for each in weights[1:]), weights[0].matrix)
-    parts, _ = csgraph.connected_components(total, directed=False)
-    if parts > 1:
+    either = scipy.sparse.csr_array(total + total.T)
+    if depth(either) is None:
+        parts, _ = scipy.sparse.csgraph.connected_components(either, directed=False)
         raise TopologyError(f"the weights leave {parts} groups of peers that never mix; add edges between them")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy.special
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.encodings import Floats
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.elementary import added, inverse, times

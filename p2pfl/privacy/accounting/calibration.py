@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
-import scipy.linalg
-from scipy.sparse import csgraph
+import scipy.sparse  # likewise its csgraph
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity
@@ -194,7 +193,7 @@ class _Prices:
     @classmethod
     def of(cls, graph: Topology, weights: Weights, *, steps: int, horizon: float) -> _Prices:
         n = len(graph.peers)
-        laplacian = csgraph.laplacian(NoiseCover.of(graph, noise=0.0, mask=1.0).masks).toarray()  # [N, N]
+        laplacian = scipy.sparse.csgraph.laplacian(NoiseCover.of(graph, noise=0.0, mask=1.0).masks).toarray()  # [N, N]
         once = weights.matrix.toarray() - 1 / n  # [N, N]
         if np.allclose(once, once.T, rtol=0, atol=1e-14):
             values, vectors = np.linalg.eigh(once)
@@ -337,7 +336,7 @@ class _Spectrum:
 
 def _spectra(cover: NoiseCover, kept: Ints) -> Iterator[_Spectrum]:
     """Return components of the honest peers if only these rows are honest; every mask counts as one."""
-    count, label = csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
+    count, label = scipy.sparse.csgraph.connected_components(cover.masks[kept][:, kept], directed=False)
     for number in range(count):
         part = kept[label == number]
         joined = (cover.masks[part][:, part] > 0).toarray().astype(np.float64)  # [C, C]

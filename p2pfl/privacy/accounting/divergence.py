@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr, ndtri
+import scipy  # imports scipy.special when that is first used, which takes 3 MiB
 
 from p2pfl.errors import InputError
 
@@ -244,8 +244,10 @@ def ceilings(mu: float, *, fpr: float = 0.01) -> Ceilings:
     _check_mu(mu)
     if not 0 < fpr < 1:
         raise InputError(f"the false positive rate is {fpr}, but must be between 0 and 1; 0.01 is usual")
-    tpr = float(ndtr(ndtri(fpr) + mu))
-    return Ceilings(auc=float(ndtr(mu / math.sqrt(2))), accuracy=float(ndtr(mu / 2)), tpr=tpr, fpr=fpr)
+    tpr = float(scipy.special.ndtr(scipy.special.ndtri(fpr) + mu))
+    return Ceilings(
+        auc=float(scipy.special.ndtr(mu / math.sqrt(2))), accuracy=float(scipy.special.ndtr(mu / 2)), tpr=tpr, fpr=fpr
+    )
 
 
 def _compose(library: Any, accountant: Any, rounds: Mapping[tuple[float, float], int]) -> None:

@@ -23,9 +23,8 @@ from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg
-import scipy.sparse
-from scipy.sparse import csgraph
+import scipy  # imports scipy.linalg when that is first used, which takes 6 MiB
+import scipy.sparse  # likewise its csgraph
 
 from p2pfl.errors import InputError
 from p2pfl.topology import Topology
@@ -160,7 +159,7 @@ class NoiseCover:
     def _parts(self, kept: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
         """Yield each component of two or more of the kept: places ``[C]``, own ``[C]`` and masks ``[C, C]``."""
         masks = self.masks[kept][:, kept] if len(kept) < len(self.peers) else self.masks
-        count, label = csgraph.connected_components(masks, directed=False)
+        count, label = scipy.sparse.csgraph.connected_components(masks, directed=False)
         order = np.argsort(label, kind="stable")
         sizes = np.bincount(label, minlength=count)
         for part in np.split(order, np.cumsum(sizes)[:-1]) if count else []:

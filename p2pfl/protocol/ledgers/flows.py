@@ -83,8 +83,11 @@ def flow(own: Row, theirs: Row, *, weight: float) -> Row:
     >>> flow(np.array([8, 1]), np.array([0, 2]), weight=0.5), flow(np.array([0, 2]), np.array([8, 1]), weight=0.5)
     (array([-4,  0]), array([4, 0]))
     """
-    moved = weight * (theirs - own)  # [P]; IEEE arithmetic and half-to-even rounding are odd functions
-    return np.rint(moved).astype(np.int64) if np.issubdtype(own.dtype, np.integer) else moved
+    moved = theirs - own  # [P]; IEEE arithmetic and half-to-even rounding are odd functions
+    if np.issubdtype(own.dtype, np.integer):
+        return np.rint(weight * moved).astype(np.int64)
+    moved *= weight  # in place, as new memory for a large row costs as much as the product
+    return moved
 
 
 @dataclass(frozen=True)

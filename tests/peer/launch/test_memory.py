@@ -14,5 +14,5 @@ LENGTH = 50_000_000
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
 def test_a_peer_holds_at_most_three_rows_and_one_transfer():
     """Beside four rows: two windows (what is on its way in and out) and what libraries load; a fifth row would show."""
-    _, peak = measure(ours, Load(3, LENGTH, 3))
+    peak = measure(ours, Load(3, LENGTH, 3)).memory
     assert peak < 5.0 * 4 * LENGTH
