@@ -189,9 +189,9 @@ def _shown(experiment: Experiment) -> str:
     """Return what the totals of a model show, as its class says."""
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
-    if hasattr(kind, "shown"):
-        return str(kind.shown(experiment.model.options))
-    return getattr(kind, "shows", "") or "whatever the model asks for"
+    shown = getattr(kind, "shown", None)
+    found: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
+    return found or "whatever the model asks for"
 
 
 def _plain(experiment: Experiment) -> bool:
