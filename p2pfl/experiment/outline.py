@@ -186,7 +186,7 @@ def hidden(
 
 
 def _shown(experiment: Experiment) -> str:
-    """Return what the totals of a model show, as its class says."""
+    """Return what the totals of a model show, as its class says, which may depend on its options."""
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
     shown = getattr(kind, "shown", None)
