@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
 import torch
 
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import Baseline, alone, baseline
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
+from p2pfl.report.comparing.gaining import gain_interval, share_interval
 from p2pfl.report.notices.advice import advice
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.masses import Given, account
@@ -22,6 +23,7 @@ from p2pfl.report.results import (
     BestKept,
     Evaluated,
     FeatureStatistics,
+    GainInterval,
     PeerResult,
     PushSumWeights,
     Summary,
@@ -33,11 +35,14 @@ from p2pfl.report.spending.promises import promise
 from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 from p2pfl.rows import Rows
 
+MOST_LISTED = 64
+"""Largest number of peers whose gains have intervals."""
+
 
 class Apart(Protocol):
-    """Function that trains peers alone, and returns their scores ``[R]`` by name."""
+    """Function that trains peers alone."""
 
-    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> dict[str, torch.Tensor]:
+    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> Baseline:
         """Train for as many rounds."""
 
 
@@ -82,7 +87,8 @@ def summarise(
     accounted: bool = True,
     gradients: int | None = None,
     evaluation: Evaluated | None = None,
-    apart: Apart = alone,
+    apart: Apart = baseline,
+    models: Callable[[], Mapping[str, torch.Tensor]] = dict,
     workers: Sequence[WorkerResult] = (),
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
@@ -125,7 +131,9 @@ def summarise(
     evaluation
         Amount evaluated after each round, if that was not all.
     apart
-        Function like :func:`p2pfl.algorithms.baselines.alone`, with which every peer is trained alone.
+        Function like :func:`p2pfl.algorithms.baselines.baseline`, with which every peer is trained alone.
+    models
+        Returns the final model ``[P]`` by peer, where it is known; intervals of other gains than in accuracy need it.
     workers
         Processes that shared the peers of a simulation, if there were several.
 
@@ -142,9 +150,13 @@ def summarise(
     among = frozenset(plan.honest)
     honest = [peer for peer in peers if peer in among]
     single, pooled = None, None
+    between: dict[str, GainInterval | None] = {}
     if baselines and scored:
         with one_thread():
-            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric, apart=apart)
+            trained = apart(plan.learner, peers, rounds=rounds)
+            single = dict(zip(peers, trained.scores[metric].tolist(), strict=True))
+            pooled = _pooled(plan, rounds=rounds, peers=len(peers), metric=metric)
+            between = _intervals(plan, peers, (trained.rows, models), (single, score), metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(
@@ -167,7 +179,11 @@ def summarise(
         common=(agreed or {}).get("common"),
         per_peer={
             peer: PeerResult(
-                None if single is None else single[peer], score[peer], attacker=peer not in among, **_counts(plan, peer)
+                None if single is None else single[peer],
+                score[peer],
+                attacker=peer not in among,
+                interval=between.get(peer),
+                **_counts(plan, peer),
             )
             for peer in peers
         },
@@ -211,21 +227,47 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
     )
 
 
-def _baselines(
-    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str, apart: Apart
-) -> tuple[dict[str, float], float | None]:
-    """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
+def _pooled(plan: Plan, *, rounds: int, peers: int, metric: str) -> float | None:
+    """Return the score of one model on all data with as many epochs or steps.
 
     A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
-    single = dict(zip(peers, apart(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     bare = plan.learner.bare
     if not isinstance(bare, Pools):
-        return single, None
+        return None
     union = plan.federation.of(*plan.honest).pooled()
-    everything = bare.pooled(union, peers=len(peers), rounds=rounds)
-    pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
-    return single, pooled
+    everything = bare.pooled(union, peers=peers, rounds=rounds)
+    return float(alone(everything, union.peers, rounds=rounds)[metric][0])
+
+
+def _intervals(
+    plan: Plan,
+    peers: tuple[str, ...],
+    models: tuple[Rows | None, Callable[[], Mapping[str, torch.Tensor]]],
+    scores: tuple[Mapping[str, float], Mapping[str, float | None]],
+    *,
+    metric: str,
+) -> dict[str, GainInterval | None]:
+    """Return the intervals of the gains of the first peers from models and scores, each alone and together."""
+    before, after = scores
+    scored = {peer: value for peer in peers[:MOST_LISTED] if (value := after[peer]) is not None}
+    if metric == "accuracy" and plan.federation.dataset.targets.dim() == 1:
+        counts = {peer: _counts(plan, peer).get("tested", 0) for peer in scored}
+        return {
+            peer: share_interval(scored[peer], before[peer], count=count) for peer, count in counts.items() if count
+        }
+    rows, final = models
+    if rows is None:
+        return {}
+    apart, together = dict(zip(peers, rows, strict=True)), final()
+    known = [peer for peer in scored if peer in together]
+    how: dict[str, Any] = {"metric": metric, "seed": plan.experiment.seed, "peers": len(known)}
+    return {
+        peer: gain_interval(
+            plan.learner, peer, alone=apart[peer], together=together[peer], recorded=scored[peer], **how
+        )
+        for peer in known
+    }
 
 
 def describe(

@@ -257,6 +257,7 @@ def simulate_shard(
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
             workers=workers,
+            models=lambda: dict(zip(names, moved(state, HOST).rows, strict=False)),
         )
         run.finish(summary)
     return run
