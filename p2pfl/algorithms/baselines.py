@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -30,8 +31,30 @@ def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str,
     dict
         Scores ``[R]`` by the name of the metric.
     """
+    return baseline(learner, peers, rounds=rounds).scores
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Peers that trained without any communication.
+
+    Attributes
+    ----------
+    scores
+        Scores ``[R]`` by name.
+    rows
+        Their models ``[R, P]``; ``None`` where other processes hold them.
+    """
+
+    scores: dict[str, torch.Tensor]
+    rows: Rows | None
+
+
+def baseline(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
+    """Return the scores and the models of peers that train as for :func:`alone`."""
     *_, rows = training(learner, peers, rounds=rounds)
-    return {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}
+    scores = {name: score.cpu() for name, score in learner.evaluate(rows, peers=peers).items()}
+    return Baseline(scores, rows)
 
 
 def training(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Iterator[Rows]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Self
 
 import numpy as np
 import torch
 
 from p2pfl.data import Federation, IntArray
-from p2pfl.encodings import Ints
+from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tensors
 from p2pfl.exact.survival.curves import concordance
@@ -17,8 +17,22 @@ from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
+from p2pfl.learning.scores.whole import Function, Whole, r2
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
+
+SCORING: Mapping[str, Mapping[str, PerSample | Whole]] = {
+    "classes": {"loss": cross_entropy, "accuracy": accuracy},
+    "numbers": {"loss": squared_error, "r2": r2},
+    "risks": {
+        "concordance": Function(
+            lambda outputs, targets: concordance(outputs[:, 0].numpy(), targets.numpy()), name="concordance"
+        )
+    },
+    "nothing": {},
+}
+"""Scores by what a model predicts, as functions of outputs and targets."""
 
 
 class ExactLearner:
@@ -185,10 +199,20 @@ class ExactLearner:
             once = self.evaluate(rows[:1], peers=peers[:1], part=part)
             return {name: score.repeat(len(rows)) for name, score in once.items()}  # [R]
         each = [
-            self._scores(row, self._part(held), peer=peer if personal else None)
+            self._scores(row, self._part(held), peer=peer)
             for row, held, peer in zip(rows, positions, peers, strict=True)
         ]
         return {name: torch.stack([scores[name] for scores in each]) for name in each[0]}  # [R]
+
+    @property
+    def scoring(self) -> Mapping[str, PerSample | Whole]:
+        """Scores by name, as functions of outputs and targets."""
+        return SCORING[self.model.scored]
+
+    def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs ``[n, C]`` of a model ``[P]`` on a peer's samples and their targets."""
+        held = self._part(getattr(self.federation, part)[peer])
+        return torch.from_numpy(self._predicted(row, held, peer=peer)), torch.from_numpy(held.targets)
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
@@ -232,12 +256,14 @@ class ExactLearner:
             self._parts[id(positions)] = found  # holds the array, so that no other one takes its place
         return found[1]
 
-    def _scores(self, row: torch.Tensor, part: Part, *, peer: str | None) -> dict[str, torch.Tensor]:
-        if peer is not None and isinstance(self.model, Personal):
-            found = self.model.personal(self.tensors(row), self.own(peer), part)
-        else:
-            found = self.model.predicted(self.tensors(row), part)
-        outputs = torch.from_numpy(found)  # [n, C] or [n, 1]
+    def _predicted(self, row: torch.Tensor, part: Part, *, peer: str) -> Floats:
+        """Return what a model predicts for samples of a peer, ``[n, C]`` or ``[n, 1]``."""
+        if isinstance(self.model, Personal):
+            return self.model.personal(self.tensors(row), self.own(peer), part)
+        return self.model.predicted(self.tensors(row), part)
+
+    def _scores(self, row: torch.Tensor, part: Part, *, peer: str) -> dict[str, torch.Tensor]:
+        outputs = torch.from_numpy(self._predicted(row, part, peer=peer))  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":
             hits = (outputs.argmax(-1) == targets).double()  # [n]

@@ -204,6 +204,11 @@ class Plan:
         """True if pairwise masks are on."""
         return self.protection.settings.mask > 0
 
+    @property
+    def apart_by_masks(self) -> bool:
+        """True if the last gossip step of a round moves models by masks above all: it is the one that receives them."""
+        return self.masked and self.gossip.steps == 1
+
     @cached_property
     def residual(self) -> float:
         """Deviation that the masks of a peer that disappears leave in a parameter of a survivor."""

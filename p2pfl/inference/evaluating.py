@@ -14,9 +14,6 @@ from p2pfl.inference.predictor import Predictor
 from p2pfl.learning import metrics
 from p2pfl.learning.scores.calibration import GoodnessOfFit, ungrouped
 
-MOST_DRAWN = 20_000_000
-"""Largest number of samples that the bootstrap draws in all, but it draws at least 100 times."""
-
 MOST_GROUPS = 20
 """Largest number of groups that a column may make."""
 
@@ -117,7 +114,7 @@ def evaluate(
     """
     cells = source if isinstance(source, TextCells) else read(source)
     names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
-    draws = draws or max(100, min(metrics.DRAWS, MOST_DRAWN // len(cells)))
+    draws = draws or metrics.affordable(len(cells))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values
     kinds = {0: metrics.REGRESSION, 2: metrics.BINARY}.get(len(predictor.saved.names), metrics.CLASSIFICATION)
 

@@ -41,6 +41,7 @@ class Scorable(Protocol):
     loss: PerSample
     metrics: Mapping[str, PerSample]
     whole: Mapping[str, Whole]
+    order: Sequence[str]
     r2: bool
     footprint: Footprint
 
@@ -84,7 +85,7 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
     for name, metric in learner.whole.items():
         each = [metric.score(own) if size else math.nan for own, size in zip(found.kept[name], sizes, strict=True)]
         scores[name] = placed(torch.tensor(each, dtype=torch.float64), rows.device)  # [R]
-    return scores
+    return {name: scores[name] for name in sorted(scores, key=learner.order.index)}
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,18 @@ class _Found:
             mine = real[number % len(real)]  # [B]
             for name, metric in whole.items():
                 self.kept[name][row].append(metric.kept(outputs[number][mine], targets[number][mine]))
+
+
+def predicted(
+    learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the outputs ``[n, *outputs]`` of a single row ``[1, P]`` on all samples of its part, and their targets."""
+    chunks = [
+        (outputs[0][real[0]].cpu(), targets[0][real[0]].cpu())
+        for _, outputs, targets, real in _outputs(learner, rows, part, np.arange(1), engine=engine, shared=False)
+    ]
+    outputs, targets = zip(*chunks, strict=True)
+    return torch.cat(outputs), torch.cat(targets)
 
 
 def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs, classes: int) -> torch.Tensor:

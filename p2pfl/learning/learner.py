@@ -10,6 +10,8 @@ import torch
 
 from p2pfl.data import Federation
 from p2pfl.identity import Source
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.scores.whole import Whole
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
 
@@ -186,6 +188,20 @@ class Tallies(Protocol):
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of each row over the test part of its peer, ``[R, T]`` int64."""
+        ...
+
+
+@runtime_checkable
+class Predicts(Protocol):
+    """A learner that shows what a model predicts for single samples, and by which functions it is scored."""
+
+    @property
+    def scoring(self) -> Mapping[str, PerSample | Whole]:
+        """Scores by name, as functions of outputs and targets, that can be computed for resampled sets."""
+        ...
+
+    def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
         ...
 
 

@@ -20,6 +20,9 @@ Ints = npt.NDArray[np.int64]
 DRAWS = 1000
 """Bootstrap samples of an interval."""
 
+MOST_DRAWN = 20_000_000
+"""Largest number of samples that the bootstrap draws in all, but it draws at least 100 times."""
+
 TINY = float(np.finfo(np.float64).eps)
 """Probabilities are kept this far from 0 and 1 in the log loss, as scikit-learn does."""
 
@@ -171,6 +174,17 @@ REGRESSION: Mapping[str, Metric] = {
     "r2": r2,
 }
 """Scores of predicted numbers by name."""
+
+
+def affordable(samples: int) -> int:
+    """Return the number of bootstrap samples for so many samples in all.
+
+    Examples
+    --------
+    >>> affordable(500), affordable(50_000)
+    (1000, 400)
+    """
+    return max(100, min(DRAWS, MOST_DRAWN // samples))
 
 
 def intervals(

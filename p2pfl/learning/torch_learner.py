@@ -16,12 +16,12 @@ from p2pfl.errors import ModelError
 from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
-from p2pfl.learning.evaluation import evaluate, tallied
+from p2pfl.learning.evaluation import evaluate, predicted, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import PerSample, binary_cross_entropy, cross_entropy, named, squared_error
 from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
-from p2pfl.learning.scores.whole import Whole, scores_of, usual
+from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import Held
 from p2pfl.learning.steps.choosing import engines
@@ -150,6 +150,7 @@ class TorchLearner:
         self.metrics: Mapping[str, PerSample]
         self.whole: Mapping[str, Whole]
         self.metrics, self.whole = scores_of(chosen)
+        self.order: Sequence[str] = ("loss", *chosen, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain
@@ -381,6 +382,20 @@ class TorchLearner:
             stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
             scores = evaluate(self, stack, held, engine=self._engine(rows))
         return {name: score.to(rows.device) for name, score in scores.items()}
+
+    @property
+    def scoring(self) -> Mapping[str, PerSample | Whole]:
+        """Scores by name, as functions of outputs and targets; of whole sets only those of p2pfl."""
+        scores: dict[str, PerSample | Whole] = {"loss": self.loss, **self.metrics}
+        scores |= {name: metric for name, metric in self.whole.items() if metric in WHOLE.values()}
+        return scores | ({"r2": r2} if self.r2 else {})
+
+    def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
+        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
+            self.model.eval()
+            stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
+            return predicted(self, stack, held, engine=self._engine(stack))
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.

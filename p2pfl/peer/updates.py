@@ -13,7 +13,7 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.results import Unsettled
+from p2pfl.report.results import GainInterval, Unsettled
 from p2pfl.report.spending.stated import BudgetStop
 
 
@@ -88,10 +88,19 @@ class Done(msgspec.Struct, frozen=True):
 
 
 class Alone(msgspec.Struct, frozen=True):
-    """Scores of a model that a peer has trained alone after the run, on its own data for as many rounds."""
+    """Model that a peer has trained alone after the run, on its own data for as many rounds.
+
+    Attributes
+    ----------
+    scores
+        Its scores.
+    intervals
+        Intervals of what the peer gained by learning with the others, by score.
+    """
 
     peer: str
     scores: dict[str, float]
+    intervals: dict[str, GainInterval] = {}
 
 
 class Failed(msgspec.Struct, frozen=True):

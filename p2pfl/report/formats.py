@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 LARGE = 1000
@@ -48,11 +48,15 @@ def shown(value: Any) -> str:
     --------
     >>> shown("fedavg"), shown(0.1), shown(True), shown([64, 32]), shown(None)
     ('fedavg', '0.1', 'true', '[64, 32]', '-')
+    >>> shown({"path": "{peer}.csv", "columns": {"age": "integer"}})
+    '{ path = {peer}.csv, columns = { age = integer } }'
     """
     if value is None:
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Mapping):
+        return f"{{ {', '.join(f'{key} = {shown(each)}' for key, each in value.items())} }}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return f"[{', '.join(shown(each) for each in value)}]"
     return str(value)

@@ -60,6 +60,27 @@ class BestKept(msgspec.Struct, frozen=True):
     file: str
 
 
+class GainInterval(msgspec.Struct, frozen=True):
+    """95 % interval of the gain of a score on new data.
+
+    Attributes
+    ----------
+    low, high
+        Ends of the interval.
+    method
+        ``newcombe`` for a share of samples (Newcombe's method 10); ``paired t`` for other means over samples
+        (Student's t for the differences of the two models on the same samples); ``bootstrap`` for scores of a whole
+        set (percentiles of the differences on resampled test samples).
+    draws
+        Number of bootstrap samples; null for the other methods.
+    """
+
+    low: float
+    high: float
+    method: Literal["newcombe", "paired t", "bootstrap"]
+    draws: int | None = None
+
+
 class PeerResult(msgspec.Struct, frozen=True):
     """Scores of one peer.
 
@@ -75,6 +96,8 @@ class PeerResult(msgspec.Struct, frozen=True):
         Number of its training samples; null if a run does not split data itself.
     tested
         Number of samples that its scores are means over; null like ``samples``.
+    interval
+        Interval of the gain; null where nothing sound can be computed.
     """
 
     alone: float | None
@@ -82,6 +105,7 @@ class PeerResult(msgspec.Struct, frozen=True):
     attacker: bool
     samples: int | None = None
     tested: int | None = None
+    interval: GainInterval | None = None
 
 
 class LostWeight(msgspec.Struct, frozen=True):
@@ -339,6 +363,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         State that could not be settled, by peer; empty if nothing is open.
     best
         Best model, by peer; empty if none is kept.
+    intervals
+        Intervals of the gains, by score; scores of which none can be computed are left out.
     seed
         Seed of the experiment; absent without provenance, as are the fields below.
     algorithm
@@ -365,6 +391,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     unsettled: dict[str, Unsettled]
     best: dict[str, BestKept]
     alone: dict[str, float] | None = None
+    intervals: dict[str, GainInterval] = {}
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

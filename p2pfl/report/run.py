@@ -219,6 +219,12 @@ class Run:
 
         return figure(self.honest, self.summary, path=path)
 
+    def __repr__(self) -> str:
+        """Return the name of the experiment, its rounds and, once it is known, the score."""
+        done, score = len({record.round for record in self.metrics}), self.summary.get("together")
+        said = "" if score is None else f", {self.summary.get('metric')} {score:.3f}"
+        return f"<Run {self.experiment.name!r}: {done} of {self.experiment.rounds} rounds{said}>"
+
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
         from p2pfl.report.pages.run.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)

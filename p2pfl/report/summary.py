@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
 import torch
 
-from p2pfl.algorithms.baselines import alone, training
+from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
+from p2pfl.report.comparing.gaining import gain_interval, share_interval
 from p2pfl.report.notices.advice import advice
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.masses import Given, account
@@ -23,6 +24,7 @@ from p2pfl.report.results import (
     BestKept,
     Evaluated,
     FeatureStatistics,
+    GainInterval,
     PeerResult,
     PushSumWeights,
     Summary,
@@ -34,11 +36,14 @@ from p2pfl.report.spending.promises import promise
 from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
 from p2pfl.rows import Rows
 
+MOST_LISTED = 64
+"""Largest number of peers whose gains have intervals."""
+
 
 class Apart(Protocol):
-    """Function that trains peers alone, and returns their scores ``[R]`` by name."""
+    """Function that trains peers alone."""
 
-    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> dict[str, torch.Tensor]:
+    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> Baseline:
         """Train for as many rounds."""
 
 
@@ -84,7 +89,8 @@ def summarise(
     everyone: Callable[[], Federation] | None = None,
     gradients: int | None = None,
     evaluation: Evaluated | None = None,
-    apart: Apart = alone,
+    apart: Apart = baseline,
+    models: Callable[[], Mapping[str, torch.Tensor]] = dict,
     workers: Sequence[WorkerResult] = (),
 ) -> Summary:
     """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
@@ -129,7 +135,9 @@ def summarise(
     evaluation
         Amount evaluated after each round, if that was not all.
     apart
-        Function like :func:`p2pfl.algorithms.baselines.alone`, with which every peer is trained alone.
+        Function like :func:`p2pfl.algorithms.baselines.baseline`, with which every peer is trained alone.
+    models
+        Returns the final model ``[P]`` by peer, where it is known; intervals of other gains than in accuracy need it.
     workers
         Processes that shared the peers of a simulation, if there were several.
 
@@ -146,10 +154,12 @@ def summarise(
     among = frozenset(plan.honest)
     honest = [peer for peer in peers if peer in among]
     compared = Compared()
+    between: dict[str, GainInterval | None] = {}
     if baselines and scored:
         with one_thread():
-            compared = _baselines(plan, together, everyone, rounds=rounds, metric=metric, apart=apart)
-    single, pooled = compared.single, compared.pooled
+            trained = apart(plan.learner, peers, rounds=rounds)
+            compared = _compared(plan, together, trained, everyone, rounds=rounds, metric=metric)
+            between = _intervals(plan, peers, (trained.rows, models), (compared.single, score), metric=metric)
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(
@@ -166,14 +176,18 @@ def summarise(
         accounted=accounted,
         steps=0 if plan.protection.totals else plan.gossip.steps,
         metric=metric if scored else None,
-        alone=None if single is None else _mean([single[peer] for peer in honest]),
+        alone=_mean([compared.single[peer] for peer in honest]) if compared.single else None,
         together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
-        pooled=pooled,
+        pooled=compared.pooled,
         lossless=compared.lossless,
         common=(agreed or {}).get("common"),
         per_peer={
             peer: PeerResult(
-                None if single is None else single[peer], score[peer], attacker=peer not in among, **_counts(plan, peer)
+                compared.single.get(peer),
+                score[peer],
+                attacker=peer not in among,
+                interval=between.get(peer),
+                **_counts(plan, peer),
             )
             for peer in peers
         },
@@ -223,7 +237,7 @@ class Compared:
     Attributes
     ----------
     single
-        Scores of peers that learn alone.
+        Scores of peers that learn alone; empty without baselines.
     pooled
         Score of one model on all data; ``None`` with a learner that cannot train it.
     lossless
@@ -231,26 +245,26 @@ class Compared:
         from totals, or where other processes hold samples.
     """
 
-    single: Mapping[str, float] | None = None
+    single: Mapping[str, float] = field(default_factory=dict)
     pooled: float | None = None
     lossless: bool | None = None
 
 
-def _baselines(
+def _compared(
     plan: Plan,
     together: Mapping[str, Mapping[str, float]],
+    trained: Baseline,
     everyone: Callable[[], Federation] | None,
     *,
     rounds: int,
     metric: str,
-    apart: Apart,
 ) -> Compared:
-    """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
+    """Return the scores of peers that learned alone, and of one model on all data with as many epochs or steps.
 
     A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
     peers = tuple(sorted(together))
-    single = dict(zip(peers, apart(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
+    single = dict(zip(peers, trained.scores[metric].tolist(), strict=True))
     bare = plan.learner.bare
     if not isinstance(bare, Pools):
         return Compared(single)
@@ -271,6 +285,36 @@ def _lossless(plan: Plan, together: Mapping[str, Mapping[str, float]], rows: Row
         for name, values in found.items()
         for number, peer in enumerate(peers)
     )
+
+
+def _intervals(
+    plan: Plan,
+    peers: tuple[str, ...],
+    models: tuple[Rows | None, Callable[[], Mapping[str, torch.Tensor]]],
+    scores: tuple[Mapping[str, float], Mapping[str, float | None]],
+    *,
+    metric: str,
+) -> dict[str, GainInterval | None]:
+    """Return the intervals of the gains of the first peers from models and scores, each alone and together."""
+    before, after = scores
+    scored = {peer: value for peer in peers[:MOST_LISTED] if (value := after[peer]) is not None}
+    if metric == "accuracy" and plan.federation.dataset.targets.dim() == 1:
+        counts = {peer: _counts(plan, peer).get("tested", 0) for peer in scored}
+        return {
+            peer: share_interval(scored[peer], before[peer], count=count) for peer, count in counts.items() if count
+        }
+    rows, final = models
+    if rows is None:
+        return {}
+    apart, together = dict(zip(peers, rows, strict=True)), final()
+    known = [peer for peer in scored if peer in together]
+    how: dict[str, Any] = {"metric": metric, "seed": plan.experiment.seed, "peers": len(known)}
+    return {
+        peer: gain_interval(
+            plan.learner, peer, alone=apart[peer], together=together[peer], recorded=scored[peer], **how
+        )
+        for peer in known
+    }
 
 
 def describe(

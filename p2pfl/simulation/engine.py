@@ -275,6 +275,7 @@ async def simulating(
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
             workers=workers,
+            models=lambda: dict(zip(names, moved(state, HOST).rows, strict=False)),
         )
         run.finish(summary)
     return run

@@ -257,6 +257,7 @@ def forecast(
         baselines=baselines,
         accounted=accounted,
         alarms=log.alarms,
+        models=lambda: {name: state.rows[0] for name, (_, state) in seen.ended.items()},
     )
     run.finish(msgspec.structs.replace(summary, predicted=True))
     return run

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from p2pfl.experiment import plan, read
@@ -38,8 +39,10 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
     expected = simulate(experiment).summary["per_peer"]["peer0"]
     assert found.peer == "peer0"
     assert found.scores["accuracy"] == expected["alone"]
-    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), accounted=True, alone=found.scores)
+    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), accounted=True, alone=found)
     assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
+    assert summary.intervals.keys() == {"loss", "accuracy"}
+    assert msgspec.to_builtins(summary.intervals["accuracy"]) == expected["interval"]
 
 
 async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):

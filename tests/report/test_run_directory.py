@@ -47,6 +47,13 @@ def test_what_is_kept_reads_back_as_the_same(run):
     assert again.experiment == EXPERIMENT
 
 
+def test_a_run_says_what_it_is_in_one_line(run):
+    run.record([record("ada", 0), record("bob", 0)])
+    assert repr(run) == f"<Run 'test': 1 of {EXPERIMENT.rounds} rounds>"
+    run.finish({"together": 0.75, "metric": "accuracy"})
+    assert repr(run) == f"<Run 'test': 1 of {EXPERIMENT.rounds} rounds, accuracy 0.750>"
+
+
 def test_a_checkpoint_holds_the_models_own_names_and_the_state_beside_it(run):
     model = {"layer.weight": torch.ones(2, 3), "layer.bias": torch.zeros(2)}
     run.checkpoint("ada", model, {"public": torch.arange(3.0)}, round=4)

@@ -133,3 +133,15 @@ def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
     for name, score in run.summary["per_peer"].items():
         assert rf"{name} & ${score['alone']:.3f}$ & ${score['together']:.3f}$ &" in text
     assert text.count("{") == text.count("}")
+
+
+def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
+    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
+    masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
+    [moved] = [
+        row[1] for row in of(str(neighbourhoods(masked)), "Graph and consensus") if row[0].startswith("observed")
+    ]
+    assert moved == "hidden by masks"
+    assert "last gossip step, most of it by masks" in run_page(masked)
+    plain = run_page(simulate(read(SMALL, changes=[*changes, "privacy.mode=none"])))
+    assert "masks" not in plain.partition("how far models move")[2].partition("</figure>")[0]

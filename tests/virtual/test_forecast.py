@@ -88,7 +88,10 @@ def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tm
     for key in ("together", "alone", "pooled", "common"):
         assert run.summary[key] == (None if same[key] is None else pytest.approx(same[key], abs=slack))
     for name, scores in same["per_peer"].items():
-        assert run.summary["per_peer"][name] == pytest.approx(scores, abs=slack)
+        found = dict(run.summary["per_peer"][name])
+        ends, expected = found.pop("interval"), scores.pop("interval")
+        assert found == pytest.approx(scores, abs=slack)
+        assert (ends["low"], ends["high"]) == pytest.approx((expected["low"], expected["high"]), abs=slack)
     for key, told in (same["statistics"] or {}).items():
         assert run.summary["statistics"][key] == pytest.approx(told, abs=1e-6)
     kept, theirs = (load_file(tmp_path / each / "peers" / "peer0.state") for each in ("forecast", "simulated"))

@@ -64,6 +64,29 @@ def test_peers_that_train_longer_than_phi_would_wait_are_not_suspected(graph):
     assert all(ended.missed == 0 for ended in world.ended.values())
 
 
+@pytest.mark.sampled(fast=0, all=2)
+@pytest.mark.parametrize(("at", "wakes"), [(10.0, 38.0), (10.0, 36.0), (14.0, 36.0), (16.4, 33.6), (22.0, 42.5)])
+def test_a_peer_that_hung_and_neighbours_that_wait_for_a_slow_one_do_not_wait_for_each_other(at, wakes):
+    """On a ring of four, both neighbours of peer3 wait for peer1; they are up to two rounds ahead when it wakes."""
+    setting = Setting(
+        (
+            "learning.algorithm=fedavg",
+            "topology.kind=ring",
+            "topology.peers=4",
+            "gossip.steps=1",
+            "rounds=10",
+            "transport.patience=60",
+        )
+    )
+    plan = Plans().of(setting, seed=1)
+    names = plan.topology.peers
+    conditions, takes = dict.fromkeys(names, Conditions(latency=0.02)), dict.fromkeys(names, 1.0) | {"peer1": 8.0}
+    pauses = (Pause("peer3", at, wakes - at),)
+    world = World(1, setting, plan, History(frozenset({"pauses"}), conditions, {}, takes, pauses))
+    assert world.run().failure == ""
+    assert max(learned(world, name) for name in names) < 10 * 8.0 + HANG
+
+
 @cache
 def forecasted(hurry):
     changes = [*AVERAGING, "rounds=40", "learning.weighted=false", f"transport.hurry={hurry}"]

@@ -191,7 +191,7 @@ def peer(options: argparse.Namespace) -> int:
                 own.finish(conclude(event, alarms=log.alarms))
                 erase_keys(folder)
             elif isinstance(event, Alone) and done is not None:
-                own.finish(conclude(done, alarms=log.alarms, alone=event.scores))
+                own.finish(conclude(done, alarms=log.alarms, alone=event))
             lines.observe(event)
 
         for warning in overhearing(experiment, urls=urls, peer=options.name):

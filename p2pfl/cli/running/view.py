@@ -145,11 +145,7 @@ class Lines:
         same = before == event  # reported again: nothing has changed for a while
         if self.peers == 1 and before is not None and before.phase == event.phase == "learning":
             self._moved({*before.present}, {*event.present})
-        if (
-            (event.waiting or not event.connected)
-            and event not in self.said
-            and (same or (self.peers == 1 and event.phase == "gathering"))
-        ):
+        if _waits(event) and event not in self.said and (same or (self.peers == 1 and event.phase == "gathering")):
             self.said.add(event)
             where = f"round {event.round + 1}" if event.phase == "learning" else event.phase
             self._print(f"{event.peer}: {where}, waiting for {_awaited(event)}")
@@ -216,14 +212,15 @@ class Live:
         missed = f", {self.missed} models missed" if self.missed else ""
         seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
         seconds = f"{COMPARING}: {seconds}" if self.done == len(names) else seconds
-        table.caption = f"{more}distance: how far the last gossip step moved a peer's model\n{seconds}"
+        meaning = "masks hide it" if self.plan.apart_by_masks else "how far the last gossip step moved a peer's model"
+        table.caption = f"{more}distance: {meaning}\n{seconds}"
         return table
 
     def _row(self, name: str, metric: str) -> list[str | Text]:
         rounds = self.plan.experiment.rounds
         record, progress = self.records.get(name), self.progress.get(name)
         doing = "starting" if progress is None else progress.phase
-        if progress is not None and (progress.waiting or not progress.connected):
+        if progress is not None and _waits(progress):
             doing = f"waiting for {_awaited(progress)}"
         cells: list[str | Text] = [name, f"0/{rounds}", "", "", "", ""]
         if record is not None:
@@ -231,7 +228,7 @@ class Live:
                 f"{record.round + 1}/{rounds}",
                 Text(f"{record.scores.get(metric, 0.0):.3f}", style="bold"),
                 f"{record.scores['loss']:.3f}",
-                f"{record.distance:.2g}",
+                "" if self.plan.apart_by_masks else f"{record.distance:.2g}",
                 size(record.bytes_out),
             ]
         return [*cells, Text(doing, style="dim")]
@@ -279,6 +276,11 @@ def brief(names: tuple[str, ...]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
+def _waits(progress: Progress) -> bool:
+    """Return whether a peer waits for others or the broker; one that is done has left the broker."""
+    return progress.phase != "done" and (bool(progress.waiting) or not progress.connected)
+
+
 def _awaited(progress: Progress) -> str:
     return brief(progress.waiting) if progress.connected else "the broker, which cannot be reached"
 
@@ -309,9 +311,10 @@ def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
     kept = [record for record in records if record.peer in honest] or records
     said = "".join(f"{name} {value:.3f}, " for name, value in mean_scores(kept).items())
     evaluated = sum(bool(record.scores) for record in kept)
-    distance = sum(record.distance for record in kept) / len(kept)
+    if not plan.apart_by_masks:
+        said += f"distance {sum(record.distance for record in kept) / len(kept):.2g}, "
     which = "honest peers" if len(kept) < len(records) else "peers"
     whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
     whose += f", scores of {evaluated}" if 0 < evaluated < len(kept) else ""
     without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
-    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said}distance {distance:.2g} ({whose}){without}"
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said.removesuffix(', ')} ({whose}){without}"

@@ -14,9 +14,9 @@ import torch
 from p2pfl.data import Dataset
 from p2pfl.data.imported import located
 from p2pfl.errors import LearningError
-from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named
+from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
 from p2pfl.learning.metrics import auc as area
-from p2pfl.learning.metrics import macro_auc
+from p2pfl.learning.metrics import determination, macro_auc
 
 Kept = tuple[torch.Tensor, ...]
 """Tensors that a score keeps of a batch."""
@@ -124,6 +124,16 @@ def _area(outputs: torch.Tensor, targets: torch.Tensor) -> float:
 
 auc = Function(_area, name="auc")
 """Area under the ROC curve: of each class against the rest, or of each label that has both values; their mean."""
+
+
+def _determination(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the coefficient of determination; NaN where the targets do not vary."""
+    error = squared_error(outputs.double(), targets.double()).mean()
+    return determination(float(error), float(targets.double().var(0, correction=0).mean()))
+
+
+r2 = Function(_determination, name="r2")
+"""Coefficient of determination of predicted numbers."""
 
 macro_f1 = Counted(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + misses))
 """Mean over labels or classes of F1, the harmonic mean of precision and recall."""

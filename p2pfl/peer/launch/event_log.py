@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from p2pfl.experiment import Plan
 from p2pfl.peer.launch.changes import Changes
 from p2pfl.peer.storage.best import kept
-from p2pfl.peer.updates import Done
+from p2pfl.peer.updates import Alone, Done
 from p2pfl.report import Record, Run
 from p2pfl.report.notices.alarms import raised
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
@@ -57,7 +57,7 @@ def concluded(
     *,
     alarms: Sequence[MasksUncancelled | LossRose],
     accounted: bool,
-    alone: Mapping[str, float] | None = None,
+    alone: Alone | None = None,
 ) -> PeerSummary:
     """Return the summary of one peer.
 
@@ -72,7 +72,7 @@ def concluded(
     accounted
         True if the account of the data counts the run.
     alone
-        Scores of a model that the peer has trained alone; ``None`` if it has not.
+        Model that the peer has trained alone; ``None`` if it has not.
     """
     played = None if done.played is None else {done.peer: done.played}
     return PeerSummary(
@@ -80,7 +80,8 @@ def concluded(
         peer=done.peer,
         accounted=accounted,
         scores=done.scores,
-        alone=None if alone is None else dict(alone),
+        alone=None if alone is None else alone.scores,
+        intervals={} if alone is None else alone.intervals,
         common=done.common,
         stopped=done.stopped,
         given=done.given,

@@ -9,13 +9,16 @@ import secrets
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from p2pfl.errors import RunError
 from p2pfl.experiment import Experiment, Plan, plain, plan, schema
@@ -26,6 +29,7 @@ from p2pfl.peer.launch.brokers import brokers, connect, overhearing
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.launch.worker import BEAT, earlier, main
 from p2pfl.peer.storage.best import kept
+from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.peer.updates import Done, Event, Failed, ModelDescription
@@ -245,10 +249,17 @@ def run(
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
             accounted=accounted,
+            models=partial(_models, folder, names),
         )
         result.finish(summary)
         erase_keys(folder)
     return result
+
+
+def _models(folder: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return the final model ``[P]`` of each peer that has a checkpoint."""
+    saved = {name: Store(folder / "peers", name).checkpoints() for name in names}
+    return {name: found[0].state.rows[0] for name, found in saved.items() if found}
 
 
 def _follow(

@@ -38,8 +38,10 @@ from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
 from p2pfl.process import one_heap, private_memory
 from p2pfl.report import Record
+from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
 from p2pfl.report.notices.kinds import Notice, SecretsRecorded
+from p2pfl.rows import Rows
 from p2pfl.transport import Transport
 
 STALL = 1.0
@@ -177,17 +179,36 @@ async def live(
         )
     )
     if compare:
-        notify(Alone(name, await _alone(learner, name, rounds=peer.done)))
+        row = await _alone(learner, name, rounds=peer.done)
+        notify(await asyncio.to_thread(_compared, peer.plan, name, alone=row, together=state.rows, scores=found))
 
 
-async def _alone(learner: Learner, name: str, *, rounds: int) -> dict[str, float]:
-    """Return the scores of a model that a peer trains alone; it can be cancelled after each round."""
+def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Mapping[str, float]) -> Alone:
+    """Return the scores of a model that a peer has trained alone, and the intervals of what it gained."""
+    apart = {key: float(value[0]) for key, value in plan.learner.evaluate(alone, peers=(name,)).items()}
+    intervals = {
+        key: gain_interval(
+            plan.learner,
+            name,
+            metric=key,
+            alone=alone[0],
+            together=together[0],
+            recorded=scores[key],
+            seed=plan.experiment.seed,
+        )
+        for key in apart
+        if key in scores
+    }
+    return Alone(name, apart, {key: each for key, each in intervals.items() if each is not None})
+
+
+async def _alone(learner: Learner, name: str, *, rounds: int) -> Rows:
+    """Return the model ``[1, P]`` that a peer trains alone; it can be cancelled after each round."""
     steps = training(learner, (name,), rounds=rounds)
     rows = next(steps)
     while (trained := await asyncio.to_thread(next, steps, None)) is not None:
         rows = trained
-    evaluated = await asyncio.to_thread(learner.evaluate, rows, peers=(name,))
-    return {key: float(value[0]) for key, value in evaluated.items()}
+    return rows
 
 
 async def _incarnation(

@@ -52,8 +52,10 @@ def _level(run: Run, key: str, name: str) -> float | None:
 def consensus(run: Run) -> Chart | None:
     """Return how far the last gossip step of a round moves the models; ``None`` where nothing moves them."""
     rounds = by_round(run.honest)
+    masked = run.summary.get("steps") == 1 and run.summary["privacy"]["mask"]
+    step = "last gossip step, most of it by masks" if masked else "last gossip step"
     curves = [
-        over_rounds(rounds, lambda record: record.distance, label="last gossip step", style=0),
+        over_rounds(rounds, lambda record: record.distance, label=step, style=0),
         over_rounds(rounds, lambda record: record.update, label="training of the round", style=1),
     ]
     curves = [curve for curve in curves if any(value > 0 for value in curve.ys)]

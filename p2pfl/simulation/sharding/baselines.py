@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import Baseline, alone, baseline
 from p2pfl.learning import Learner
 from p2pfl.simulation.evaluating import by_peer
 from p2pfl.simulation.sharding.shard import Shard
@@ -18,7 +18,7 @@ Scores = dict[str, float]
 
 @dataclass(frozen=True)
 class LocalScores:
-    """Scores of peers that train without any communication, as :func:`p2pfl.algorithms.baselines.alone` returns them.
+    """Peers that train without any communication, as :func:`p2pfl.algorithms.baselines.baseline` returns them.
 
     Attributes
     ----------
@@ -28,14 +28,14 @@ class LocalScores:
 
     shard: Shard
 
-    def __call__(self, learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:
-        """Return the scores ``[R]`` of peers that train for as many rounds, where this process leads."""
+    def __call__(self, learner: Learner, peers: tuple[str, ...], *, rounds: int) -> Baseline:
+        """Return the scores of peers that train for as many rounds, where this process leads."""
         if self.shard.workers == 1:
-            return alone(learner, peers, rounds=rounds)
+            return baseline(learner, peers, rounds=rounds)
         own = by_peer(alone(learner, self.shard.peers, rounds=rounds))
         listed = self.shard.collect(own, Scores)
         found = dict(zip(self.shard.everyone, listed, strict=False))
-        return _columns(found, peers) if self.shard.leads else {}
+        return Baseline(_columns(found, peers) if self.shard.leads else {}, None)
 
 
 def _columns(found: dict[str, Scores], peers: Sequence[str]) -> dict[str, torch.Tensor]:

@@ -64,6 +64,25 @@ def test_a_log_has_one_line_for_each_round_when_all_peers_have_ended_it(resolved
     )
 
 
+def test_a_peer_that_is_done_waits_for_nobody(resolved, capsys):
+    lines = view.Lines(resolved, peers=1, quiet=False)
+    lines.observe(learning("peer0"))
+    for _ in range(2):
+        lines.observe(Progress("peer0", "done", 3, (), connected=False))
+    assert "waiting" not in capsys.readouterr().err
+    for _ in range(2):
+        lines.observe(Progress("peer0", "learning", 3, (), connected=False))
+    assert "waiting for the broker, which cannot be reached" in capsys.readouterr().err
+
+
+def test_a_log_leaves_out_a_distance_that_measures_masks(capsys):
+    table = {"rounds": 4, "topology": {"kind": "complete", "peers": 3}, "data": {"name": "wine"}}
+    masked = plan(read(table, changes=["privacy.mode=pairwise", "gossip.steps=1"]))
+    lines = view.Lines(masked, peers=1, quiet=False)
+    lines.observe(record("peer0"))
+    assert "round 1/4: loss 1.000, accuracy 0.500 (peer0)\n" in capsys.readouterr().err
+
+
 def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_ended(resolved, capsys):
     lines = view.Lines(resolved, peers=3, quiet=False)
     for peer in PEERS:

@@ -2,8 +2,10 @@
 
 import enum
 import hashlib
+import importlib
 import sys
 import types
+from unittest import mock
 
 import pytest
 import torch
@@ -160,8 +162,23 @@ def test_peers_with_other_frozen_weights_refuse_each_other(library):
     assert other.divided.base != learner.divided.base
 
 
+def loaded(library):
+    """Return a library of vision models; skip where it is not installed, or was built for another torch."""
+    try:
+        return importlib.import_module(library)
+    except (ImportError, RuntimeError) as error:  # torch refuses operators of another build
+        pytest.skip(f"{library} does not load ({error}); CONTRIBUTING.md says how to run this test")
+
+
+@pytest.mark.parametrize("error", [ModuleNotFoundError("No module"), RuntimeError("operator nms does not exist")])
+def test_tests_of_a_library_that_does_not_load_are_skipped_with_the_reason(monkeypatch, error):
+    monkeypatch.setattr(importlib, "import_module", mock.Mock(side_effect=error))
+    with pytest.raises(pytest.skip.Exception, match=f"torchvision does not load .{error}.; CONTRIBUTING"):
+        loaded("torchvision")
+
+
 def test_a_network_of_torchvision_learns():
-    pytest.importorskip("torchvision")
+    loaded("torchvision")
     model = build("torchvision:mobilenet_v3_small", shape=(3, 32, 32), classes=2, seed=1)
     data = {peer: (torch.randn(4, 3, 32, 32), torch.tensor([0, 1, 0, 1])) for peer in ("ada", "bob")}
     learner = TorchLearner(model, data, seed=1, norm="frozen", frozen=["features.?.*"], steps=1, device="cpu")
@@ -171,7 +188,7 @@ def test_a_network_of_torchvision_learns():
 
 @pytest.mark.parametrize("norm", ["frozen", "group", "local"])
 def test_layers_of_timm_keep_their_activation(norm):
-    timm = pytest.importorskip("timm")
+    timm = loaded("timm")
     torch.manual_seed(1)
     reference = timm.create_model("mobilenetv3_small_050", num_classes=2).eval()
     x = torch.randn(2, 3, 32, 32)
@@ -185,7 +202,7 @@ def test_layers_of_timm_keep_their_activation(norm):
 
 
 def test_weights_of_timm_that_are_not_in_the_cache_are_not_downloaded(monkeypatch, tmp_path):
-    pytest.importorskip("timm")
+    loaded("timm")
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub, "try_to_load_from_cache", lambda *_: None)
     with pytest.raises(ModelError, match=r"the weights of timm:resnet18 are not in the cache of the Hugging Face hub"):

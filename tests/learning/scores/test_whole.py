@@ -13,7 +13,7 @@ from owning import Pixels, Words, labelled, pictures, words
 from p2pfl.errors import ModelError
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.losses import binary_cross_entropy, cross_entropy
+from p2pfl.learning.losses import accuracy, binary_cross_entropy, cross_entropy
 from p2pfl.learning.scores.whole import auc, macro_f1, mean_iou
 from p2pfl.simulation import simulate
 
@@ -183,3 +183,11 @@ def test_an_experiment_names_losses_and_scores():
     assert list(run.metrics[-1].scores) == ["loss", "f1", "area"]
     assert set(run.summary["common"]) >= {"loss"}
     assert "f1" not in run.summary["common"]  # no mean over the peers
+
+
+def test_scores_stand_in_the_order_in_which_they_were_chosen():
+    data = {"ada": (torch.randn(40, 3, generator=generator()), torch.arange(40) % 2)}
+    for names in (["auc", "accuracy"], ["accuracy", "auc"]):
+        metrics = {name: {"auc": auc, "accuracy": accuracy}[name] for name in names}
+        learner = TorchLearner(nn.Linear(3, 2), data, metrics=metrics, device="cpu")
+        assert list(learner.evaluate(learner.start(["ada"]), peers=["ada"])) == ["loss", *names]

@@ -30,6 +30,9 @@ def test_the_checkpoints_of_run_and_of_simulate_agree(algorithm, tmp_path):
     assert spawned.summary["alone"] == pytest.approx(simulated.summary["alone"])
     assert spawned.summary.keys() == simulated.summary.keys()
     assert spawned.summary["masses"] == simulated.summary["masses"]
+    intervals = [[each["interval"] for each in run.summary["per_peer"].values()] for run in (spawned, simulated)]
+    assert intervals[0] == intervals[1]
+    assert all(intervals[0])
     journals = [Store(tmp_path / "run" / "peers", name).journal() for name in ("peer0", "peer1", "peer2", "peer3")]
     assert not any(journal.key for journal in journals)  # what was recorded of the run can be opened no more
 

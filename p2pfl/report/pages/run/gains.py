@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.comparing.comparison import lower_is_better
-from p2pfl.report.comparing.intervals import newcombe
 from p2pfl.report.comparing.wording import gained_by
 from p2pfl.report.formats import number
 from p2pfl.report.notices.wording import stopped
@@ -18,6 +17,19 @@ from p2pfl.report.records import Record, by_round
 
 INTERVAL = "95 % interval"
 """Heading of the intervals of gains."""
+
+METHODS = {
+    "newcombe": "Newcombe's method 10",
+    "paired t": "Student's t for the differences of the two models on the same samples",
+    "bootstrap": "percentiles of {:,} bootstrap samples, on which both models are scored",
+}
+"""Methods of intervals in words, by their name in ``summary.json``; with the number of bootstrap samples."""
+
+MISSING = (
+    "A gain has no interval where a learner or a function of your own computes the score, several processes shared the "
+    "simulation, or the test samples are too few or do not tell the models apart. "
+)
+"""Reasons why an interval is missing."""
 
 
 def fragment(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
@@ -63,7 +75,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
     heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
     rows = [
-        _row(f"{name} (attacks)" if each["attacker"] else name, each, metric, between=_interval(each, metric))
+        _row(f"{name} (attacks)" if each["attacker"] else name, each, metric, between=_interval(_known(each)))
         for name, each in everyone[:MOST_PEERS]
     ]
     if len(everyone) > MOST_PEERS:
@@ -81,7 +93,7 @@ def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | Non
     shown = [[row[place] for place in found] for row in rows]
     shown += [[TOTAL, *(row[place] for place in found)] for row in totals]
     made = table(f"{metric} by peer", [heads[place] for place in found], shown)
-    return join([beside(made, _last_scores(metrics)), _note(summary, tested=heads.index(INTERVAL) in found)])
+    return join([beside(made, _last_scores(metrics)), _note(summary)])
 
 
 def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "") -> list[object]:
@@ -90,16 +102,11 @@ def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "")
     return [name, score.get("samples") or "", *scores, _difference(score, metric), between]
 
 
-def _note(summary: Mapping[str, Any], *, tested: bool) -> Markup:
+def _note(summary: Mapping[str, Any]) -> Markup:
     """Return what the table says about chance, and what it does not."""
     said = "This is one run with one seed: a difference may be chance. "
-    if tested:
-        sizes = sorted({each["tested"] for each in summary["per_peer"].values() if each.get("tested")})
-        span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-        said = (
-            f"Intervals are 95 % confidence intervals of the gain on new data, from {span} test samples of each model "
-            "(Newcombe's method 10). They do not contain the variation between seeds. "
-        )
+    each = list(summary["per_peer"].values())
+    said += _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
     if summary.get("lossless"):
         said = (
             "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test "
@@ -109,22 +116,64 @@ def _note(summary: Mapping[str, Any], *, tested: bool) -> Markup:
     return tag("p", said, sweep, " repeats a run with several seeds and gives intervals over these.", class_="small")
 
 
-def _interval(score: Mapping[str, Any], metric: str) -> str:
-    """Return the 95 % interval of a gain; empty where it is unknown, or the score is not the share of samples."""
-    alone, together = score["alone"], score["together"]
-    if metric != "accuracy" or not score.get("tested") or alone is None or together is None:
-        return ""
-    low, high = newcombe(together, alone, score["tested"])
-    return "" if math.isnan(low) else f"{low:+.3f} to {high:+.3f}"
+def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[str, Any]) -> str:
+    """Return how the intervals of gains were computed, and why some are missing; empty without gains."""
+    known = [each for each in intervals if each]
+    said = ""
+    if known:
+        sizes = sorted({each["tested"] for each in per_peer.values() if each.get("tested")})
+        span = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else ""
+        samples = f", from {span} test samples of each model" if span else ""
+        methods = "; ".join(dict.fromkeys(map(_method, known)))
+        said = (
+            f"Intervals are 95 % confidence intervals of the gain on new data{samples} ({methods}). They do not "
+            "contain the variation between seeds. "
+        )
+    return said + (MISSING if len(known) < len(intervals) else "")
+
+
+def _method(interval: Mapping[str, Any]) -> str:
+    """Return the method of an interval in words, or as the file has it where this release does not know it."""
+    said = METHODS.get(interval["method"])
+    return str(interval["method"]) if said is None else said.format(interval["draws"])
+
+
+def _known(score: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the recorded interval of a gain; ``None`` if the gain is unknown."""
+    return None if _gain(score) is None else score.get("interval")
+
+
+def _gain(score: Mapping[str, Any]) -> float | None:
+    """Return the gain of a score; ``None`` if it is unknown."""
+    if score["alone"] is None or score["together"] is None:
+        return None
+    gain = float(score["together"] - score["alone"])
+    return None if math.isnan(gain) else gain
+
+
+def _interval(found: Mapping[str, Any] | None) -> str:
+    """Return the 95 % interval of a gain; empty where it is unknown."""
+    return "" if found is None else f"{found['low']:+.3f} to {found['high']:+.3f}"
 
 
 def _of_one(summary: Mapping[str, Any]) -> Markup:
     """Return the scores of one peer beside those of the model that it has trained alone."""
+    intervals = summary.get("intervals", {})
+    heads = ("score", "alone", "together", "gain", INTERVAL)
     rows = [
-        [name, number(alone), number(summary["scores"].get(name)), _difference(_pair(summary, name), name)]
+        [
+            name,
+            number(alone),
+            number(summary["scores"].get(name)),
+            _difference(_pair(summary, name), name),
+            _interval(intervals.get(name)),
+        ]
         for name, alone in alone_of(summary).items()
     ]
-    return table(f"Scores of {summary['peer']}", ("score", "alone", "together", "gain"), rows)
+    shown = heads if intervals else heads[:-1]
+    note = _methods([intervals.get(row[0]) for row in rows], {})
+    made = table(f"Scores of {summary['peer']}", shown, [row[: len(shown)] for row in rows])
+    return join([made, tag("p", note.strip(), class_="small")])
 
 
 def _pair(summary: Mapping[str, Any], name: str) -> dict[str, float | None]:
@@ -149,10 +198,8 @@ def _last_scores(metrics: Sequence[Record]) -> Markup | None:
 
 
 def _difference(score: Mapping[str, Any], metric: str) -> Markup | str:
-    if score["alone"] is None or score["together"] is None:
-        return ""
-    gain = score["together"] - score["alone"]
-    if math.isnan(gain):
+    gain = _gain(score)
+    if gain is None:
         return ""
     better = gain < 0 if lower_is_better(metric) else gain > 0
     return tag("span", f"{gain:+.3f}", class_="good" if better else "bad" if gain else None)

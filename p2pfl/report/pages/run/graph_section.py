@@ -66,7 +66,8 @@ def _facts(run: Run, topology: Topology | Schedule, weights: Sequence[Weights]) 
         facts |= _predicted(weights, steps)
     seen = _observed(run.honest)
     if seen is not None and steps:
-        facts["observed: the last step moves"] = f"{seen:.2g} times the training"
+        masked = steps == 1 and run.summary["privacy"]["mask"]
+        facts["observed: the last step moves"] = "hidden by masks" if masked else f"{seen:.2g} times the training"
     return facts
 
 
