@@ -14,9 +14,10 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray, Orders
+from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.learner import Fitted, Fitting, Learner, Report
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.batching import BatchSchedule, DeviceSamples
+from p2pfl.learning.steps.batching import BatchSchedule, DeviceSamples, Footprint
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.scheduling import scheduled
@@ -26,12 +27,18 @@ from p2pfl.rows import Layout, Rows
 PARAMETERS = 2**15
 """Most parameters of all models of a run: with more of them, a run keeps a core busy on its own."""
 
+PRODUCTS = 2**20
+"""Most products of a weight and a number in an evaluation of a run that is stacked.
+
+Alone, a run multiplies a test part that all peers share once for all of its models; a stack does so for each of them.
+"""
+
 SAMPLES = 64 * 2**20
 """Most bytes of the samples of runs that train as one stack, which holds them once more."""
 
 
 @dataclass(frozen=True)
-class Request:
+class Training:
     """Rows that a run wants to train.
 
     Attributes
@@ -45,6 +52,31 @@ class Request:
     learner: Learner
     rows: Rows
     how: Fitting
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Rows that a run wants to evaluate on the test part.
+
+    Attributes
+    ----------
+    learner
+        Learner of the run.
+    rows, peers
+        Arguments of its ``evaluate``.
+    """
+
+    learner: Learner
+    rows: Rows
+    peers: tuple[str, ...]
+
+    @property
+    def small(self) -> bool:
+        """True if products take little of the time: at most :data:`PRODUCTS` for all models and samples."""
+        learner = self.learner
+        if not isinstance(learner, TorchLearner):
+            return False
+        return learner.products * sum(len(learner.federation.test[peer]) for peer in self.peers) <= PRODUCTS
 
 
 def stacks(learner: Learner, *, peers: int) -> bool:
@@ -76,7 +108,7 @@ class Stack:
     learners: Sequence[TorchLearner]
     features: torch.Tensor = field(init=False)
     targets: torch.Tensor = field(init=False)
-    _parts: tuple[list[DeviceSamples], DeviceSamples] | None = field(default=None, init=False)
+    _parts: dict[str, tuple[list[DeviceSamples], DeviceSamples]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         first = self.learners[0]
@@ -84,11 +116,13 @@ class Stack:
         self.trained: Layout = first.trained
         self.recipe: Recipe = first.recipe
         self.dropouts, self.seed = first.dropouts, first.seed  # there is no dropout, so no seed matters
+        self.loss, self.metrics, self.whole, self.r2 = first.loss, first.metrics, first.whole, first.r2
+        self.footprint: Footprint = first.footprint
         self.features = torch.cat([each.features for each in self.learners])
         self.targets = torch.cat([each.targets for each in self.learners])
         self.starts = [0, *accumulate(len(each.features) for each in self.learners)]
 
-    def fit(self, asked: Sequence[Request]) -> list[Fitted]:
+    def fit(self, asked: Sequence[Training]) -> list[Fitted]:
         """Train the rows of all runs in the same round.
 
         Losses are not checked, so that one run that diverges does not end the others.
@@ -114,7 +148,16 @@ class Stack:
             for each, (low, high) in zip(asked, spans, strict=True)
         ]
 
-    def _schedule(self, asked: Sequence[Request], *, round: int) -> BatchSchedule:
+    def evaluate(self, asked: Sequence[Evaluation]) -> list[dict[str, torch.Tensor]]:
+        """Return the scores of the rows of all runs."""
+        pairs = zip(self.learners, asked, strict=True)
+        part = self._samples("test", [learner.parts["test"].of(each.peers) for learner, each in pairs])
+        rows = torch.cat([each.rows for each in asked]).to(self.features.device, self.learners[0].dtype)
+        found = evaluate(self, rows, part, engine=self.learners[0].engine)
+        pieces = {name: torch.split(scores, [len(each.rows) for each in asked]) for name, scores in found.items()}
+        return [{name: scores[number] for name, scores in pieces.items()} for number in range(len(asked))]
+
+    def _schedule(self, asked: Sequence[Training], *, round: int) -> BatchSchedule:
         """Return the batches that the runs draw, as those of one stack."""
         drawn = [
             scheduled(learner, each.how["peers"], round=round, active=each.how.get("active"))
@@ -127,15 +170,16 @@ class Stack:
             np.concatenate([each.orders.stride for each in drawn]),
         )
         widths, counts = (np.concatenate([getattr(each, name) for each in drawn]) for name in ("widths", "counts"))
-        return BatchSchedule(self._samples([each.part for each in drawn]), widths, counts, 0, orders)
+        return BatchSchedule(self._samples("train", [each.part for each in drawn]), widths, counts, 0, orders)
 
-    def _samples(self, parts: list[DeviceSamples]) -> DeviceSamples:
-        """Return the samples of all rows; they are gathered again only for other peers."""
-        if self._parts is None or any(one is not other for one, other in zip(self._parts[0], parts, strict=True)):
+    def _samples(self, name: str, parts: list[DeviceSamples]) -> DeviceSamples:
+        """Return the samples of all rows in a part; they are gathered again only for other peers."""
+        before, whole = self._parts.get(name, ([], None))
+        if whole is None or any(one is not other for one, other in zip(before, parts, strict=True)):
             pairs = zip(self.starts, parts, strict=False)
-            each = [begin + mine for begin, part in pairs for mine in _each(part)]
-            self._parts = parts, DeviceSamples(each, self.features.device)
-        return self._parts[1]
+            whole = DeviceSamples([begin + mine for begin, part in pairs for mine in _each(part)], self.features.device)
+            self._parts[name] = parts, whole
+        return whole
 
 
 def _each(part: DeviceSamples) -> list[IntArray]:

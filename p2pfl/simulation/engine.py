@@ -208,7 +208,7 @@ async def simulating(
     begun
         Start of the run.
     meet
-        Function that trains together with other runs, see :mod:`p2pfl.simulation.together`.
+        What trains and evaluates together with other runs, see :mod:`p2pfl.simulation.together`.
     keeps
         True to write checkpoints with which an interrupted run can go on.
 
@@ -354,11 +354,11 @@ async def _recorded(
         trained = shard.collect(active, bool)
         shard.lead(lambda: None if meter is None else meter.samples.count(round, trained))
 
-    def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
+    async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
         sent.add_(net.bytes_out)
         whole = evaluator.scope.full or (round == rounds.stop - 1 and learner.turns is None)
-        evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
+        evaluated = await evaluator.met(state.rows, meet) if whole else evaluator.after(round, state.rows)
         final = evaluated if whole else None
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed else None

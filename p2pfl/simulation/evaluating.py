@@ -16,6 +16,7 @@ from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.report.results import Evaluated
 from p2pfl.rows import Rows, draw, placed
+from p2pfl.simulation.inline import Meet
 from p2pfl.simulation.sharding import Shard
 
 SHARE = 0.2
@@ -161,6 +162,12 @@ class Evaluator:
     def full(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples."""
         return self._assessed(self.plan.learner, rows, self.names)
+
+    async def met(self, rows: Rows, meet: Meet | None) -> list[dict[str, float]]:
+        """Return the scores of all peers on all samples, evaluated together with other runs if there are any."""
+        if meet is None or self.validates:
+            return self.full(rows)
+        return by_peer(await meet.evaluate(self.plan.learner, rows, self.names))
 
     def tested(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the scores of a peer on its test part, out of those on all parts."""

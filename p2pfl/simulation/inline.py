@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Unpack
+from typing import Protocol, Unpack
 
 import torch
 
@@ -14,11 +14,18 @@ from p2pfl.learning.checks import check_losses
 from p2pfl.rows import Rows, distances, norms
 from p2pfl.simulation.sharding import Shard
 
-Meet = Callable[[Learner, Rows, Fitting], Awaitable[tuple[Fitted, float]]]
-"""Function that trains rows together with those of other runs; it returns the seconds that this run's part took, too.
 
-Who awaits it waits until the other runs have asked for the same.
-"""
+class Meet(Protocol):
+    """What trains and evaluates rows together with those of other runs.
+
+    Who awaits it waits until the other runs have asked for something as well.
+    """
+
+    async def fit(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
+        """Return trained rows, and the seconds that this run's part took."""
+
+    async def evaluate(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
+        """Return scores on the test part, as the learner does."""
 
 
 class Inline:
@@ -37,7 +44,7 @@ class Inline:
     shard
         Peers that this process simulates; without one they are all.
     meet
-        Function that trains; the learner on its own by default.
+        What trains together with other runs; the learner on its own by default.
 
     Attributes
     ----------
@@ -66,7 +73,7 @@ class Inline:
         self.turns = turns
         self.count = count
         self.shard = shard
-        self.meet = meet or self._alone
+        self._fit = self._alone if meet is None else meet.fit
         self.seconds = 0.0
         self.steps = 0
         self.update: torch.Tensor | None = None
@@ -78,7 +85,7 @@ class Inline:
         trained, reports = rows, list[Report]()
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
-            fitted, seconds = await self.meet(self.learner, trained, how)
+            fitted, seconds = await self._fit(self.learner, trained, how)
             self.seconds += seconds
             if self.count is not None:
                 self.count(own, here.tolist())

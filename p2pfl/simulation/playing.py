@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -68,7 +68,7 @@ async def playing(
     rounds: range,
     faults: Faults,
     charge: Callable[..., None] | None = None,
-    observe: Callable[[int, State, StackedNeighbourhood, Inline], None] | None = None,
+    observe: Callable[[int, State, StackedNeighbourhood, Inline], Awaitable[None]] | None = None,
     count: Callable[[int, list[bool]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
@@ -85,7 +85,7 @@ async def playing(
     charge
         Function ``charge(round, whole=...)`` called before each release; whole if all peers are present.
     observe
-        Function called after each round.
+        Coroutine function that is awaited after each round.
     count
         Function as in :class:`Inline`.
     left
@@ -93,7 +93,7 @@ async def playing(
     shard
         Peers that this process simulates; all of them by default.
     meet
-        Function that trains together with other runs, as in :class:`Inline`.
+        What trains together with other runs, as in :class:`Inline`.
 
     Raises
     ------
@@ -142,7 +142,7 @@ async def playing(
         last = state if protection.claimed else None
         learner.check()
         if observe is not None:
-            observe(round, state, net, learner)
+            await observe(round, state, net, learner)
 
     coroutine = learn(
         Attending(resolved.played, present=present),

@@ -1,7 +1,7 @@
 """Runs of one experiment with different seeds, which train as one stack.
 
 Each run is a coroutine of its own, with its own algorithm, topology, protection and directory; all that the runs share
-is training. When each of them waits for it, the rows of all are trained at once.
+is training, and evaluation where it is small. When each of them waits for it, the rows of all are trained at once.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from p2pfl.errors import P2PFLError
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner
 from p2pfl.learning.checks import check_losses
-from p2pfl.learning.together import SAMPLES, Request, Stack, stacks
+from p2pfl.learning.together import SAMPLES, Evaluation, Stack, Training, stacks
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Run
@@ -27,36 +29,45 @@ from p2pfl.rows import Rows
 from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding import Shard
 
-Trained = tuple[Fitted, float] | P2PFLError
-"""Trained rows of a run and its seconds, or why they are missing."""
+Request = Training | Evaluation
+"""What a run waits for."""
 
-Running = Coroutine[Request, Trained, Run]
-"""Run that waits for its training."""
+Running = Coroutine[Request, Any, Run]
+"""Run that waits for its training and its evaluation; it is sent the answer, or an error to raise."""
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """What a run waits for: the training of its rows.
+class Asked:
+    """Request of a run, which awaits the answer.
 
     Attributes
     ----------
     request
-        Rows to train.
+        What the run asks for.
     """
 
     request: Request
 
-    def __await__(self) -> Generator[Request, Trained, tuple[Fitted, float]]:
-        """Wait until the rows of all runs are trained."""
+    def __await__(self) -> Generator[Request, Any, Any]:
+        """Wait until the requests of all runs are answered."""
         answer = yield self.request
         if isinstance(answer, P2PFLError):
             raise answer
         return answer
 
 
-async def meet(learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
-    """Train rows together with those of other runs."""
-    return await Meeting(Request(learner, rows, how))
+class Together:
+    """Training and evaluation with other runs."""
+
+    async def fit(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
+        """Return trained rows, and the seconds of this run's share."""
+        found: tuple[Fitted, float] = await Asked(Training(learner, rows, how))
+        return found
+
+    async def evaluate(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
+        """Return scores on the test part."""
+        found: dict[str, torch.Tensor] = await Asked(Evaluation(learner, rows, peers))
+        return found
 
 
 @one_thread()
@@ -113,7 +124,7 @@ def driven(running: Sequence[Running]) -> list[Run | Exception]:
     """Run coroutines to their ends, and train what they wait for; return their results or errors."""
     found: dict[int, Run | Exception] = {}
     answers: dict[int, Any] = dict.fromkeys(range(len(running)))
-    trainer = _Trainer()
+    answering = _Answering()
     try:
         while answers:
             asked: dict[int, Request] = {}
@@ -124,43 +135,43 @@ def driven(running: Sequence[Running]) -> list[Run | Exception]:
                     found[number] = stop.value
                 except Exception as error:  # noqa: BLE001 (code of the user's own may raise anything)
                     found[number] = error
-            answers = trainer(asked)
+            answers = answering(asked)
     finally:
         for coroutine in running:
             coroutine.close()
     return [found[number] for number in range(len(running))]
 
 
-class _Trainer:
-    """Trains what runs ask for; it holds the samples of those that asked together last."""
+class _Answering:
+    """Answers what runs ask for; it holds the samples of those that asked together last."""
 
     def __init__(self) -> None:
         self._numbers: tuple[int, ...] = ()
         self._stack: Stack | None = None
 
-    def __call__(self, asked: dict[int, Request]) -> dict[int, Trained]:
+    def __call__(self, asked: dict[int, Request]) -> dict[int, Any]:
         """Return the answer for each run: those in the same round train together."""
         groups: dict[Any, list[int]] = {}
         for number, request in asked.items():
-            how = request.how
-            apart = number if how.get("correction") is not None else None
-            groups.setdefault((how["round"], *(how.get("memory") or {}), apart), []).append(number)
-        found: dict[int, Trained] = {}
+            groups.setdefault(_group(number, request), []).append(number)
+        found: dict[int, Any] = {}
         for numbers in groups.values():
-            found |= dict(zip(numbers, self._trained(numbers, [asked[number] for number in numbers]), strict=True))
+            found |= dict(zip(numbers, self._answered(numbers, [asked[number] for number in numbers]), strict=True))
         return {number: found[number] for number in asked}
 
-    def _trained(self, numbers: Sequence[int], asked: Sequence[Request]) -> list[Trained]:
-        begun = time.perf_counter()
+    def _answered(self, numbers: Sequence[int], asked: Sequence[Request]) -> list[Any]:
+        """Return the answers for runs that ask for the same."""
         if len(asked) == 1:
-            try:
-                fitted = [asked[0].learner.fit(asked[0].rows, **asked[0].how)]
-            except P2PFLError as error:
-                return [error]
-        else:
-            fitted = self._stacked(tuple(numbers), asked).fit(asked)
+            return [_alone(asked[0])]
+        stack = self._stacked(tuple(numbers), asked)
+        evaluations = [each for each in asked if isinstance(each, Evaluation)]
+        if evaluations:
+            return list(stack.evaluate(evaluations))
+        trainings = [each for each in asked if isinstance(each, Training)]
+        begun = time.perf_counter()
+        fitted = stack.fit(trainings)
         seconds = (time.perf_counter() - begun) / len(asked)
-        return [_checked(request, each, seconds) for request, each in zip(asked, fitted, strict=True)]
+        return [_checked(each, found, seconds) for each, found in zip(trainings, fitted, strict=True)]
 
     def _stacked(self, numbers: tuple[int, ...], asked: Sequence[Request]) -> Stack:
         if self._stack is None or numbers != self._numbers:
@@ -170,7 +181,28 @@ class _Trainer:
         return self._stack
 
 
-def _checked(request: Request, fitted: Fitted, seconds: float) -> Trained:
+def _group(number: int, request: Request) -> tuple[Any, ...]:
+    """Return what requests have in common that are answered together; corrections and large evaluations are apart."""
+    if isinstance(request, Evaluation):
+        return ("evaluation", None if request.small else number)
+    how = request.how
+    apart = None if how.get("correction") is None else number
+    return ("training", apart, how["round"], *(how.get("memory") or {}))
+
+
+def _alone(request: Request) -> Any:
+    """Return the answer for one run."""
+    begun = time.perf_counter()
+    try:
+        if isinstance(request, Evaluation):
+            return request.learner.evaluate(request.rows, peers=request.peers)
+        fitted = request.learner.fit(request.rows, **request.how)
+    except P2PFLError as error:
+        return error
+    return fitted, time.perf_counter() - begun
+
+
+def _checked(request: Training, fitted: Fitted, seconds: float) -> tuple[Fitted, float] | P2PFLError:
     """Return the answer for a run; an error where its training diverged."""
     if fitted.report.loss.device.type == "cpu":
         try:
@@ -201,6 +233,6 @@ async def _running(resolved: Plan | P2PFLError, folder: Path, *, baselines: bool
         baselines=baselines,
         resume=False,
         folder=folder,
-        meet=meet,
+        meet=Together(),
         keeps=False,
     )

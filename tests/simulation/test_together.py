@@ -56,6 +56,22 @@ def test_baselines_of_seeds_that_train_together_are_those_of_separate_simulation
         check_same(simulate(experiment), run, tolerance=1e-6)
 
 
+@pytest.mark.parametrize(("most", "stacked"), [(0, 0), (stacking.PRODUCTS, 3)])
+def test_evaluations_with_few_products_are_stacked(tmp_path, monkeypatch, most, stacked):
+    monkeypatch.setattr(stacking, "PRODUCTS", most)
+    evaluate, counted = stacking.Stack.evaluate, []
+
+    def evaluated(self, asked):
+        counted.append(len(asked))
+        return evaluate(self, asked)
+
+    monkeypatch.setattr(stacking.Stack, "evaluate", evaluated)
+    wanted = experiments()
+    found = simulate_together(wanted, folders=[tmp_path / str(seed) for seed in SEEDS], baselines=False)
+    check_same(simulate(wanted[0], baselines=False), found[0], tolerance=1e-6)
+    assert counted == [len(SEEDS)] * stacked
+
+
 def test_a_seed_that_diverges_does_not_end_the_others(tmp_path, monkeypatch):
     wanted = experiments()
     fit = stacking.Stack.fit

@@ -107,7 +107,9 @@ class WorkerGroup:
         self.bytes_out += 2 * moved.nbytes * (self.size - 1) // self.size
         return moved.to(values.device)
 
-    def swap(self, values: torch.Tensor, *, gives: Sequence[int], takes: Sequence[int]) -> torch.Tensor:
+    def swap(
+        self, values: torch.Tensor, *, gives: Sequence[int], takes: Sequence[int], into: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """Send successive slices of ``[S, ...]`` to the workers, and return theirs, one after the other.
 
         Parameters
@@ -116,14 +118,20 @@ class WorkerGroup:
             What is sent, in the order of the workers.
         gives, takes
             Length of what each worker is sent, and of what it sends.
+        into
+            Contiguous tensor that receives theirs, of the same type and device; a new one by default.
         """
         shape = values.shape[1:]
         flat = values.reshape(len(values), math.prod(shape)).contiguous()
         moved = (flat if self._travels(flat) else flat.cpu()).view(torch.uint8)  # of any number type
-        found = torch.empty(sum(takes), moved.shape[1], dtype=torch.uint8, device=moved.device)
+        if into is not None and into.device == moved.device:
+            found = into.view(len(into), flat.shape[1]).view(torch.uint8)
+        else:
+            found = torch.empty(sum(takes), moved.shape[1], dtype=torch.uint8, device=moved.device)
         self._done(lambda backend: backend.alltoall_base(found, moved, list(takes), list(gives)), moved)
         self.bytes_out += (len(moved) - gives[self.rank]) * moved.shape[1]
-        return found.view(values.dtype).reshape(len(found), *shape).to(values.device)
+        taken = found.view(values.dtype).reshape(len(found), *shape).to(values.device)
+        return taken if into is None or taken.data_ptr() == into.data_ptr() else into.copy_(taken)
 
     def gather(self, data: bytes) -> list[bytes]:
         """Return the bytes of all workers at the first one, and nothing at others."""

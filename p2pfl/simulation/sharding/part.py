@@ -68,9 +68,11 @@ class WorkerShard(Shard):
         """Return what local peers receive in a gossip step; boundary models come from other workers."""
         step = self._step(matrix)
         at = step.boundary
+        found = rows.new_empty(len(rows) + len(at.outside), *rows.shape[1:])  # [R + B, P]
+        found[: len(rows)] = rows
         sent = rows[placed(at.sent, rows.device)]
-        taken = self.group.swap(sent, gives=at.gives, takes=at.takes)  # [B, P]
-        return Near(at.matrix, torch.cat([rows, taken]), step.peers)
+        self.group.swap(sent, gives=at.gives, takes=at.takes, into=found[len(rows) :])
+        return Near(at.matrix, found, step.peers)
 
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step; where all get the average, only sums travel."""
