@@ -117,6 +117,7 @@ class Stack:
         self.recipe: Recipe = first.recipe
         self.dropouts, self.seed = first.dropouts, first.seed  # there is no dropout, so no seed matters
         self.loss, self.metrics, self.whole, self.r2 = first.loss, first.metrics, first.whole, first.r2
+        self.order = first.order
         self.footprint: Footprint = first.footprint
         self.features = torch.cat([each.features for each in self.learners])
         self.targets = torch.cat([each.targets for each in self.learners])
