@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -117,3 +118,20 @@ class Description:
     def scaled(self, *, mean: FloatArray, deviation: FloatArray) -> Description:
         r"""Return the description of the features after another :math:`(x - \mu) / \sigma`, ``[F]`` each."""
         return replace(self, mean=self.mean + self.deviation * mean, deviation=self.deviation * deviation)
+
+
+def feature_names(features: int, columns: Sequence[Field] | None) -> list[str]:
+    """Return the names of features: a column, or ``column=level``; ``x0``, ``x1`` and so on without columns.
+
+    Examples
+    --------
+    >>> feature_names(3, [Field("age"), Field("sex", ("f", "m"))])
+    ['age', 'sex=f', 'sex=m']
+    """
+    if columns is None:
+        return [f"x{place}" for place in range(features)]
+    return [
+        column.name if level is None else f"{column.name}={level}"
+        for column in columns
+        for level in (column.levels or [None])
+    ]

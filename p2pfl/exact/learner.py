@@ -57,6 +57,7 @@ class ExactLearner:
                 f"a model that follows from totals predicts one target for each sample, not {tuple(targets.shape[1:])} "
                 "of them; train a torch model"
             )
+        _check_units(model, federation)
         self._targets = (targets.double() if targets.is_floating_point() else targets).numpy()  # [n]
 
     @property
@@ -248,6 +249,21 @@ class ExactLearner:
         loss = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)
         return {"loss": loss, "r2": torch.where(spread > 0, 1 - loss / spread, 0.0)}
+
+
+def _check_units(model: ExactModel, federation: Federation) -> None:
+    """Refuse to scale columns that must keep their units, such as offsets."""
+    description = federation.dataset.description
+    for place in getattr(model, "unscaled", ()):
+        shift, scale = (
+            np.broadcast_to(each, (place + 1,)) if np.ndim(each) == 0 else np.asarray(each)
+            for each in (description.mean, description.deviation)
+        )
+        if shift[place] != 0 or scale[place] != 1:
+            raise ModelError(
+                f"{model.name} takes an offset, an exposure or weights from a column that is scaled, so it would "
+                'have other units; use data.name = "table" without data.scale, mean and deviation'
+            )
 
 
 def alone(asking: Asking, peer: str) -> Step:

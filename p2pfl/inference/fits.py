@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from p2pfl.errors import InputError
+from p2pfl.exact import GLM
 from p2pfl.exact.regression.coefficients import Coefficient, coefficients
-from p2pfl.inference.model_file import SavedModel
+from p2pfl.inference.model_file import SavedModel, exact_model
 
 FACTS = {
-    "glm": ("samples", "deviance", "null_deviance", "dispersion", "steps", "converged"),
+    "glm": ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged"),
     "private_glm": ("samples", "dispersion", "noise", "ridge", "steps", "converged"),
     "lasso": ("samples", "deviance", "null_deviance", "chosen", "converged"),
     "cox": ("samples", "events", "likelihood", "null_likelihood", "steps", "converged"),
@@ -77,11 +78,16 @@ def fit(saved: SavedModel) -> Fit:
         for field in saved.fields
         for label in ([field.name] if field.levels is None else [f"{field.name}: {level}" for level in field.levels])
     ]
+    model = exact_model(saved.about, saved.fields)
     beta = tensors["weight"][0]
-    intercept = name == "private_glm" or len(tensors["step"]) > len(beta)
-    if intercept:
+    if name == "private_glm":
         beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
+    if isinstance(model, GLM):
+        beta, names = model.stacked(tensors), model.labels(names, saved.names)
+    if name == "glm":
+        facts = _with_aic(facts, tensors["covariance"], penalised=float(saved.about.model.options.get("ridge", 0)) > 0)
     if name == "lasso":
+        intercept = isinstance(model, GLM) and model.fit_intercept
         found = tuple(Coefficient(name, value) for name, value in zip(names, beta.tolist(), strict=True))
         return Fit(name, found, facts, errors="none", path=_path(tensors, intercept=intercept))
     if name == "private_glm":
@@ -91,6 +97,16 @@ def fit(saved: SavedModel) -> Fit:
     penalised = float(saved.about.model.options.get("ridge", 0.0)) > 0
     found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalised))
     return Fit(name, found, facts, errors="posterior" if penalised else "likelihood")
+
+
+def _with_aic(facts: Mapping[str, float], covariance: np.ndarray, *, penalised: bool) -> dict[str, float]:
+    """Return the facts with Akaike's criterion; without it where a dispersion makes programs differ, or a ridge."""
+    saturated = facts["saturated"]
+    found = {key: value for key, value in facts.items() if key != "saturated"}
+    if math.isnan(saturated) or penalised:
+        return found
+    used = int((np.diag(covariance) > 0).sum())
+    return found | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
 
 
 def _path(tensors: Mapping[str, np.ndarray], *, intercept: bool) -> tuple[Mapping[str, float], ...]:

@@ -15,6 +15,7 @@ from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import coded, labels, numbers
 from p2pfl.errors import InputError, LearningError, ModelError
+from p2pfl.exact.regression.roles import WEIGHTS
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
 
@@ -89,6 +90,10 @@ class Predictor:
             A column is missing, or a cell does not fit it.
         """
         cells = source if isinstance(source, TextCells) else read(source)
+        options = self.saved.about.model.options
+        for name in (options.get(role) for role in WEIGHTS):
+            if name is not None and name not in cells.names:
+                cells = cells.beside(name, "1")  # a prediction does not depend on the weight of a sample
         return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any) -> Predictions:

@@ -70,6 +70,11 @@ class TextCells:
             raise DataError(f'{self.source} has no column "{name}"; {nearest(name, self.names)}')
         return self._columns[name]()
 
+    def beside(self, name: str, cell: str) -> "TextCells":
+        """Return the table with another column, whose cells are alike."""
+        columns = dict(self._columns) | {name: lambda: [cell] * self.rows}
+        return TextCells(self.source, columns, rows=self.rows, lines=self._lines)
+
     def place(self, row: int) -> str:
         """Return where a row, counted from 0, is found."""
         return f"{self.source}, {f'row {row + 1}' if self._lines is None else f'line {self._lines[row]}'}"

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
-from torch import nn
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.errors import DataError, LearningError, ModelError
+from p2pfl.errors import DataError, LearningError
 from p2pfl.exact import sums
 from p2pfl.exact.elementary import added, inverse, times
-from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
-from p2pfl.exact.regression.coefficients import check_ridge, unbounded
-from p2pfl.exact.regression.disclosure import (
-    LEAST,
-    MOST_COEFFICIENTS,
-    check_coefficients,
-    check_least,
-    check_limits,
-)
-from p2pfl.exact.regression.families import FAMILIES, Family
+from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.exact.regression.coefficients import unbounded
+from p2pfl.exact.regression.disclosure import check_coefficients, check_least
+from p2pfl.exact.regression.regression import Regression
 from p2pfl.learning.additive import Question
-from p2pfl.rows import Layout
 
 DECREMENT = 1e-22
 """The model is final where a step would change the deviance by less than this share."""
@@ -39,12 +31,12 @@ ROUNDING = 1e-10
 SEPARATED = 1e-7
 """Deviance of a sample, on average, below which two classes are separated perfectly."""
 
-SCALARS = ("samples", "mean", "objective", "deviance", "null_deviance", "dispersion", "decrement", "steps", "converged")
-"""Numbers of a fit."""
+NULL_STEPS = 60
+"""Most steps of the model without features, where samples have offsets."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class GLM:
+class GLM(Regression):
     r"""Generalised linear model, with standard errors.
 
     A round is one step of Fisher scoring (Newton's method where the link is canonical):
@@ -52,15 +44,24 @@ class GLM:
     .. math:: \beta \leftarrow \beta + (X^T W X + R)^{-1} (X^T r - R \beta)
 
     with W and r of the family, R the ridge penalty, and both sums totals over all peers. The steps end where they
-    change nothing, usually after five to ten.
+    change nothing, usually after five to ten. With C > 2 classes there are C - 1 linear predictors, the log-odds of
+    each class against the first one.
 
     Parameters
     ----------
     features, classes
         Number of features, and of classes; ``None`` where a number is predicted.
     family
-        ``binomial`` (logit), ``gaussian`` (identity), ``poisson`` or ``gamma`` (logarithm); by default ``binomial`` for
-        two classes, ``gaussian`` for numbers.
+        ``binomial``, ``multinomial``, ``gaussian`` (identity), ``poisson``, ``gamma`` or ``negative_binomial``
+        (logarithm); by default ``binomial`` for two classes, ``multinomial`` for more, ``gaussian`` for numbers.
+    link
+        Of two classes: ``logit`` by default, ``probit`` or ``cloglog``.
+    alpha
+        With ``negative_binomial``, the variance is :math:`\mu + \alpha \mu^2`; 1 / theta of R.
+    offset, exposure
+        Name of a column that is added to the linear predictor, itself or its logarithm, without a coefficient.
+    freq_weights, var_weights
+        Name of a column of how many samples a row stands for; and of one by which the variance of a row is divided.
     ridge
         Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
         log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
@@ -70,6 +71,8 @@ class GLM:
         A peer with fewer training samples takes no part.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -87,74 +90,6 @@ class GLM:
         "the residuals, and the deviance"
     )
 
-    features: int
-    classes: int | None
-    family: str | None = None
-    ridge: float = 0.0
-    fit_intercept: bool = True
-    least: int = LEAST
-    coefficients_per_sample: float = MOST_COEFFICIENTS
-
-    def __post_init__(self) -> None:
-        if self.classes is not None and self.classes > 2:
-            raise ModelError(
-                f"model.name: glm predicts two classes or a number, not {self.classes} classes; use boosting"
-            )
-        check_ridge(self.ridge)
-        check_limits(self.least, self.coefficients_per_sample)
-        if self.family is not None and self.family not in FAMILIES:
-            raise ModelError(f'model.options.family is "{self.family}"; choose from {", ".join(FAMILIES)}')
-        if (self.classes is not None) != (self.chosen == "binomial"):
-            raise ModelError(
-                f'model.options.family = "{self.chosen}" does not fit the target; binomial takes two classes, and the '
-                "others take numbers"
-            )
-
-    @property
-    def alone(self) -> GLM:
-        """The model without limits, for a peer that learns alone and shows its totals to nobody."""
-        return replace(self, least=1, coefficients_per_sample=math.inf)
-
-    @property
-    def chosen(self) -> str:
-        """Name of the family."""
-        return self.family or ("gaussian" if self.classes is None else "binomial")
-
-    @property
-    def kind(self) -> Family:
-        """The family."""
-        return FAMILIES[self.chosen]()
-
-    @property
-    def scored(self) -> str:
-        """Kind of the score."""
-        return "numbers" if self.classes is None else "classes"
-
-    @property
-    def width(self) -> int:
-        """Number of coefficients, the intercept included and last."""
-        return self.features + self.fit_intercept
-
-    @property
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
-        shapes = {"weight": (1, self.features), "bias": (1,), "step": (self.width,)} | self._others
-        return Layout(tuple(shapes), tuple(shapes.values()))
-
-    @property
-    def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
-        square = (self.width, self.width)
-        return {"covariance": square, "moments": square} | scalars
-
-    def module(self) -> Linear:
-        """Return the torch module for predictions."""
-        return Linear(self.features, family=self.chosen, shapes={"step": (self.width,)} | self._others)
-
-    def start(self) -> Tensors:
-        """Return the model with zero coefficients."""
-        return zeros(self.layout)
-
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take one step."""
         if tensors["converged"][0]:
@@ -163,7 +98,7 @@ class GLM:
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
-        beta = self._beta(tensors)
+        beta = self.stacked(tensors)
         found = yield from self._derived(beta, tensors, own)
         before = float(tensors["objective"][0])
         if tensors["steps"][0] and found["objective"] > before + ROUNDING * max(1.0, abs(before)):
@@ -171,64 +106,83 @@ class GLM:
             found = yield from self._derived(beta, tensors, own)
         return self._step(beta, found, tensors)
 
-    def predicted(self, tensors: Tensors, part: Part) -> Floats:
-        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``."""
-        predictor = self._predictor(self._beta(tensors), part.features)
-        if self.classes is not None:
-            return np.stack([np.zeros_like(predictor), predictor], axis=1)
-        return self.kind.means(predictor)[:, None]
-
-    def _beta(self, tensors: Tensors) -> Floats:
-        return np.concatenate([tensors["weight"][0], tensors["bias"][: int(self.fit_intercept)]])
-
-    def _predictor(self, beta: Floats, features: np.ndarray) -> Floats:
-        """Return the linear predictor, added feature by feature, so that it does not depend on other samples."""
-        found = times(features.astype(np.float64), beta[: self.features])
-        return found + beta[-1] if self.fit_intercept else found
-
-    def _design(self, features: np.ndarray) -> Floats:
-        wide = features.astype(np.float64)
-        return np.column_stack([wide, np.ones(len(wide))]) if self.fit_intercept else wide
-
-    def _penalty(self) -> Floats:
-        found = np.full(self.width, self.ridge)
-        if self.fit_intercept:
-            found[-1] = 0.0
-        return found
-
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""
-        total = yield Question(lambda peer: self._counted(peer, own(peer).train), size=sums.size(1) + 1)
+        terms = self.kind.predictors + 2
+        total = yield Question(lambda peer: self._counted(peer, own(peer).train, terms), size=sums.size(terms) + 1)
         samples = int(total[-1])
-        if samples:
-            check_coefficients(self.width, samples, most=self.coefficients_per_sample)
-        mean = float(sums.numbers(total[:-1])[0]) / samples if samples else 0.0
-        bias = np.array([self.kind.link(mean)]) if self.fit_intercept and samples else np.zeros(1)
-        null = yield Question(
-            lambda peer: self._compared(own(peer).train, [np.full(len(own(peer).train), mean)]), size=sums.size(1)
-        )
-        given = {"bias": bias, "samples": samples, "mean": mean, "null_deviance": float(sums.numbers(null)[0])}
-        return {**tensors, **{name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}}
+        if not samples:
+            return tensors
+        check_coefficients(self.width, samples, most=self.coefficients_per_sample)
+        *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
+        start = self.kind.start(np.array(observed) / weights)
+        if self.roles.shifted:
+            null, start = yield from self._null(start, own)
+        else:
+            null = yield from self._constant(np.array(observed) / weights, own)
+        saturated = math.nan if self.kind.family.dispersed else saturated
+        new = {"samples": samples, "weight_sum": weights, "saturated": saturated, "null_deviance": null}
+        beta = np.zeros((self.kind.predictors, self.length))
+        if self.fit_intercept:
+            beta[:, -1] = start
+        return {**tensors, **self._weighing(beta.ravel()), **{name: np.array([each]) for name, each in new.items()}}
 
-    def _counted(self, peer: str, part: Part) -> Ints:
-        check_least(peer, len(part), least=self.least)
-        wrong = self.kind.valid(part.targets)
-        if wrong:
+    def _counted(self, peer: str, part: Part, terms: int) -> Ints:
+        part.check_complete(peer, model=self.name)
+        self.roles.check(peer, part.features)
+        count = self.roles.count(part.features)
+        check_least(peer, count, least=self.least)
+        if wrong := self.kind.family.valid(part.targets):
             raise DataError(
                 f"{peer} has {wrong} among its targets, which {self.chosen} does not allow; choose another family"
             )
-        part.check_complete(peer, model=self.name)
-        targets = part.targets.astype(np.float64)
-        return np.append(sums.summed(len(part), 1, lambda where: targets[where, None]), len(part))
+
+        def each(where: slice) -> Floats:
+            targets = part.targets[where]
+            saturated = self.kind.family.saturated(targets)
+            return np.column_stack([self.kind.observed(targets), np.ones(len(targets)), saturated])
+
+        return np.append(self._summed(part, terms, each), count)
+
+    def _constant(self, means: Floats, own: Owns) -> Asked[float]:
+        """Return the deviance of the model of one mean."""
+        total = yield Question(
+            lambda peer: self._compared(own(peer).train, [np.tile(means, (len(own(peer).train), 1))]), size=sums.size(1)
+        )
+        return float(sums.numbers(total)[0])
+
+    def _null(self, start: Floats, own: Owns) -> Asked[tuple[float, Floats]]:
+        """Return the deviance and the intercept of the model without features, where samples have offsets."""
+
+        def answer(peer: str, intercept: Floats) -> Ints:
+            part = own(peer).train
+
+            def each(where: slice) -> Floats:
+                targets = part.targets[where]
+                predictor = self.roles.offsets(part.features[where])[:, None] + intercept
+                means, weights, scores = self.kind.derived(targets, predictor)
+                return np.column_stack([weights[:, 0, 0], scores[:, 0], self.kind.family.deviances(targets, means)])
+
+            return self._summed(part, 3, each)
+
+        deviance = 0.0
+        for _ in range(NULL_STEPS):
+            total = yield Question(partial(answer, intercept=start), size=sums.size(3))
+            weight, score, deviance = sums.numbers(total).tolist()
+            step = min(max(score / max(weight, 2.0**-50), -2.0), 2.0)
+            if abs(step * score) <= DECREMENT * max(1.0, abs(deviance)):
+                break
+            start = start + step
+        return deviance, start
 
     def _compared(self, part: Part, means: list[Floats]) -> Ints:
         """Return the deviance of each of some predictions, as integers."""
-        targets = part.targets.astype(np.float64)
 
         def terms(where: slice) -> Floats:
-            return np.stack([self.kind.deviances(targets[where], each[where]) for each in means], axis=1)
+            targets = part.targets[where]
+            return np.stack([self.kind.family.deviances(targets, each[where]) for each in means], axis=1)
 
-        return sums.summed(len(part), len(means), terms)
+        return self._summed(part, len(means), terms)
 
     def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
         """Ask for the information, the score, the deviance and Pearson's statistic of a model."""
@@ -241,10 +195,11 @@ class GLM:
         score, (deviance, pearson) = values[len(upper[0]) : -2], values[-2:].tolist()
         penalty = self._penalty()
         samples = float(tensors["samples"][0])
-        if self.chosen == "binomial" and deviance < SEPARATED * samples:
+        if self.classes is not None and deviance < SEPARATED * samples:
+            steepest = self.label(self._steepest(beta, tensors))
             raise LearningError(
-                "the features separate the two classes perfectly, so the coefficients grow without bound; set "
-                "model.options.ridge, or leave out the feature that tells the class"
+                f'the features separate the classes perfectly, most of all "{steepest}", so the coefficients grow '
+                f"without bound; {self._ridged('or ')}leave out the feature that tells the class"
             )
         return {
             "information": information + np.diag(penalty),
@@ -256,25 +211,23 @@ class GLM:
 
     def _terms(self, part: Part, beta: Floats, upper: tuple[Ints, Ints], terms: int) -> Ints:
         """Return what the samples of a peer add, as integers."""
-        targets = part.targets.astype(np.float64)
+        (one, row), (two, column) = (np.divmod(each, self.length) for each in upper)  # predictor and coefficient
+        predictor, every = np.divmod(np.arange(self.width), self.length)
 
         def each(where: slice) -> Floats:
-            design, own = self._design(part.features[where]), targets[where]
-            means = self.kind.means(self._predictor(beta, part.features[where]))
-            weighted = design * self.kind.weights(means)[:, None]
-            residuals = self.kind.residuals(own, means)
-            squares = (own - means) ** 2 / np.maximum(self.kind.variances(means), np.finfo(np.float64).tiny)
+            design, targets = self._design(part.features[where]), part.targets[where]
+            means, weights, scores = self.kind.derived(targets, self._predictor(beta, part.features[where]))
             return np.concatenate(
                 [
-                    weighted[:, upper[0]] * design[:, upper[1]],
-                    design * residuals[:, None],
-                    self.kind.deviances(own, means)[:, None],
-                    np.minimum(squares, 2.0**90)[:, None],
+                    design[:, row] * weights[:, one, two] * design[:, column],
+                    design[:, every] * scores[:, predictor],
+                    self.kind.family.deviances(targets, means)[:, None],
+                    np.minimum(self.kind.squares(targets, means), 2.0**90)[:, None],
                 ],
                 axis=1,
             )
 
-        return sums.summed(len(part), terms, each)
+        return self._summed(part, terms, each)
 
     def _shortened(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[Floats]:
         """Return the best model on the way of the last step, which was too long."""
@@ -296,22 +249,13 @@ class GLM:
         step = times(covariance, found["score"])
         decrement = abs(added(step * found["score"]))
         samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
-        moments = tensors["moments"] if taken else self._moments(found["information"], tensors)
-        before = float(tensors["decrement"][0]) if taken else None
-        endless = unbounded(step, moments, decrement=decrement, before=before)
-        if endless is not None and self.kind.bounded:
-            raise LearningError(
-                f"the likelihood has no maximum, because feature {endless} separates some targets from all others, so "
-                "its coefficient grows without bound; set model.options.ridge, merge rare levels, or leave out the "
-                "feature"
-            )
-        stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
+        moments = tensors["moments"] if taken else self._moments(found["information"], samples)
+        self._check_bounded(step, moments, decrement=decrement, before=tensors["decrement"][0] if taken else None)
+        slowest = 0.25 if self.kind.canonical else 0.9  # Newton's method squares the distance, scoring divides it
+        stalled = taken > 0 and decrement < 1e-12 and decrement > slowest * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
         dispersion = self._dispersion(found["pearson"], freedom=samples - free)
-        after = beta if converged else beta + step
         given = {
-            "weight": after[None, : self.features],
-            "bias": after[-1:] if self.fit_intercept else np.zeros(1),
             "step": step,
             "covariance": covariance * dispersion,
             "moments": moments,
@@ -323,24 +267,50 @@ class GLM:
             "converged": float(converged),
         }
         new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
+        new |= self._weighing(beta + step)
         return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
 
+    def _check_bounded(self, step: Floats, moments: Floats, *, decrement: float, before: float | None) -> None:
+        """Refuse a likelihood without a maximum."""
+        endless = unbounded(step, moments, decrement=decrement, before=before)
+        if endless is None or not self.kind.family.bounded:
+            return
+        raise LearningError(
+            f'the likelihood has no maximum, because "{self.label(endless)}" separates some targets from all others, '
+            f"so its coefficient grows without bound; {self._ridged()}merge rare levels, or leave out the feature"
+        )
+
+    def _ridged(self, joint: str = "") -> str:
+        """Return the advice to set a ridge, where there may be one."""
+        return "" if self.kind.several else f"set model.options.ridge, {joint}"
+
+    def _steepest(self, beta: Floats, tensors: Tensors) -> int:
+        """Return the coefficient that moves linear predictors most, intercepts aside."""
+        moved = np.abs(beta) * np.sqrt(np.maximum(np.diag(tensors["moments"]), 0.0))
+        if self.fit_intercept:
+            moved[self.length - 1 :: self.length] = 0.0
+        return int(moved.argmax())
+
     def _inverse(self, information: Floats) -> tuple[Floats, list[int]]:
-        """Return the inverse and the dependent columns; the intercept comes first, so that features depend on it."""
-        order = np.roll(np.arange(self.width), int(self.fit_intercept))
+        """Return the inverse and the dependent columns; intercepts come first, so that features depend on them."""
+        stacked = np.arange(self.width).reshape(self.kind.predictors, self.length)
+        order = np.roll(stacked, int(self.fit_intercept), axis=1).ravel()
         found, dependent = inverse(information[np.ix_(order, order)])
         back = np.argsort(order)
         return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
 
-    def _moments(self, information: Floats, tensors: Tensors) -> Floats:
-        """Return the sums of products of features, which are the first information but for its constant weight."""
-        mean = float(tensors["mean"][0]) if self.fit_intercept else float(self.kind.means(np.zeros(1))[0])
-        weight = float(self.kind.weights(np.array([mean]))[0])
-        return (information - np.diag(self._penalty())) / max(weight, 2.0**-50)
+    def _moments(self, information: Floats, samples: float) -> Floats:
+        """Return about the sums of products of features, from the first information, whose weights are alike."""
+        each = (information - np.diag(self._penalty()))[: self.length, : self.length]
+        weight = each[-1, -1] / samples if self.fit_intercept else 1.0
+        found = np.zeros((self.width, self.width))
+        for low in range(0, self.width, self.length):
+            found[low : low + self.length, low : low + self.length] = each / max(weight, 2.0**-50)
+        return found
 
     def _dispersion(self, pearson: float, *, freedom: float) -> float:
         """Return the estimate of the dispersion; not a number where a ridge alone makes the model unique."""
-        if not self.kind.dispersed:
+        if not self.kind.family.dispersed:
             return 1.0
         if freedom > 0:
             return pearson / freedom
@@ -350,39 +320,3 @@ class GLM:
             "there are no more samples than coefficients, so the model repeats the data and has no standard errors; "
             "use fewer features, or set model.options.ridge"
         )
-
-
-class Linear(nn.Module):
-    """Linear predictor: features in, logits or predicted means out.
-
-    Parameters
-    ----------
-    features
-        Number of features.
-    family
-        Family.
-    shapes
-        Shapes of further tensors of the model, which predictions do not need.
-
-    Examples
-    --------
-    >>> Linear(2, family="binomial")(torch.zeros(3, 2)).tolist()
-    [[0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
-    """
-
-    weight: torch.Tensor
-    bias: torch.Tensor
-
-    def __init__(self, features: int, *, family: str, shapes: dict[str, tuple[int, ...]] | None = None) -> None:
-        super().__init__()
-        self.family = family
-        every: dict[str, tuple[int, ...]] = {"weight": (1, features), "bias": (1,)} | (shapes or {})
-        for name, shape in every.items():
-            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
-
-    def forward(self, features: torch.Tensor) -> torch.Tensor:
-        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
-        predictor = features.flatten(1).double() @ self.weight.T + self.bias  # [n, 1]
-        if self.family == "binomial":
-            return torch.cat([torch.zeros_like(predictor), predictor], dim=1)
-        return predictor if self.family == "gaussian" else predictor.exp()

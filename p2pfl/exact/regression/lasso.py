@@ -64,6 +64,11 @@ class Lasso(GLM):
         super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if self.chosen == "multinomial":
+            raise ModelError(
+                f"lasso predicts two classes or a number, not {self.classes} classes; use glm without a penalty, or "
+                "boosting"
+            )
         if not (0 < self.l1_ratio <= 1 and 0 < self.smallest < 1 and 2 <= self.lambdas <= 1000):
             raise ModelError(
                 f"model.options: l1_ratio = {self.l1_ratio}, smallest = {self.smallest} and lambdas = {self.lambdas} "
@@ -72,7 +77,17 @@ class Lasso(GLM):
 
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:
-        scalars = ("samples", "mean", "deviance", "null_deviance", "largest", "place", "chosen", "converged")
+        scalars = (
+            "samples",
+            "weight_sum",
+            "saturated",
+            "deviance",
+            "null_deviance",
+            "largest",
+            "place",
+            "chosen",
+            "converged",
+        )
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(scalars, (1,))
         shapes |= dict.fromkeys(("penalties", "deviances", "validation"), (self.lambdas,))
         return shapes | {"path": (self.lambdas, self.width)}
@@ -86,10 +101,10 @@ class Lasso(GLM):
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
-            null = yield from self._derived(self._beta(tensors), tensors, own)
-            largest = float(np.abs(null["score"][: self.features]).max(initial=0.0))
-            tensors = {**tensors, "largest": np.array([largest / (tensors["samples"][0] * self.l1_ratio)])}
-        before = tensors["path"][place - 1] if place else self._beta(tensors)
+            null = yield from self._derived(self.stacked(tensors), tensors, own)
+            largest = float(np.abs(null["score"][: len(self.roles.kept)]).max(initial=0.0))
+            tensors = {**tensors, "largest": np.array([largest / (tensors["weight_sum"][0] * self.l1_ratio)])}
+        before = tensors["path"][place - 1] if place else self.stacked(tensors)
         penalty = float(tensors["largest"][0]) * self._share(place)
         beta, deviance = yield from self._fitted(before, penalty, tensors, own)
         validation = yield from self._validated(beta, own)
@@ -114,8 +129,7 @@ class Lasso(GLM):
         chosen = place if np.isnan(validation).any() else int(validation.argmin())
         beta, over = tensors["path"][chosen], place + 1 == self.lambdas
         given = {
-            "weight": beta[None, : self.features],
-            "bias": beta[-1:] if self.fit_intercept else np.zeros(1),
+            **self._weighing(beta),
             "deviance": tensors["deviances"][chosen : chosen + 1],
             "place": np.array([place + 1.0]),
             "chosen": np.array([float(chosen)]),
@@ -125,7 +139,7 @@ class Lasso(GLM):
 
     def _fitted(self, beta: Floats, penalty: float, tensors: Tensors, own: Owns) -> Asked[tuple[Floats, float]]:
         """Return the coefficients of a penalty, and their deviance."""
-        weight = penalty * float(tensors["samples"][0])
+        weight = penalty * float(tensors["weight_sum"][0])
         first = np.full(self.width, weight * self.l1_ratio)
         second = np.full(self.width, weight * (1 - self.l1_ratio))
         if self.fit_intercept:
@@ -160,10 +174,12 @@ class Lasso(GLM):
         def compared(peer: str) -> Ints:
             part = own(peer).validation
             found = self._compared(part, [self.kind.means(self._predictor(beta, part.features))])
-            return np.append(found, len(part))
+            weights = self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))
+            return np.concatenate([found, weights])
 
-        total = yield Question(compared, size=sums.size(1) + 1)
-        return float(sums.numbers(total[:-1])[0] / total[-1]) if total[-1] else float("nan")
+        total = yield Question(compared, size=2 * sums.size(1))
+        deviance, weight = (float(sums.numbers(each)[0]) for each in np.split(total, 2))
+        return deviance / weight if weight else float("nan")
 
 
 def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats, second: Floats) -> Floats:

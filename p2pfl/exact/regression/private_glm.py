@@ -16,7 +16,7 @@ from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added, inverse, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.exact.regression.families import Binomial
-from p2pfl.exact.regression.glm import Linear
+from p2pfl.exact.regression.linear import Linear
 from p2pfl.exact.regression.private_design import Design
 from p2pfl.exact.regression.private_errors import linear_errors, logistic_errors, raised
 from p2pfl.learning.additive import Question

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from p2pfl.data.description import Field, feature_names
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
@@ -69,6 +70,8 @@ class Cox:
         A peer with fewer training samples takes no part.
     coefficients_per_sample
         Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -87,6 +90,7 @@ class Cox:
         "a cell that one sample leaves shows all features of that sample"
     )
     scored: ClassVar[str] = "risks"
+    converges: ClassVar[bool] = True
 
     features: int
     classes: int | None
@@ -96,6 +100,7 @@ class Cox:
     ridge: float = 0.0
     least: int = LEAST
     coefficients_per_sample: float = MOST_COEFFICIENTS
+    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         _ = self.grid
@@ -237,12 +242,12 @@ class Cox:
         if taken and found["objective"] < before - 1e-10 * max(1.0, abs(before)):
             half, halvings = tensors["step"] / 2, tensors["halvings"] + 1
             if halvings[0] > HALVINGS:
-                raise _endless(_steepest(beta, tensors["moments"]))
+                raise self._endless(_steepest(beta, tensors["moments"]))
             return Outcome(
                 {**tensors, **events, "weight": (beta - half)[None], "step": half, "halvings": halvings}, loss
             )
         if found["likelihood"] > 1e-6:  # probabilities are at most 1, so log risks are beyond their bound
-            raise _endless(_steepest(beta, tensors["moments"]))
+            raise self._endless(_steepest(beta, tensors["moments"]))
         covariance, _ = inverse(found["information"])
         step = times(covariance, found["score"])
         decrement = abs(added(step * found["score"]))
@@ -250,7 +255,7 @@ class Cox:
         gained = float(tensors["decrement"][0]) if taken else None
         endless = unbounded(step, moments, decrement=decrement, before=gained)
         if endless is not None:
-            raise _endless(endless)
+            raise self._endless(endless)
         stalled = taken > 0 and decrement < 1e-12 and decrement > 0.25 * tensors["decrement"][0]
         converged = decrement <= DECREMENT * max(1.0, abs(found["likelihood"])) or bool(stalled)
         given = {
@@ -268,18 +273,18 @@ class Cox:
         }
         return Outcome({**tensors, **events, **given}, loss, over=converged)
 
+    def _endless(self, place: int) -> LearningError:
+        """Return the error of a coefficient that grows without bound."""
+        name = feature_names(self.features, self.fields)[place]
+        return LearningError(
+            f'the likelihood has no maximum, because whoever has the event is always extreme in "{name}" among those '
+            "at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"
+        )
+
 
 def _steepest(beta: Floats, moments: Floats) -> int:
     """Return the feature that moves log risks most."""
     return int((np.abs(beta) * np.sqrt(np.diag(moments))).argmax())
-
-
-def _endless(feature: int) -> LearningError:
-    """Return the error of a coefficient that grows without bound."""
-    return LearningError(
-        f"the likelihood has no maximum, because whoever has the event is always extreme in feature {feature} among "
-        "those at risk, so its coefficient grows without bound; set model.options.ridge, or leave out the feature"
-    )
 
 
 class Risk(nn.Module):

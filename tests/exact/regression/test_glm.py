@@ -151,7 +151,9 @@ def test_a_feature_that_others_determine_has_no_coefficient():
 
 def test_separated_classes_are_refused():
     features = np.linspace(-1, 1, 40)[:, None]
-    with pytest.raises(LearningError, match=r"separate the two classes perfectly.*; set model\.options\.ridge"):
+    with pytest.raises(
+        LearningError, match=r"separate the classes perfectly, most of all .x0., .*; set model\.options\.ridge"
+    ):
         fitted(GLM(features=1, classes=2), features, (features[:, 0] > 0).astype(int), classes=2)
 
 
@@ -161,7 +163,7 @@ def test_quasi_complete_separation_is_noticed(family):
     group, age = np.arange(200) % 4 == 0, rng.normal(50, 9, 200)
     targets = np.where(group, 0, rng.integers(0, 2, 200))  # nobody of the group has the event
     model = GLM(features=2, classes=2 if family == "binomial" else None, family=family)
-    said = r"no maximum, because feature 1 separates some targets from all others.*; set model\.options\.ridge"
+    said = r"no maximum, because .x1. separates some targets from all others.*; set model\.options\.ridge"
     with pytest.raises(LearningError, match=said):
         fitted(model, np.column_stack([age, group]), targets, classes=model.classes)
 
@@ -226,10 +228,13 @@ def test_targets_that_a_family_does_not_allow_are_refused():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"classes": 3}, "predicts two classes or a number, not 3"),
+        ({"classes": 3, "family": "binomial"}, "binomial takes two classes, multinomial more of them"),
         ({"classes": 2, "family": "poisson"}, "does not fit the target"),
         ({"classes": None, "family": "binomial"}, "does not fit the target"),
-        ({"classes": None, "family": "tweedie"}, "choose from binomial, gaussian, poisson, gamma"),
+        (
+            {"classes": None, "family": "tweedie"},
+            "choose from binomial, multinomial, gaussian, poisson, gamma, negative_binomial",
+        ),
         ({"classes": 2, "ridge": -1.0}, "ridge is -1.0; set it to a finite value of at least 0"),
         ({"classes": 2, "ridge": math.nan}, "ridge is nan; set it to a finite value of at least 0"),
         ({"classes": 2, "ridge": math.inf}, "ridge is inf; set it to a finite value of at least 0"),
