@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
+from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
@@ -22,6 +24,14 @@ from p2pfl.rows import Layout
 
 LARGEST = 2**15
 """Largest number of leaves of a tree."""
+
+
+SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
+GROWN = (
+    "at each level of each tree, how many samples of each node are in each bin of each feature, with sums from which "
+    "the classes or the mean targets of these samples follow"
+)
+"""Facts that totals of the sketch and of the trees show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +62,12 @@ class Boosting:
         :math:`\lambda`.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
+    edges
+        ``"sketch"`` for quantiles of the values, by two totals; ``"even"`` for bins of equal width between public
+        bounds, by none.
+    bounds
+        With even edges, by name of a number its public bounds ``[low, high]`` or ``[low, high, "log"]``; values beyond
+        them fall into the first or the last bin.
     early_stopping
         True to stop when the loss on ``data.validation`` no longer falls.
     n_iter_no_change, tol
@@ -76,11 +92,7 @@ class Boosting:
     """
 
     name: ClassVar[str] = "boosting"
-    shows: ClassVar[str] = (
-        "how many samples have each value of each feature, to a relative width of 1/128, and, at each level of each "
-        "tree, how many samples of each node are in each bin of each feature, with sums from which the classes or the "
-        "mean targets of these samples follow"
-    )
+    shows: ClassVar[str] = f"{SKETCHED}{GROWN}"
 
     features: int
     classes: int | None
@@ -92,6 +104,8 @@ class Boosting:
     min_hessian: float = 1e-3
     l2_regularization: float = 0.0
     max_bins: int = 255
+    edges: str = "sketch"
+    bounds: dict[str, list[float | str]] | None = None
     early_stopping: bool = False
     n_iter_no_change: int = 10
     tol: float = 1e-7
@@ -114,12 +128,24 @@ class Boosting:
         for key, (valid, words) in bounds.items():
             if not valid:
                 raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        self._check_edges()
         self.seen.signs(self.monotonic_cst)
         if self.leaves > LARGEST:
             raise ModelError(
                 f"trees of model.options.max_depth = {self.max_depth} could have more than {LARGEST} leaves; set "
                 "model.options.max_leaf_nodes as well"
             )
+
+    def _check_edges(self) -> None:
+        if self.edges not in {"sketch", "even"}:
+            raise ModelError(
+                f'model.options.edges is "{self.edges}"; set it to "sketch" or "even" (exact quantiles are values of '
+                "single samples, so there are none)"
+            )
+        if self.edges == "even":
+            even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
+        elif self.bounds is not None:
+            raise ModelError('model.options.bounds has no effect with the sketch; leave it out, or set edges = "even"')
 
     @property
     def leaves(self) -> int:
@@ -150,6 +176,11 @@ class Boosting:
     def signs(self) -> Ints | None:
         """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
         return self.seen.signs(self.monotonic_cst)
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        return GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
 
     @property
     def scored(self) -> str:
@@ -252,9 +283,7 @@ class Boosting:
         Tensors
             The model from which the first tree follows.
         """
-        bins = yield from sketched(
-            own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical
-        )
+        bins = yield from self._binned(own)
         samples, scale, base = yield from self.loss.begin(own)
         return {
             **tensors,
@@ -266,6 +295,14 @@ class Boosting:
             "scale": np.array([scale]),
             "base": base,
         }
+
+    def _binned(self, own: Owns) -> Asked[Bins]:
+        """Agree on bins; even ones need no total."""
+        if self.edges == "even":
+            return even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
+        return (
+            yield from sketched(own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical)
+        )
 
     def margins(self, tensors: Tensors, part: Part) -> Floats:
         """Return the margins of samples, ``[n, columns]``."""

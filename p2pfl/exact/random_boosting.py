@@ -14,6 +14,7 @@ from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST
+from p2pfl.exact.even_bins import even_cuts
 from p2pfl.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
@@ -34,9 +35,6 @@ STEEPEST = 2.0
 
 DEEPEST = 10
 """Largest depth, at which a tree has 1,024 leaves."""
-
-LOG = "log"
-"""Third entry of the bounds of a feature whose bins are even in the logarithm of 1 plus its distance from the bound."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,24 +145,7 @@ class RandomBoosting:
     @cached_property
     def _cuts(self) -> tuple[tuple[float, ...], ...]:
         """Cuts of each feature; none of a category."""
-        known = {name for name, category in zip(self.seen.names, self.seen.categorical, strict=True) if not category}
-        key = "model.options.bounds"
-        if unknown := sorted({*self.bounds} - known):
-            raise ModelError(f'{key}: there is no number "{unknown[0]}"; choose from {", ".join(sorted(known)[:20])}')
-        found = list[tuple[float, ...]]()
-        for name, category in zip(self.seen.names, self.seen.categorical, strict=True):
-            if category:
-                found.append(())
-            elif "=" in name and name not in self.bounds:  # a level that is a feature of its own is 0 or 1
-                found.append((0.5,))
-            elif name not in self.bounds:
-                raise ModelError(
-                    f'{key}: the bounds of "{name}" are missing, and its bins must not depend on data; write '
-                    "[low, high], as widely known"
-                )
-            else:
-                found.append(_even(name, self.bounds[name], self.max_bins))
-        return tuple(found)
+        return even_cuts(self.seen, self.bounds, max_bins=self.max_bins)
 
     @property
     def scored(self) -> str:
@@ -268,20 +249,3 @@ class RandomBoosting:
             else:
                 found["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
         return found
-
-
-def _even(name: str, given: list[float | str], bins: int) -> tuple[float, ...]:
-    """Return the cuts between bins of equal width."""
-    words = f'model.options.bounds: those of "{name}" are {given}; write [low, high] or [low, high, "log"]'
-    numbers = given[:2]
-    if len(given) not in {2, 3} or (len(given) == 3 and given[2] != LOG):
-        raise ModelError(words)
-    if not all(isinstance(each, int | float) and math.isfinite(each) for each in numbers):
-        raise ModelError(words)
-    low, high = (float(each) for each in numbers)
-    if not low < high:
-        raise ModelError(words)
-    shares = np.arange(1, bins) / bins
-    width = high - low
-    cuts = low + (np.expm1(np.log1p(width) * shares) if len(given) == 3 else width * shares)
-    return tuple(cuts.astype(np.float32).astype(float).tolist())

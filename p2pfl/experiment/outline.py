@@ -186,9 +186,11 @@ def hidden(
 
 
 def _shown(experiment: Experiment) -> str:
-    """Return what the totals of a model show, as its class says."""
+    """Return what the totals of a model show, as its class says, which may depend on its options."""
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
+    if (shown := getattr(kind, "shown", None)) is not None:
+        return str(shown(experiment.model.options))
     found: str = getattr(kind, "shows", "") or "whatever the model asks for"
     return found
 
