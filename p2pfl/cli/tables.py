@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 MOST = 16
 """Peers that a summary lists."""
 
+LOSSLESS = (
+    "lossless: the peers have the one model on all data, to the last bit\n(its score there counts all test samples "
+    "alike, and the mean all peers)"
+)
+"""Caption where models follow from totals."""
+
+COMMON = {
+    "auc": "its area under the ROC curve",
+    "calibration_error": "its calibration error",
+    "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
+    "hosmer_lemeshow_p": "p-value of that test",
+}
+"""Further scores of the one model of all peers, and what a summary calls them."""
+
 SHADES = "█▓▒░"
 """From the lowest of several curves to the highest."""
 
@@ -181,19 +195,27 @@ def _gains(result: Mapping[str, Any]) -> Table:
     )
     if result["pooled"] is not None:
         table.add_row("one model on all data", "", number(result["pooled"]))
+    if result.get("lossless"):
+        table.caption, table.caption_justify = LOSSLESS, "left"
     if result.get("common"):
         table.add_row("one model of all peers", "", number(result["common"].get(metric)))
-        for name, said in (("auc", "its area under the ROC curve"), ("calibration_error", "its calibration error")):
+        for name, said in COMMON.items():
             if name in result["common"]:
                 table.add_row(said, "", number(result["common"][name]))
     return table
+
+
+def _rounds(result: Mapping[str, Any]) -> str:
+    """Return how many rounds of what a run took."""
+    count = result["rounds"]
+    return f"{count} round{'' if count == 1 else 's'} of {exchanged(result['steps'])}"
 
 
 def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
     """Return what a run cost, and what went wrong in it."""
     when = f"{result['wall_s']:.1f} s{', as predicted' if result.get('predicted') else ''}"
     said = [
-        f"{result['rounds']} rounds of {exchanged(result['steps'])} in {when}, {result['start_s']:.1f} s to start",
+        f"{_rounds(result)} in {when}, {result['start_s']:.1f} s to start",
         f"{size(result['bytes_sent'])} sent by {result['peers']} peers",
     ]
     if result["peer_memory"] is not None:

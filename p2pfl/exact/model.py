@@ -135,7 +135,8 @@ class ExactModel(Protocol):
 
     A model with an attribute ``noisy`` that is true asks for one total a round, says by how much one sample can change
     it, and takes nothing else from the data; then private noise works. A model may have an attribute ``alone``,
-    the model of a peer that learns alone, without limits on what others see.
+    the model of a peer that learns alone, without limits on what others see; and an attribute ``converges`` that is
+    true if further rounds change nothing in the end.
     """
 
     @property

@@ -19,7 +19,7 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import TorchLearner, learner_traits
-from p2pfl.learning.histograms import scored
+from p2pfl.learning.histograms import counted, scored
 from p2pfl.learning.learner import Tallies
 from p2pfl.neighbourhood import Neighbourhood, PublicContribution, derived, settled
 from p2pfl.privacy.masks import Edge
@@ -159,8 +159,14 @@ class PeersAgreement:
             return sums
 
         found = await pooled(total, scores=scores, targets=targets, squared=squared)
-        curves = scored(tallied[0]) if len(tallied[0]) else {}
+        curves = scored(tallied[0], copies=self._copies(net, tallied[0])) if len(tallied[0]) else {}
         return {name: float(values[0]) for name, values in found.items()} | curves
+
+    def _copies(self, net: Neighbourhood, total: Ints) -> int:
+        """Return how many peers have counted each test sample: one, or all that share a common test part."""
+        if self.plan.experiment.data.owned:
+            return 1
+        return max(1, counted(total) // max(1, len(self.plan.federation.test[net.peers[0]])))
 
 
 def scaled(plan: Plan, found: Statistics) -> Plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from p2pfl.data.tables.cells import TextCells, is_missing, read
 from p2pfl.errors import DataError
 from p2pfl.inference.predictor import Predictor
 from p2pfl.learning import metrics
+from p2pfl.learning.scores.calibration import GoodnessOfFit, ungrouped
 
 MOST_DRAWN = 20_000_000
 """Largest number of samples that the bootstrap draws in all, but it draws at least 100 times."""
@@ -62,6 +63,8 @@ class Evaluation:
         Scores of each group, in the order of their names.
     seed, draws
         Seed and number of the bootstrap samples behind the intervals.
+    goodness
+        Test of Hosmer and Lemeshow of all samples; ``None`` unless there are two classes.
     """
 
     whole: GroupScores
@@ -69,6 +72,7 @@ class Evaluation:
     groups: tuple[GroupScores, ...]
     seed: int
     draws: int
+    goodness: GoodnessOfFit | None = None
 
     def results(self) -> dict[str, Any]:
         """Return the scores as JSON values; NaN becomes null."""
@@ -76,6 +80,7 @@ class Evaluation:
             **_results(self.whole),
             "by": self.by,
             "groups": [_results(group) | {"group": group.name} for group in self.groups],
+            "hosmer_lemeshow": None if self.goodness is None else asdict(self.goodness),
             "interval": {"level": 0.95, "method": "percentile bootstrap", "draws": self.draws, "seed": self.seed},
         }
 
@@ -101,8 +106,9 @@ def evaluate(
     Returns
     -------
     Evaluation
-        For classes: log loss, accuracy, balanced accuracy, AUC, Brier score and calibration error, and for two classes
-        the average precision; for numbers: squared error, absolute error and :math:`R^2`.
+        For classes: log loss, accuracy, balanced accuracy, AUC, Brier score and calibration error; for two classes also
+        the average precision, slope and intercept of the calibration, and the test of Hosmer and Lemeshow; for numbers:
+        squared error, absolute error and :math:`R^2`.
 
     Raises
     ------
@@ -121,7 +127,8 @@ def evaluate(
         return GroupScores(name, len(own[1]), {key: Score(kinds[key](*own), *ranges[key]) for key in kinds})
 
     groups = [] if names is None else [scored(name, names == name) for name in np.unique(names)]
-    return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws)
+    goodness = ungrouped(predictions[:, 1], targets == 1) if kinds is metrics.BINARY else None
+    return Evaluation(scored("all", slice(None)), by, tuple(groups), seed, draws, goodness)
 
 
 def _groups(cells: TextCells, by: str, *, missing: Collection[str]) -> Any:

@@ -14,6 +14,8 @@ With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`
   .. math:: \mathrm{AUC} = \frac{1}{P N} \sum_b P_b \Bigl( \sum_{a < b} N_a + \tfrac{1}{2} N_b \Bigr),
 
   which is the area for scores that are rounded down to their bin.
+- **Test of Hosmer and Lemeshow**, for two classes: the same bins, with the sums of :math:`p_{i1}`, each rounded to a
+  multiple of :math:`2^{-30}`, make ten groups, see :func:`p2pfl.learning.scores.calibration.hosmer_lemeshow`.
 
 References
 ----------
@@ -27,6 +29,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
+from p2pfl.learning.scores.calibration import hosmer_lemeshow
 
 CONFIDENCES = 15
 """Bins of the confidence."""
@@ -36,6 +39,8 @@ SCORES = 1000
 
 _POINTS = 2**20  # resolution of a confidence
 
+_FINE = 2**30  # resolution of a probability of class 1
+
 
 def length(classes: int) -> int:
     """Return the number of integers of the histograms of a classifier.
@@ -43,13 +48,15 @@ def length(classes: int) -> int:
     Examples
     --------
     >>> length(10), length(2)
-    (45, 2045)
+    (45, 3045)
     """
-    return 3 * CONFIDENCES + (2 * SCORES if classes == 2 else 0)
+    return 3 * CONFIDENCES + (3 * SCORES if classes == 2 else 0)
 
 
 def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Return the histograms of samples, ``[T]`` int64: counts, hits and confidences by bin, then counts by class.
+    """Return the histograms of samples, ``[T]`` int64.
+
+    They are counts, hits and confidences by bin, and for two classes counts of both classes and sums of scores by bin.
 
     Parameters
     ----------
@@ -61,7 +68,7 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     Examples
     --------
     >>> found = histograms(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
-    >>> found[:15].sum(), found[15:30].sum(), found[45:].sum()
+    >>> found[:15].sum(), found[15:30].sum(), found[45:2045].sum()
     (tensor(2), tensor(1), tensor(2))
     """
     chances = outputs.double().softmax(-1)  # [B, C]
@@ -73,11 +80,26 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     if chances.shape[-1] == 2:
         place = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
         parts.append(_counted(place, torch.ones_like(hits), 2 * SCORES))
+        fine = (chances[:, 1] * _FINE).round().long()
+        parts.append(_counted(_places(chances[:, 1], SCORES), fine, SCORES))
     return torch.cat(parts)
 
 
-def scored(total: IntArray) -> dict[str, float]:
+def counted(total: IntArray) -> int:
+    """Return the number of samples in the sum of histograms."""
+    return int(total[:CONFIDENCES].sum())
+
+
+def scored(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     """Return the scores that follow from the sum of histograms over all peers, by name; none without samples.
+
+    Parameters
+    ----------
+    total
+        ``[T]``.
+    copies
+        How often each sample counts: once, or by as many peers as share a common test part. A test would take copies
+        for further samples.
 
     Examples
     --------
@@ -93,11 +115,14 @@ def scored(total: IntArray) -> dict[str, float]:
     gaps = np.abs(hits * _POINTS - points)  # [B], exact
     found = {"calibration_error": int(gaps.sum()) / (_POINTS * samples)}
     if len(total) > 3 * CONFIDENCES:
-        negative, positive = total[3 * CONFIDENCES :].reshape(2, SCORES)
+        negative, positive, fine = total[3 * CONFIDENCES :].reshape(3, SCORES)
         pairs = int(negative.sum()) * int(positive.sum())
         below = np.cumsum(negative) - negative  # [B]
         if pairs:  # with one class alone there is no curve
             found["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
+        test = hosmer_lemeshow((negative + positive) // copies, positive // copies, fine / (_FINE * copies))
+        if test is not None:
+            found |= {"hosmer_lemeshow": test.statistic, "hosmer_lemeshow_p": test.p}
     return found
 
 

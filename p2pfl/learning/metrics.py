@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from p2pfl.learning.histograms import CONFIDENCES
+from p2pfl.learning.scores import calibration
 from p2pfl.rows import draw
 
 Floats = npt.NDArray[np.float64]
@@ -159,6 +160,8 @@ CLASSIFICATION: Mapping[str, Metric] = {
 BINARY: Mapping[str, Metric] = {
     **CLASSIFICATION,
     "average_precision": lambda probabilities, targets: average_precision(probabilities[:, 1], targets == 1),
+    "calibration_slope": calibration.slope,
+    "calibration_intercept": calibration.intercept,
 }
 """Scores of the probabilities of two classes by name."""
 

@@ -210,9 +210,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Score of the models that the peers learned together; null if unknown.
     pooled
         Score of one model that is trained on all data; null if unknown.
+    lossless
+        True if models follow from totals and that model has the very scores of the peers' model on the test data of
+        each peer, to the last bit; null for other models.
     common
         Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
-        expected calibration error of a classifier, and ``auc`` the area under the ROC curve of one with two classes.
+        expected calibration error of a classifier; with two classes ``auc`` is the area under the ROC curve, and
+        ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` are the statistic and the p-value of that test with ten groups.
     per_peer
         Scores by peer.
     start_s
@@ -293,6 +297,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     gradients: int | None = None
     evaluation: Evaluated | None = None
     workers: tuple[WorkerResult, ...] = ()
+    lossless: bool | None = None
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import msgspec
 import torch
 
-from p2pfl.algorithms.baselines import alone
+from p2pfl.algorithms.baselines import alone, training
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
 from p2pfl.privacy.accounting.examples import Sampling
@@ -141,10 +141,11 @@ def summarise(
     score = {peer: together[peer].get(metric) for peer in peers}
     among = frozenset(plan.honest)
     honest = [peer for peer in peers if peer in among]
-    single, pooled = None, None
+    compared = Compared()
     if baselines and scored:
         with one_thread():
-            single, pooled = _baselines(plan, peers, rounds=rounds, metric=metric, apart=apart)
+            compared = _baselines(plan, together, rounds=rounds, metric=metric, apart=apart)
+    single, pooled = compared.single, compared.pooled
     last = {record.peer: record for record in records}
     training = seconds.training
     guarantee = describe(
@@ -164,6 +165,7 @@ def summarise(
         alone=None if single is None else _mean([single[peer] for peer in honest]),
         together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
         pooled=pooled,
+        lossless=compared.lossless,
         common=(agreed or {}).get("common"),
         per_peer={
             peer: PeerResult(
@@ -208,24 +210,58 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
         rule=plan.experiment.robustness.rule,
         masked=plan.masked,
         totals=bool(plan.protection.totals),
+        finished=bool(getattr(getattr(plan.learner.bare, "model", None), "converges", False)),
     )
 
 
+@dataclass(frozen=True)
+class Compared:
+    """What learning together is compared with.
+
+    Attributes
+    ----------
+    single
+        Scores of peers that learn alone.
+    pooled
+        Score of one model on all data; ``None`` with a learner that cannot train it.
+    lossless
+        True if that model has, at each peer, the very scores of the model of the peers; ``None`` unless models follow
+        from totals.
+    """
+
+    single: Mapping[str, float] | None = None
+    pooled: float | None = None
+    lossless: bool | None = None
+
+
 def _baselines(
-    plan: Plan, peers: tuple[str, ...], *, rounds: int, metric: str, apart: Apart
-) -> tuple[dict[str, float], float | None]:
+    plan: Plan, together: Mapping[str, Mapping[str, float]], *, rounds: int, metric: str, apart: Apart
+) -> Compared:
     """Return the scores of peers that learn alone, and of one model on all data with as many epochs or steps.
 
     A user-defined learner has no model on all data, because only its owner knows how to train it.
     """
+    peers = tuple(sorted(together))
     single = dict(zip(peers, apart(plan.learner, peers, rounds=rounds)[metric].tolist(), strict=True))
     bare = plan.learner.bare
     if not isinstance(bare, Pools):
-        return single, None
+        return Compared(single)
     union = plan.federation.of(*plan.honest).pooled()
     everything = bare.pooled(union, peers=len(peers), rounds=rounds)
-    pooled = float(alone(everything, union.peers, rounds=rounds)[metric][0])
-    return single, pooled
+    *_, rows = training(everything, union.peers, rounds=rounds)
+    pooled = float(everything.evaluate(rows, peers=union.peers)[metric][0])
+    return Compared(single, pooled, _lossless(plan, together, rows) if plan.protection.totals else None)
+
+
+def _lossless(plan: Plan, together: Mapping[str, Mapping[str, float]], rows: Rows) -> bool:
+    """Return whether a model on all data ``[1, P]`` has, at each peer, the scores of the model of the peers."""
+    peers = tuple(sorted(together))
+    found = plan.learner.evaluate(rows.expand(len(peers), -1), peers=peers)
+    return all(
+        together[peer].get(name) == float(values[number])
+        for name, values in found.items()
+        for number, peer in enumerate(peers)
+    )
 
 
 def describe(

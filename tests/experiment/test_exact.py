@@ -160,8 +160,10 @@ def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, ca
     said = " ".join(capsys.readouterr().err.split())
     assert f"{TREES['rounds']} rounds of exact totals" in said
     assert "gossip step" not in said
+    assert "lossless: the peers have the one model on all data, to the last bit" in said
     [summary] = (tmp_path / "runs").glob("*/summary.json")
     assert json.loads(summary.read_text())["steps"] == 0
+    assert json.loads(summary.read_text())["lossless"] is True
 
 
 def test_the_summary_compares_with_peers_alone_and_with_pooled_data():

@@ -21,6 +21,9 @@ def show(found: Evaluation) -> None:
         table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
     console.print(f"{found.whole.samples} samples")
     console.print(table)
+    if (test := found.goodness) is not None:
+        said = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"
+        console.print(f"\nHosmer-Lemeshow test, {test.groups} groups by probability: {said}.")
     if found.by is not None:
         first = "auc" if "auc" in found.whole.scores else "r2"
         groups = grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")

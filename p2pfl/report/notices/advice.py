@@ -45,6 +45,7 @@ def advice(
     rule: str = "none",
     masked: bool = False,
     totals: bool = False,
+    finished: bool = False,
 ) -> list[str]:
     """Return sentences for the user, each with an observation and what to change.
 
@@ -62,6 +63,8 @@ def advice(
         True if pairwise masks are on: then the distance of the last gossip step does not reflect training.
     totals
         True if models follow from totals: then there is no ``learning.rate`` to change.
+    finished
+        True if further rounds change nothing, as those of a regression.
 
     Returns
     -------
@@ -87,7 +90,7 @@ def advice(
     found = (
         _apart(turns, steps=steps, masked=masked)
         or _loss(turns, noise=noise, totals=totals)
-        or _unfinished(turns, noise=noise)
+        or ([] if finished else _unfinished(turns, noise=noise))
     )
     if found and attack != "none":  # the attack may cause any of these
         cure = "set a robustness.rule" if rule == "none" else f"compare with other rules than {rule}"

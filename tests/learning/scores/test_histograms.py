@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning.histograms import CONFIDENCES, SCORES, histograms, length, scored
+from p2pfl.simulation import simulate
 
 BINARY = {
     "topology": {"kind": "ring", "peers": 4},
@@ -71,7 +72,7 @@ def test_scores_of_the_sum_over_peers_are_those_of_all_test_data_together(name):
     learner, peers = resolved.learner, resolved.topology.peers
     rows = learner.start(peers) + 0.1
     together = learner.on(resolved.federation.pooled())
-    found = scored(learner.tallies(rows, peers=peers).sum(0).numpy())
+    found = scored(learner.tallies(rows, peers=peers).sum(0).numpy(), copies=len(peers))
     assert found == pytest.approx(scored(together.tallies(rows[:1], peers=["pooled"])[0].numpy()), abs=1e-9)
     assert ("auc" in found) == (name == "breast_cancer")
 
@@ -80,3 +81,13 @@ def test_what_is_no_classifier_has_no_histograms():
     resolved = plan(read(BINARY, changes=["data.name=diabetes"]))
     peers = resolved.topology.peers
     assert resolved.learner.tallies(resolved.learner.start(peers), peers=peers).shape == (4, 0)
+
+
+def test_a_test_part_that_all_peers_share_counts_once_in_the_hosmer_lemeshow_test_of_a_run():
+    run = simulate(read(BINARY), baselines=False)
+    learner = plan(read(BINARY)).learner
+    pooled = learner.on(plan(read(BINARY)).federation.pooled())
+    row = learner.layout.join({name: tensor.unsqueeze(0) for name, tensor in run.models["peer0"].items()})
+    once = scored(pooled.tallies(row, peers=["pooled"])[0].numpy())
+    for name in ("hosmer_lemeshow", "hosmer_lemeshow_p", "auc"):
+        assert run.summary["common"][name] == pytest.approx(once[name], rel=1e-9)

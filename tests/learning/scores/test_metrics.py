@@ -36,7 +36,7 @@ def test_scores_of_two_classes_are_those_of_scikit_learn(seed, ties):
     }
     found = {name: metric(probabilities, targets) for name, metric in metrics.BINARY.items()}
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    assert {*found} == {*expected, "calibration_error"}
+    assert {*found} == {*expected, "calibration_error", "calibration_slope", "calibration_intercept"}
 
 
 @pytest.mark.parametrize("ties", [False, True])

@@ -100,6 +100,11 @@ def _note(summary: Mapping[str, Any], *, tested: bool) -> Markup:
             f"Intervals are 95 % confidence intervals of the gain on new data, from {span} test samples of each model "
             "(Newcombe's method 10). They do not contain the variation between seeds. "
         )
+    if summary.get("lossless"):
+        said = (
+            "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test "
+            f"samples alike, and the mean all peers. {said}"
+        )
     sweep = tag("code", "p2pfl sweep")
     return tag("p", said, sweep, " repeats a run with several seeds and gives intervals over these.", class_="small")
 
