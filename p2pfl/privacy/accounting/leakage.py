@@ -159,6 +159,8 @@ class NoiseCover:
     def _parts(self, kept: Ints) -> Iterator[tuple[Ints, Floats, Floats]]:
         """Yield each component of two or more of the kept: places ``[C]``, own ``[C]`` and masks ``[C, C]``."""
         masks = self.masks[kept][:, kept] if len(kept) < len(self.peers) else self.masks
+        if not masks.nnz:  # a device without masks need not import csgraph
+            return
         count, label = scipy.sparse.csgraph.connected_components(masks, directed=False)
         order = np.argsort(label, kind="stable")
         sizes = np.bincount(label, minlength=count)

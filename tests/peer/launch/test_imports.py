@@ -9,6 +9,7 @@ CODE = """
 import sys
 import p2pfl.cli, p2pfl.peer.launch.worker
 from p2pfl.experiment import plan, read
+from p2pfl.privacy.accounting.leakage import NoiseCover
 from p2pfl.topology import flood_steps
 
 experiment = read(
@@ -16,6 +17,8 @@ experiment = read(
 )
 resolved = plan(experiment, only=["peer0"])
 flood_steps(resolved.topology)
+cover = NoiseCover.of(resolved.topology, noise=0.0, mask=0.0)
+cover.leaks(cover.honest([]))
 sparse = {"scipy.sparse.csgraph", "scipy.sparse.linalg"}
 large = {"networkx", "scipy.linalg", "scipy.optimize", "scipy.special", "sklearn"} | sparse
 print(sorted(large & set(sys.modules)))
