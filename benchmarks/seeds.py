@@ -4,8 +4,8 @@
 
 Each case runs in one process with one thread, as in ``p2pfl sweep``, and writes a run directory for each seed. The
 table has the seconds and the processor seconds of both ways, their ratios, and the largest difference between two
-parameters. Where the models are larger than :data:`p2pfl.learning.together.PARAMETERS`, a sweep keeps the seeds apart;
-here they are stacked all the same.
+parameters. Where the models are larger than :data:`p2pfl.learning.steps.together.PARAMETERS`, a sweep keeps the seeds
+apart; here they are stacked all the same.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from unittest.mock import patch
 import torch
 
 from p2pfl.experiment import read
-from p2pfl.learning import together
+from p2pfl.learning.steps import together
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.together import simulate_together

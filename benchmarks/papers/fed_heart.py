@@ -21,7 +21,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 import p2pfl
 from benchmarks.papers import Line
-from p2pfl.data.heart import HOSPITALS
+from p2pfl.data.tables.heart import HOSPITALS
 from p2pfl.experiment import Plan, plan, read
 from p2pfl.rows import Rows
 

@@ -12,7 +12,6 @@ import torch
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.heart import fed_heart
 from p2pfl.data.imported import imported
 from p2pfl.data.owned import Total, gathered, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
@@ -20,6 +19,7 @@ from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
 from p2pfl.data.synthetic import synthetic
 from p2pfl.data.tables.declaration import Table
+from p2pfl.data.tables.heart import fed_heart
 from p2pfl.data.tables.own import table as own_table
 from p2pfl.data.tables.shared import csv
 from p2pfl.errors import DataError

@@ -20,7 +20,7 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner
 from p2pfl.learning.checks import check_losses
-from p2pfl.learning.together import SAMPLES, Evaluation, Stack, Training, stacks
+from p2pfl.learning.steps.together import SAMPLES, Evaluation, Stack, Training, stacks
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Run
@@ -76,8 +76,8 @@ def simulate_together(
 ) -> list[Run | Exception] | None:
     """Simulate experiments that differ in their seeds only, as one stack; ``None`` where that does not pay.
 
-    The choice follows from shapes alone, see :func:`p2pfl.learning.together.stacks`. Models, records and summaries are
-    those of separate simulations, to rounding; durations include those of the other runs.
+    The choice follows from shapes alone, see :func:`p2pfl.learning.steps.together.stacks`. Models, records and
+    summaries are those of separate simulations, to rounding; durations include those of the other runs.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ import torch
 
 from p2pfl.errors import LearningError
 from p2pfl.experiment import plan, read
-from p2pfl.learning import together as stacking
+from p2pfl.learning.steps import together as stacking
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.together import pays, simulate_together

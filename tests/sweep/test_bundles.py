@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from p2pfl.experiment import read, write
-from p2pfl.learning import together
+from p2pfl.learning.steps import together
 from p2pfl.simulation import simulate
 from p2pfl.sweep import bundles as bundling
 from p2pfl.sweep import workers
