@@ -87,8 +87,11 @@ def subkeys(keys: Integers, numbers: int | Integers) -> Integers:
 
 def scramble(x: Integers) -> Integers:
     """Apply the finaliser of SplitMix64 to int64: every bit of the input affects every bit of the output."""
-    x = _shifted(x, 30) * FIRST
-    return _shifted(_shifted(x, 27) * SECOND, 31)
+    x = _shifted(x, 30)
+    x *= FIRST
+    x = _shifted(x, 27)
+    x *= SECOND
+    return _shifted(x, 31)
 
 
 def wrapped(number: int) -> int:
@@ -98,8 +101,10 @@ def wrapped(number: int) -> int:
 
 def _shifted(x: Integers, bits: int) -> Integers:
     """Return ``x ^ (x >> bits)`` with a logical shift, which signed integers lack."""
-    high: Integers = (x >> bits) & (2 ** (64 - bits) - 1)
-    return x ^ high
+    high = x >> bits
+    high &= 2 ** (64 - bits) - 1
+    high ^= x
+    return high
 
 
 @lru_cache(maxsize=8)

@@ -16,6 +16,8 @@ import torch
 
 T = TypeVar("T")
 
+_spreading = threading.local()
+
 GROUPS = Path("/sys/fs/cgroup")
 """Where Linux mounts control groups."""
 
@@ -120,7 +122,7 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
     """Do some work on each item in several threads, each with one intra-op thread.
 
     Items are taken from the front of a queue, so the longest should come first. No thread waits for another. One item
-    is done by the calling thread with as many intra-op threads as it has.
+    is done by the calling thread with as many intra-op threads as it has. Work that spreads work in turn does it alone.
 
     Parameters
     ----------
@@ -138,13 +140,14 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
     >>> found
     [0, 1, 4, 9]
     """
-    if len(items) < 2:
+    if len(items) < 2 or getattr(_spreading, "now", False):
         for item in items:
             work(0, item)
         return
     left = deque(items)
 
     def some(number: int) -> None:
+        _spreading.now = True
         try:
             while True:
                 try:
@@ -155,6 +158,8 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
         except BaseException:
             left.clear()  # the other threads end after their item
             raise
+        finally:
+            _spreading.now = False
 
     helpers = min(workers, len(items)) - 1
     with one_thread():

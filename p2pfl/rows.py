@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from p2pfl.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrapped
+from p2pfl.process import cores, spread
 
 __all__ = [
     "FIRST",
@@ -20,6 +21,7 @@ __all__ = [
     "Rows",
     "alike",
     "blockwise",
+    "by_blocks",
     "clip",
     "distances",
     "draw",
@@ -37,8 +39,8 @@ __all__ = [
 Rows = torch.Tensor
 """Tensor ``[R, P]`` with one row for each local peer."""
 
-BLOCK = 2**20
-"""Numbers of a block of rows that are computed at a time."""
+BLOCK = 2**18
+"""Numbers of a block of rows that one core computes at a time."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +135,9 @@ def norms(rows: Rows) -> torch.Tensor:
     """
     if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
         return _norms(rows)
-    return torch.cat([_norms(part) for part in torch.split(rows, _height(rows))])  # [R, 1]
+    found = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
+    by_blocks(lambda part: found[part].copy_(_norms(rows[part])), rows)
+    return found
 
 
 def _norms(rows: Rows) -> torch.Tensor:
@@ -145,6 +149,34 @@ def _norms(rows: Rows) -> torch.Tensor:
 def _height(rows: Rows) -> int:
     """Return the number of rows in a block."""
     return max(1, BLOCK // max(1, rows.shape[-1]))
+
+
+def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None) -> None:
+    """Do some work on each block of rows, in several threads: a block has :data:`BLOCK` numbers, or one row.
+
+    Parameters
+    ----------
+    work
+        Function of the rows of a block, which other blocks do not depend on.
+    rows
+        The rows ``[R, P]``, on the CPU.
+    numbers
+        Numbers in a block.
+
+    Examples
+    --------
+    >>> rows = torch.zeros(3, 2)
+    >>> by_blocks(lambda part: rows[part].add_(1), rows, numbers=4)
+    >>> rows.sum()
+    tensor(6.)
+    """
+    height = max(1, (numbers or BLOCK) // max(1, rows.shape[-1]))
+    blocks = [slice(low, low + height) for low in range(0, len(rows), height)]
+
+    def one(_number: int, block: slice) -> None:
+        work(block)
+
+    spread(one, blocks, workers=cores() if len(blocks) > 1 else 1)
 
 
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
@@ -168,12 +200,10 @@ def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | 
             [2., 2., 2.]])
     """
     first = stacks[0]
-    height = _height(first)
-    if out is None and (len(first) <= height or first.device.type != "cpu"):
+    if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
         return function(*stacks)
     found = torch.empty_like(first) if out is None else out  # [R, P]
-    for low in range(0, len(first), height):
-        found[low : low + height] = function(*(stack[low : low + height] for stack in stacks))
+    by_blocks(lambda part: found[part].copy_(function(*(stack[part] for stack in stacks))), first)
     return found
 
 
@@ -218,9 +248,14 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
     """
     height = max(1, block // max(1, a.shape[-1]))
     if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
-        factors = [None] * len(a) if factor is None else torch.split(factor, height)
-        parts = zip(torch.split(a, height), torch.split(b, height), factors, strict=False)
-        return torch.cat([distances(own, other, factor=each, block=block) for own, other, each in parts])  # [R, 1]
+        found = torch.empty(len(a), 1, dtype=torch.float64)  # [R, 1]
+
+        def some(part: slice) -> None:
+            own = None if factor is None else factor[part]
+            found[part] = distances(a[part], b[part], factor=own, block=block)
+
+        by_blocks(some, a, numbers=block)
+        return found
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-1], block):
         other = b[..., start : start + block]

@@ -148,6 +148,21 @@ def test_one_item_keeps_the_intra_op_threads_of_the_caller():
     assert found == [(0, 2)]
 
 
+def test_work_that_spreads_work_in_turn_does_it_in_its_own_thread():
+    found = []
+
+    def outer(_number, item):
+        before = threading.get_ident()
+        process.spread(
+            lambda number, inner: found.append((item, inner, number, threading.get_ident() == before)),
+            range(3),
+            workers=4,
+        )
+
+    process.spread(outer, range(20), workers=4)
+    assert sorted(found) == [(item, inner, 0, True) for item in range(20) for inner in range(3)]
+
+
 def test_a_forked_process_has_threads_of_its_own():
     assert process._pool(1, 2) is process._pool(1, 2)
     assert process._pool(1, 2) is not process._pool(2, 2)

@@ -18,7 +18,7 @@ ROOMS = {
     "process": set(),
     "draws": set(),
     "encodings": {"errors"},
-    "rows": {"errors", "draws"},
+    "rows": {"errors", "process", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
     "data": {"errors", "texts", "rows"},

@@ -33,7 +33,7 @@ def test_a_function_of_blocks_is_that_of_the_stack_in_memory_of_its_own(stack):
         return (rows * factor).to(rows.dtype)
 
     found = blockwise(function, stack, factor)
-    assert heights == [3] * 7 + [2]
+    assert sorted(heights) == [2] + [3] * 7
     assert found.dtype == stack.dtype
     assert torch.equal(found, (stack * factor).to(stack.dtype))
 

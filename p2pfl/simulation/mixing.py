@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import scipy.sparse
 import torch
 
-from p2pfl.rows import Rows, placed
+from p2pfl.rows import Rows, by_blocks, placed
 from p2pfl.topology import Weights
 
 
@@ -38,8 +38,8 @@ class Mixer:
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:
     """Return ``W @ Y`` for sparse W, ``[N, P]``.
 
-    ``embedding_bag`` is torch's fused gather and weighted sum: it runs in parallel on every device
-    and beats the CSR products of torch and scipy (benchmarks/mixing.py). If all weights are equal, as on
+    ``embedding_bag`` is torch's fused gather and weighted sum, and beats the CSR products of torch and scipy
+    (benchmarks/mixing.py). On the CPU several threads mix blocks of receivers. If all weights are equal, as on
     complete graphs, there is one average, and all rows equal it exactly.
 
     Returns
@@ -76,12 +76,24 @@ class _Operator:
         self.data = placed(torch.from_numpy(data).to(like.dtype), device)  # [N] or [E]
         if not self.alike:
             self.indices = placed(torch.from_numpy(matrix.indices).long(), device)  # [E]
+            self.ends = matrix.indptr.tolist()
             self.begins = placed(torch.from_numpy(matrix.indptr[:-1]).long(), device)  # [N]
 
     def __call__(self, values: Rows) -> Rows:
         if self.alike:
             return (self.data @ values).repeat(self.count, 1)  # [N, P]
+        if values.device.type != "cpu":
+            return self._mixed(values, slice(0, self.count))
+        mixed = values.new_empty(self.count, values.shape[-1])  # [N, P]
+        by_blocks(lambda part: mixed[part].copy_(self._mixed(values, part)), mixed)
+        return mixed
+
+    def _mixed(self, values: Rows, part: slice) -> Rows:
+        """Return the mixed rows of some receivers."""
+        low, high = self.ends[part.start], self.ends[min(part.stop, self.count)]
+        begins = self.begins[part] - low
+        edges = slice(low, high)
         mixed: Rows = torch.nn.functional.embedding_bag(
-            self.indices, values, self.begins, mode="sum", per_sample_weights=self.data
+            self.indices[edges], values, begins, mode="sum", per_sample_weights=self.data[edges]
         )
         return mixed

@@ -1,10 +1,13 @@
 """``W @ Y`` of all rows at once."""
 
 import numpy as np
+import pytest
 import scipy.sparse
 import torch
 
+from p2pfl import rows as module
 from p2pfl.simulation.mixing import product
+from p2pfl.topology import metropolis, random_regular
 
 ROWS = torch.from_numpy(np.random.default_rng(4).normal(size=(5, 7)))
 
@@ -28,3 +31,12 @@ def test_full_weights_that_differ_between_peers_are_the_dense_product():
     torch.testing.assert_close(
         product(shuffled, ROWS), torch.from_numpy(dense[:, ::-1].copy()) @ ROWS, rtol=0, atol=1e-14
     )
+
+
+@pytest.mark.parametrize("block", [1, 50, 2**18])
+def test_blocks_of_receivers_are_mixed_as_all_are_bit_for_bit(monkeypatch, block):
+    matrix = metropolis(random_regular(30, degree=4, seed=0)).matrix
+    values = torch.from_numpy(np.random.default_rng(6).normal(size=(30, 17))).float()
+    monkeypatch.setattr(module, "BLOCK", block)
+    each = [product(matrix[[row]], values) for row in range(30)]
+    assert torch.equal(product(matrix, values), torch.cat(each))

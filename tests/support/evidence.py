@@ -148,7 +148,7 @@ HELD: dict[tuple[str, int], str] = {
         python -m benchmarks.privacy""",
     ("Four hospitals want one model", 4): """
         pages/test_protection_page.py::test_the_command_says_of_the_hospitals_what_the_page_quotes""",
-    ("`python -m benchmarks.privacy hospitals --seeds", 3): "python -m benchmarks.privacy",
+    ("`python -m benchmarks.privacy hospitals --seeds", 4): "python -m benchmarks.privacy",
     ("*Gain* is the accuracy together", 5): "python -m benchmarks.privacy",
     ("Rounds, rate, epochs and clip", 5): "python -m benchmarks.privacy",
     ("1. **Which observers matter?** They", 9): """

@@ -1,5 +1,7 @@
 """Batches and steps of a stack of rows of different lengths."""
 
+import bisect
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +12,12 @@ import torch
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.steps.sharing import Group, SharedSamples, groups
 from p2pfl.rows import placed
+
+LOCATED = 2**18
+"""Positions of samples that are found at once on the CPU."""
+
+WIDE = 2**26
+"""Positions of samples that are found at once on another device."""
 
 
 @dataclass(frozen=True)
@@ -197,14 +205,30 @@ class StepPlan:
         begins = orders.base[chosen] + epoch * orders.stride[chosen] + within * widths  # [T, K]
         numbers = np.stack([begins, self.sizes, np.broadcast_to(part.starts[chosen], begins.shape)])
         self._samples, self._order = part.samples, orders.flat
+        self._located = range(0)
         self._numbers = placed(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
 
-    @cached_property
-    def index(self) -> torch.Tensor:
-        """Positions in the data set, 0 where padded, ``[T, K, B]`` int64."""
-        begin, sizes, start = self._numbers.unbind()  # [T, K, 1] each
-        place = torch.arange(max(self.widths), device=sizes.device)  # [B]
-        if all(self.even) and self.active[-1] == sizes.shape[1] and len({*self.widths}) == 1:
+    def index(self, step: int) -> torch.Tensor:
+        """Return the positions in the data set of the samples of a step, 0 where padded, ``[K, B]`` int64."""
+        if step not in self._located:
+            self._located = range(step, self._until(step))
+            self._positions = self._position(self._located)
+        return self._positions[step - self._located.start, : self.active[step], : self.widths[step]]
+
+    def _until(self, step: int) -> int:
+        """Return the step up to which positions are found at once; at least half of the rows are still active then."""
+        active, width = self.active[step], max(self.widths[step:])
+        most = LOCATED if self._numbers.device.type == "cpu" else WIDE
+        last = min(len(self.active), step + max(1, most // (active * width)))
+        return bisect.bisect_right(self.active, -active // 2, step + 1, last, key=operator.neg)
+
+    def _position(self, steps: range) -> torch.Tensor:
+        """Return the positions of the samples of some steps, ``[S, K, B]``."""
+        own = slice(steps.start, steps.stop)
+        active, widths = self.active[own], self.widths[own]
+        begin, sizes, start = self._numbers[:, own, : active[0]].unbind()  # [S, K, 1] each
+        place = torch.arange(max(widths), device=sizes.device)  # [B]
+        if all(self.even[own]) and active[-1] == active[0] and len({*widths}) == 1:
             return self._samples[start + self._order[begin + place]]
         real = place < sizes
         position = self._order[torch.where(real, begin + place, 0)]

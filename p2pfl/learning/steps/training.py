@@ -211,7 +211,7 @@ class _Block:
     def batch(self, step: int) -> Batch:
         """Gather the samples of one step."""
         active, width = self.plan.active[step], self.plan.widths[step]
-        index = self.plan.index[step, :active, :width].reshape(-1)  # [K B]
+        index = self.plan.index(step).reshape(-1)  # [K B]
         features, targets = self.learner.features, self.learner.targets
         return Batch(
             features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
