@@ -70,7 +70,7 @@ def test_a_run_that_stops_early_evaluates_its_last_round_in_full():
     learning = {"algorithm": "dpsgd", "rate": 1e-9, "stop": 1.0}
     run = simulated({"peers": 3}, learning=learning)
     assert {record.round for record in run.metrics} == {0, 1}
-    assert all(record.scores for record in run.metrics)
+    assert all(record.scores for record in run.metrics if record.round == 1)
 
 
 def test_the_record_of_a_run_that_stops_early_is_replaced_in_its_file(tmp_path):
