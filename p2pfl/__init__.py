@@ -72,7 +72,9 @@ if TYPE_CHECKING:
     from p2pfl.inference import Predictor
     from p2pfl.learning import ExternalLearner, Learner, TorchLearner
     from p2pfl.peer import Peer
+    from p2pfl.peer.launch.in_loop import live
     from p2pfl.report import Run
+    from p2pfl.report.comparing.finished import compare
     from p2pfl.robust import Attack, ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
     from p2pfl.simulation import simulate
     from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
@@ -150,9 +152,11 @@ __all__ = [
     "Traits",
     "TrimmedMean",
     "__version__",
+    "compare",
     "compose",
     "data",
     "errors",
+    "live",
     "plan",
     "read",
     "simulate",
@@ -247,9 +251,11 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "TorchLearner": "learning",
             "Traits": "traits",
             "TrimmedMean": "robust",
+            "compare": "report.comparing.finished",
             "compose": "experiment.composing",
             "data": "",
             "errors": "",
+            "live": "peer.launch.in_loop",
             "plan": "experiment",
             "read": "experiment",
             "simulate": "simulation",

@@ -61,7 +61,9 @@ def test_every_block_of_python_runs_in_order(tmp_path, monkeypatch):
             (tmp_path / file[1]).write_text(block, "utf-8")
         elif language == "python":
             exec(compile(block, "python.md", "exec"), names)  # noqa: S102 (that is what the page asks for)
-    assert len(names["states"]) == 4
+    assert len(names["swarm"].models) == 4
+    assert names["swarm"].summary["together"] > names["swarm"].summary["alone"]
+    assert len(names["found"].settings) == 2
     assert names["run"].summary["together"] > names["run"].summary["alone"]
     assert set(names["model"]) == {f"layers.{layer}.{part}" for layer in (0, 1, 3) for part in ("weight", "bias")}
     for state in names["consensus"]:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import asyncio
 import math
 import tomllib
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
-from p2pfl.algorithms import State
 from p2pfl.errors import ExperimentError, foremost
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.experiment.agreement import alike, reported, scaled
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
 from p2pfl.identity import FirstUse, Identity, SeededSource, Source
 from p2pfl.peer import Peer
+from p2pfl.peer.launch.ended import Ended
 from p2pfl.peer.launch.event_log import EventLog
-from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.report import Record, Run
-from p2pfl.report.model import described
 from p2pfl.report.spending.budget import check_accounted
-from p2pfl.report.spending.meter import stopped
-from p2pfl.report.summary import Durations, scores, summarise
+from p2pfl.report.summary import Durations
 from p2pfl.rows import draw
 from p2pfl.virtual.clock import WHO, VirtualLoop
 from p2pfl.virtual.network import Conditions, WorldTransport
@@ -157,24 +152,10 @@ def shipped() -> list[str]:
 
 
 @dataclass
-class _Seen:
-    """Records and notices of peers while the forecast runs."""
+class _Seen(Ended):
+    """Peers while the forecast runs, and the virtual times at which they began to learn."""
 
-    run: Run
-    observe: Callable[[list[Record]], None] | None
-    peers: int
-    loop: VirtualLoop
-    log: EventLog
     begun: list[float] = field(default_factory=list)
-    ended: dict[str, tuple[Peer, State]] = field(default_factory=dict)
-    rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
-
-    def record(self, record: Record) -> None:
-        """Store a record, and show a round that all peers have ended."""
-        self.log.record(record)
-        self.rounds[record.round].append(record)
-        if self.observe is not None and len(self.rounds[record.round]) == self.peers:
-            self.observe(self.rounds[record.round])
 
 
 @one_thread()
@@ -232,53 +213,19 @@ def forecast(
     loop = VirtualLoop()
     run = Run(experiment, folder=folder, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=loop.now))
-    seen = _Seen(run, observe, len(names), loop, log)
+    seen = _Seen(run, log, len(names), observe)
     with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
-        runner.run(_lives(resolved, over, seen, source=source))
-        run.describe(described(seen.ended[names[0]][0].plan))  # all peers agree
-        together = {name: _kept(*seen.ended[name], run) for name in names}
-    peers = [peer for peer, _ in seen.ended.values()]
-    agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
-    if peers[0].statistics is not None:
-        agreed["statistics"] = reported(peers[0].statistics)
-        resolved = scaled(resolved, peers[0].statistics)
+        runner.run(_lives(resolved, over, seen, loop, source=source))
+        together = seen.keep()
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
-    summary = summarise(
-        resolved,
-        together=together,
-        records=run.metrics,
-        seconds=seconds,
-        agreed=agreed,
-        stopped=stopped([peer.stopped for peer in peers]),
-        given={peer.name: peer.given for peer in peers if peer.given is not None},
-        spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
-        played=_trained(peers),
-        baselines=baselines,
-        accounted=accounted,
-        alarms=log.alarms,
-        models=lambda: {name: state.rows[0] for name, (_, state) in seen.ended.items()},
-    )
+    summary = seen.summary(resolved, together, seconds=seconds, baselines=baselines, accounted=accounted)
     run.finish(msgspec.structs.replace(summary, predicted=True))
     return run
 
 
-def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
-    """Return by peer the number of rounds for each sampling of DP-SGD; ``None`` without a guarantee for samples."""
-    return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
-
-
-def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
-    """Store the final model of a peer, on the scale of its training; return its scores."""
-    learner = peer.plan.learner
-    tensors = {key: value[0] for key, value in state.tensors().items()}
-    tensors |= {} if peer.statistics is None else peer.statistics.tensors()
-    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=run.metrics[-1].round)
-    return scores(learner.evaluate(state.rows, peers=(peer.name,)), 0)
-
-
-async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) -> None:
-    names, settings, loop = resolved.topology.peers, resolved.experiment, seen.loop
+async def _lives(resolved: Plan, over: Network, seen: _Seen, loop: VirtualLoop, *, source: Source) -> None:
+    names, settings = resolved.topology.peers, resolved.experiment
     identities = {name: Identity.generate(source, peer=name) for name in names}
     takes = {name: over.takes(name, seed=settings.seed) for name in names}
     learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
@@ -298,8 +245,8 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
             notice=seen.log.observe,
         )
         async with peer:
-            gathered = asyncio.create_task(_gathered(peer, seen))
-            seen.ended[name] = peer, await peer.run()
+            gathered = asyncio.create_task(_gathered(peer, seen, loop))
+            seen.states[name] = peer, await peer.run()
             gathered.cancel()
 
     try:
@@ -312,7 +259,7 @@ async def _lives(resolved: Plan, over: Network, seen: _Seen, *, source: Source) 
         raise foremost(group) from None
 
 
-async def _gathered(peer: Peer, seen: _Seen) -> None:
+async def _gathered(peer: Peer, seen: _Seen, loop: VirtualLoop) -> None:
     """Record when a peer begins to learn."""
     await peer.connection.until(lambda: peer.phase == "learning", by=math.inf)
-    seen.begun.append(seen.loop.now)
+    seen.begun.append(loop.now)

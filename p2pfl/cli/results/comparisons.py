@@ -8,9 +8,8 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
-from p2pfl.report.comparing import wording
+from p2pfl.report.comparing import tables, wording
 from p2pfl.report.comparing.comparison import Comparison
-from p2pfl.report.formats import size
 
 STYLES = {"better": "green", "worse": "red"}
 
@@ -34,43 +33,29 @@ def show(comparison: Comparison, *, console: Console) -> None:
 
 
 def _gives(comparison: Comparison) -> Table:
-    """Return the scores and differences."""
-    differences = {each.setting: each for each in comparison.differences}
-    table = _settings(comparison, "seeds", comparison.metric, "difference", "p", "doing")
-    table.columns[-1].header = ""
-    for place, each in enumerate(comparison.settings):
-        difference = differences.get(place)
-        said = "" if difference is None else wording.verdict(comparison, difference)
-        table.add_row(
-            *_values(comparison, place),
-            f"{len(each.by_seed)}" + (f" of {len(each.by_seed) + each.failed}" if each.failed else ""),
-            Text(wording.number(each.score), style="bold" if each.best else ""),
-            "" if difference is None else wording.number(difference.difference, sign=True),
-            "" if difference is None else wording.probability(difference.adjusted),
-            Text(said, style=STYLES.get(said, "")),
-        )
+    """Return the scores and differences, the best scores in bold and the verdicts in colour."""
+    heads, *rows = tables.scores(comparison)
+    table = _settings(comparison, heads)
+    table.columns[-1].justify = "left"
+    score = len(tables.keys(comparison)) + 1
+    for each, (*cells, said) in zip(comparison.settings, rows, strict=True):
+        bold = Text(cells[score], style="bold" if each.best else "")
+        table.add_row(*cells[:score], bold, *cells[score + 1 :], Text(said, style=STYLES.get(said, "")))
     return table
 
 
 def _costs(comparison: Comparison) -> Table:
     """Return what a run of each setting costs in the mean."""
-    table = _settings(comparison, "rounds", "sent", "gradients", "time")
-    for place, each in enumerate(comparison.settings):
-        gradients = "" if each.gradients is None else f"{each.gradients:,.0f}"
-        cost = f"{each.rounds:g}", size(each.bytes_sent), gradients, f"{each.seconds:.1f} s"
-        table.add_row(*_values(comparison, place), *cost)
+    heads, *rows = tables.costs(comparison)
+    table = _settings(comparison, heads)
+    for cells in rows:
+        table.add_row(*cells)
     return table
 
 
-def _settings(comparison: Comparison, *others: str) -> Table:
+def _settings(comparison: Comparison, heads: list[str]) -> Table:
     """Return an empty table whose first columns are those of the settings."""
-    names = wording.heads(comparison.keys) or [""]
-    table = grid(names[0], *names[1:], *others)
-    for column in table.columns[: len(names)]:
+    table = grid(*heads)
+    for column in table.columns[: len(tables.keys(comparison))]:
         column.justify = "left"
     return table
-
-
-def _values(comparison: Comparison, place: int) -> list[Text]:
-    values = comparison.settings[place].values
-    return [Text(value) for value in values.values()] or [Text(wording.setting(values))]

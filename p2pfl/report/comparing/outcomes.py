@@ -149,7 +149,7 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
     ]
     metric = metric or common_metric(runs)
     outcomes = [
-        outcome(run, {key: shown(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder))
+        outcome(run, {key: shown(table.get(key)) for key in keys}, metric=metric, folder=str(run.folder or ""))
         for run, table in zip(runs, tables, strict=True)
     ]
     _check_distinct(outcomes)
@@ -159,14 +159,15 @@ def between(runs: Sequence[Run], *, metric: str | None = None) -> tuple[Comparis
 def _check_distinct(outcomes: Sequence[RunOutcome]) -> None:
     """Refuse two runs of one setting and seed: no comparison can hold both."""
     seen: dict[tuple[tuple[tuple[str, str], ...], int], str] = {}
-    for each in outcomes:
+    for place, each in enumerate(outcomes, start=1):
         setting = tuple(each.values.items()), each.seed
+        name = each.folder or f"run {place}"
         if setting in seen:
             raise InputError(
-                f"{seen[setting]} and {each.folder} have the same settings and the seed {each.seed}, so they are one "
+                f"{seen[setting]} and {name} have the same settings and the seed {each.seed}, so they are one "
                 "run twice; leave out one of them"
             )
-        seen[setting] = each.folder
+        seen[setting] = name
 
 
 def common_metric(runs: Sequence[Run]) -> str:

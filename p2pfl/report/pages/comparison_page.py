@@ -58,6 +58,13 @@ def comparison_page(comparison: Comparison, runs: Sequence[ComparedRun], *, name
     return page(name, sections, head=head)
 
 
+def fragment(comparison: Comparison) -> str:
+    """Return the scores, differences and costs of a comparison as a part of a page, for notebooks."""
+    warned = [tag("p", f"Warning: {sentence}") for sentence in wording.warnings(comparison)]
+    said = tag("p", tag("strong", verdict(comparison)))
+    return tag("div", said, warned, _settings(comparison), _costs(comparison))
+
+
 def _head(comparison: Comparison) -> Iterator[Markup]:
     yield box("verdict", verdict(comparison))
     for sentence in wording.warnings(comparison):

@@ -1,0 +1,114 @@
+"""Records and results of peers that run in this process, and the summary of their run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from p2pfl.algorithms import State
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import alike, reported, scaled
+from p2pfl.peer.launch.event_log import EventLog
+from p2pfl.peer.peer import Peer
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.report import Record, Run
+from p2pfl.report.model import described
+from p2pfl.report.results import Summary
+from p2pfl.report.spending.meter import stopped
+from p2pfl.report.summary import Durations, scores, summarise
+
+
+@dataclass
+class Ended:
+    """Records of peers while they run, and the peers that have ended.
+
+    Parameters
+    ----------
+    run
+        Run of the peers.
+    log
+        Files of the run.
+    peers
+        Number of peers.
+    observe
+        Function that is called with the records of a round, once all peers have ended it.
+    """
+
+    run: Run
+    log: EventLog
+    peers: int
+    observe: Callable[[list[Record]], None] | None = None
+    states: dict[str, tuple[Peer, State]] = field(default_factory=dict)
+    rounds: dict[int, list[Record]] = field(default_factory=lambda: defaultdict(list))
+
+    def record(self, record: Record) -> None:
+        """Store a record, and show a round that all peers have ended."""
+        self.log.record(record)
+        self.rounds[record.round].append(record)
+        if self.observe is not None and len(self.rounds[record.round]) == self.peers:
+            self.observe(self.rounds[record.round])
+
+    def keep(self) -> dict[str, Mapping[str, float]]:
+        """Store the final models, on the scale of their training; return their scores."""
+        names = next(iter(self.states.values()))[0].plan.topology.peers
+        return {name: _kept(*self.states[name], self.run) for name in names}
+
+    def summary(
+        self,
+        resolved: Plan,
+        together: Mapping[str, Mapping[str, float]],
+        *,
+        seconds: Durations,
+        baselines: bool,
+        accounted: bool,
+    ) -> Summary:
+        """Return the summary of the run.
+
+        Parameters
+        ----------
+        resolved
+            Plan with the data of all peers.
+        together
+            Scores of the final models.
+        seconds
+            Durations of the run.
+        baselines, accounted
+            Arguments of :func:`p2pfl.report.summary.summarise`.
+        """
+        peers = [peer for peer, _ in self.states.values()]
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
+        if peers[0].statistics is not None:
+            agreed["statistics"] = reported(peers[0].statistics)
+            resolved = scaled(resolved, peers[0].statistics)
+        return summarise(
+            resolved,
+            together=together,
+            records=self.run.metrics,
+            seconds=seconds,
+            agreed=agreed,
+            stopped=stopped([peer.stopped for peer in peers]),
+            given={peer.name: peer.given for peer in peers if peer.given is not None},
+            spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
+            played=_trained(peers),
+            baselines=baselines,
+            accounted=accounted,
+            alarms=self.log.alarms,
+            models=lambda: {name: state.rows[0] for name, (_, state) in self.states.items()},
+        )
+
+
+def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
+    """Return by peer the number of rounds for each sampling of DP-SGD; ``None`` without a guarantee for samples."""
+    return {name: rounds for peer in peers for name, rounds in (peer.meter.samples.played or {}).items()} or None
+
+
+def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
+    """Describe and store the final model of a peer; return its scores."""
+    run.describe(described(peer.plan))  # all peers agree
+    tensors = {key: value[0] for key, value in state.tensors().items()}
+    tensors |= {} if peer.statistics is None else peer.statistics.tensors()
+    last = run.metrics[-1].round if run.metrics else 0  # a budget may pay for no round
+    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=last)
+    return scores(peer.plan.learner.evaluate(state.rows, peers=(peer.name,)), 0)

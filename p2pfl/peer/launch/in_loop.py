@@ -1,0 +1,129 @@
+""":func:`live`, which runs all peers of an experiment in the running loop of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p2pfl.errors import P2PFLError, RunError, foremost
+from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.identity import FIRST, Source
+from p2pfl.peer.launch.ended import Ended
+from p2pfl.peer.launch.event_log import EventLog
+from p2pfl.peer.peer import Peer
+from p2pfl.peer.updates import Done
+from p2pfl.report import Record, Run
+from p2pfl.report.spending.budget import check_accounted
+from p2pfl.report.summary import Durations
+from p2pfl.transport import MemoryTransport
+
+
+async def live(
+    experiment: str | Path | Experiment | Mapping[str, Any],
+    *,
+    source: Source | None = None,
+    observe: Callable[[list[Record]], None] | None = None,
+    baselines: bool = True,
+    unaccounted: bool = False,
+) -> Run:
+    """Run the live peers of an experiment in the running loop, and keep the run in memory.
+
+    The peers exchange their messages in this process, so ``[transport]`` names no broker, and ``[trust]`` and
+    ``[telemetry]`` have no effect.
+
+    Parameters
+    ----------
+    experiment
+        File, name of a shipped experiment, table, or an experiment already read.
+    source
+        Source of keys and private noise; the operating system's secrets by default. With that of a simulation, such as
+        ``SeededSource(seed)``, the models are those of the simulation.
+    observe
+        Function called with the records of each round, once all peers have ended it.
+    baselines, unaccounted
+        Arguments as in :func:`p2pfl.simulate`.
+
+    Returns
+    -------
+    Run
+        Run with ``metrics``, ``models``, ``events``, ``summary`` and ``plot()``.
+
+    Raises
+    ------
+    InputError
+        The experiment cannot run, or needs peers that remember their votes, as ``privacy.departures`` does.
+    RunError
+        A peer failed; the others have been ended.
+
+    Examples
+    --------
+    In a notebook ``run = await p2pfl.live("digits")``, as a loop runs there; elsewhere:
+
+    >>> table = {"rounds": 1, "topology": {"kind": "complete", "peers": 2}, "data": {"name": "wine"}}
+    >>> sorted(asyncio.run(live(table, baselines=False)).models)
+    ['peer0', 'peer1']
+    """
+    first, began, wanted = time.perf_counter(), datetime.now(UTC), read(experiment)
+    resolved = await asyncio.to_thread(plan, wanted, live=True)
+    accounted = check_accounted(resolved, unaccounted=unaccounted)
+    names = resolved.topology.peers
+    plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name]) for name in names}
+    run = Run(wanted, began=began)
+    log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
+    ended = Ended(run, log, len(names), observe)
+    await _lives(plans, ended, source=source)
+    together = await asyncio.to_thread(ended.keep)
+    for name, scores in together.items():
+        log.observe(Done(name, {**scores}, None))
+    seconds = _durations(run.metrics, began=began, total=time.perf_counter() - first)
+    summarised = partial(ended.summary, resolved, together, seconds=seconds, accounted=accounted)
+    run.finish(await asyncio.to_thread(summarised, baselines=baselines))
+    return run
+
+
+async def _lives(plans: Mapping[str, Plan], ended: Ended, *, source: Source | None) -> None:
+    """Run all peers to their ends; the first one that fails ends the others."""
+    transport, failed = MemoryTransport(), list[Exception]()
+
+    keys: dict[str, Any] = {} if source is None else {"source": source, "incarnation": FIRST}  # as a simulation has
+
+    async def life(name: str) -> None:
+        seen: dict[str, Any] = {"observe": lambda record, _: ended.record(record), "notice": ended.log.observe}
+        async with Peer(name, plans[name], transport=transport, **keys, **seen) as peer:
+            try:
+                ended.states[name] = peer, await peer.run()
+            except Exception as error:  # before the others learn that it is gone, and fail as well
+                failed.append(_named(name, error))
+                raise
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name in plans:
+                tasks.create_task(life(name))
+    except BaseExceptionGroup as group:
+        raise (failed[0] if failed else foremost(group)) from None
+
+
+def _named(name: str, error: Exception) -> Exception:
+    """Return an error that says in which peer it was raised."""
+    if not isinstance(error, P2PFLError):
+        error.add_note(f"raised in {name}")
+        return error
+    named = RunError(f"{name}: {error}")
+    named.status = error.status
+    return named
+
+
+def _durations(records: list[Record], *, began: datetime, total: float) -> Durations:
+    """Return when the last peer began its first round, and when the last round ended; a budget may pay for none."""
+    starts, end = dict[str, float](), total
+    for record in records:
+        end = ((record.time or began) - began).total_seconds()
+        starts.setdefault(record.peer, end - record.seconds_training - record.seconds_waiting)
+    start = max(starts.values(), default=end)
+    return Durations(start=start, rounds=end - start, total=total)
