@@ -18,7 +18,7 @@ from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.formats import exchanged, number, size
 from p2pfl.report.notices import wording
 from p2pfl.report.notices.grouping import grouped
-from p2pfl.report.reading import alarms_of, evaluation_of, stop_of
+from p2pfl.report.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.report.records import by_round, mean_scores
 from p2pfl.report.swarm.timeline import alerts_of_run
 
@@ -77,10 +77,14 @@ def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None 
 
 
 def history(run: Run) -> None:
-    """Print the rounds of a run and its summary; scores and distances are means over the peers that do not attack."""
+    """Print the rounds of a run and its summary; scores and distances are means over the peers that do not attack.
+
+    Distances are left out where they measure the masks.
+    """
     attackers = run.attackers
     metrics = list(dict.fromkeys(name for record in run.metrics for name in record.scores))
-    table = grid("round", *metrics, "distance", "training", "waiting", "sent", "missed")
+    distance = [] if apart_by_masks(run.summary, run.experiment) else ["distance"]
+    table = grid("round", *metrics, *distance, "training", "waiting", "sent", "missed")
     sent: dict[str, int] = {}
     for round, peers in by_round(run.metrics).items():
         honest = [record for record in peers if record.peer not in attackers] or peers
@@ -89,7 +93,7 @@ def history(run: Run) -> None:
         table.add_row(
             str(round + 1) if len(peers) == len(sent) else f"{round + 1} ({len(peers)} peers)",
             *(number(found[name]) if name in found else "" for name in metrics),
-            f"{_mean([record.distance for record in honest]):.2g}",
+            *(f"{_mean([record.distance for record in honest]):.2g}" for _ in distance),
             f"{_mean([record.seconds_training for record in peers]):.2f} s",
             f"{_mean([record.seconds_waiting for record in peers]):.2f} s",
             size(sum(sent.values())),

@@ -42,27 +42,37 @@ def keep(figure: Any, path: str | Path) -> None:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None
 
 
-def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str | Path | None = None) -> Any:
-    """Plot the score of every peer and their mean over rounds, and their distance from each other.
+def figure(
+    records: Sequence[Record], summary: Mapping[str, Any], *, distance: bool = True, path: str | Path | None = None
+) -> Any:
+    """Plot the score of the peers over rounds, and the distance by which the last gossip step moved their models.
+
+    Parameters
+    ----------
+    records
+        Records of the peers.
+    summary
+        Content of ``summary.json``; empty if the run has not ended.
+    distance
+        False to leave out the distance.
+    path
+        Path of the file; ``None`` writes none.
 
     Raises
     ------
     InputError
         The run has no records or scores, matplotlib is not installed, or the file cannot be written.
     """
-    picture = blank(width=8, height=6)
+    picture = blank(width=8, height=6 if distance else 4)
     if not records:
         raise InputError("the run has no records to plot; let it run longer")
     known = dict.fromkeys(name for record in records for name in record.scores)
     metric = summary.get("metric") or next((name for name in known if name != "loss"), "loss")
-    upper, lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1))
     if metric not in known:
         raise InputError(f"the run has no {metric} to plot; give the learner a function evaluate")
     scores = _rounds([record for record in records if metric in record.scores], lambda record: record.scores[metric])
-    for axes, rounds in ((upper, scores), (lower, _rounds(records, lambda record: record.distance))):
-        values = list(rounds.values())
-        axes.fill_between(list(rounds), [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.2)
-        axes.plot(list(rounds), [sum(v) / len(v) for v in values], color="C0", linewidth=2)
+    upper, *lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1)) if distance else [picture.subplots()]
+    _band(upper, scores)
     upper.lines[0].set_label("together: mean, and range of the peers")
     for name, style in (("alone", ":"), ("pooled", "--")):
         if summary.get(name) is not None and "per_peer" in summary:
@@ -70,10 +80,12 @@ def figure(records: Sequence[Record], summary: Mapping[str, Any], *, path: str |
             upper.axhline(summary[name], color="0.4", linestyle=style, linewidth=1.5, label=label)
     upper.set_ylabel(metric)
     upper.legend()
-    lower.set_ylabel("distance (L2)")
-    if all(record.distance > 0 for record in records):
-        lower.set_yscale("log")
-    lower.set_xlabel("round")
+    for axes in lower:
+        _band(axes, _rounds(records, lambda record: record.distance))
+        axes.set_ylabel("distance (L2)")
+        if all(record.distance > 0 for record in records):
+            axes.set_yscale("log")
+    picture.axes[-1].set_xlabel("round")
     upper.set_title(f"{summary['name']}: {summary['peers']} peers" if "peers" in summary else "", loc="left")
     if path is not None:
         keep(picture, path)
@@ -130,6 +142,13 @@ def spending(
     if path is not None:
         keep(picture, path)
     return picture
+
+
+def _band(axes: Any, rounds: Mapping[int, Sequence[float]]) -> None:
+    """Draw the mean of the peers by round, and the range of all of them."""
+    values = list(rounds.values())
+    axes.fill_between(list(rounds), [min(v) for v in values], [max(v) for v in values], color="C0", alpha=0.2)
+    axes.plot(list(rounds), [sum(v) / len(v) for v in values], color="C0", linewidth=2)
 
 
 def _rounds(records: Sequence[Record], value: Any) -> dict[int, list[float]]:

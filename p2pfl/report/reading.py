@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from p2pfl.errors import InputError
+from p2pfl.experiment import Experiment
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.results import Evaluated
 from p2pfl.report.spending.stated import BudgetStop
@@ -52,6 +54,27 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
     on = "" if found.samples is None else f" on up to {found.samples} samples each"
     return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
+
+
+def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Return whether the last gossip step of a round moves models by masks above all, and tells nothing of consensus.
+
+    A summary of all peers knows; that of one peer, or of a run that has not ended, leaves the steps to the experiment.
+    Masks count as what moves models where the topology cannot be read.
+    """
+    from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
+    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.gossip_steps import steps_of_round  # noqa: PLC0415
+    from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
+
+    masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
+    if not masked or "steps" in summary:
+        return masked and summary["steps"] == 1
+    try:
+        topology = loaded(experiment) or built(experiment)
+        return steps_of_round(experiment, topology, mixing(experiment, topology))[0] == 1
+    except InputError:
+        return True
 
 
 def ordinal(count: int) -> str:

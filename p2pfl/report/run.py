@@ -38,7 +38,7 @@ from p2pfl.files import DRIVE, replace
 from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.provenance import provenance
-from p2pfl.report.reading import restored
+from p2pfl.report.reading import apart_by_masks, restored
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.results import PeerSummary, Summary
 from p2pfl.report.saved import SavedModels
@@ -214,10 +214,14 @@ class Run:
         return [record for record in self.metrics if record.peer not in attackers] or self.metrics
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Plot score and distance over rounds; write the plot to ``path``, or return the matplotlib figure."""
+        """Plot score and distance over rounds; write the plot to ``path``, or return the matplotlib figure.
+
+        It leaves out the distance where that measures the masks.
+        """
         from p2pfl.report.plots import figure  # noqa: PLC0415 (matplotlib is an extra)
 
-        return figure(self.honest, self.summary, path=path)
+        distance = not apart_by_masks(self.summary, self.experiment)
+        return figure(self.honest, self.summary, distance=distance, path=path)
 
     def __repr__(self) -> str:
         """Return the name of the experiment, its rounds and, once it is known, the score."""

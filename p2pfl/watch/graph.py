@@ -42,12 +42,12 @@ def graph_of(experiment: Experiment) -> tuple[Setting, Places]:
         return graph.result()
 
 
-def graph_soon(experiment: Experiment) -> Apart[tuple[Setting, Places]]:
+def graph_soon(experiment: Experiment) -> ForkedResult[tuple[Setting, Places]]:
     """Begin to make what :func:`graph_of` returns; this process can go on meanwhile."""
-    return Apart(lambda: _made(experiment))
+    return ForkedResult(lambda: _made(experiment))
 
 
-class Apart(Generic[T]):
+class ForkedResult(Generic[T]):
     """Result of a function that a forked process calls, to keep the library of graphs out of this one.
 
     This process calls the function instead, when the result is first asked for, if it holds the library already, has
@@ -60,7 +60,7 @@ class Apart(Generic[T]):
 
     Examples
     --------
-    >>> with Apart(lambda: 6 * 7) as answer:
+    >>> with ForkedResult(lambda: 6 * 7) as answer:
     ...     answer.result()
     42
     """

@@ -17,7 +17,7 @@ from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSil
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.telemetry import decoded
 from p2pfl.transport import Channel, Message, Transport
-from p2pfl.watch.graph import Apart, Places
+from p2pfl.watch.graph import ForkedResult, Places
 from p2pfl.watch.source import Stage
 from p2pfl.watch.timeline import Timeline
 
@@ -65,7 +65,7 @@ class LiveFeed:
 
     def __init__(
         self,
-        graph: Apart[tuple[Setting, Places]],
+        graph: ForkedResult[tuple[Setting, Places]],
         *,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         sink: Callable[[Entry], None] | None = None,

@@ -94,6 +94,8 @@ WRONG = {
     "half a peer": ((*RUN, "--peers", "0.5"), "0.5 is not a whole number of at least 1"),
     "a command that there is not": (("rum",), "invalid choice: 'rum'"),
     "no experiment": (("run",), "EXPERIMENT"),
+    "an option of another command": ((*RUN, "--trials", 9), "unrecognized arguments: --trials 9; see p2pfl run --help"),
+    "an option before the command": (("--trials", "run"), "unrecognized arguments: --trials; see p2pfl --help"),
     "a broker that is not there": ((*RUN, "--broker", "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),
     "no broker's URL": ((*RUN, "--broker", "localhost"), "'localhost' is not the URL of a broker"),
     "a peer without its broker": ((*PEER, "mqtt://127.0.0.1:{free}", *AT_ONCE), "nothing listens there"),

@@ -36,7 +36,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
     }
     for files in first.values():
         assert not [path for path, data in files.items() if b"PRIVATE KEY" in data or b"password" in data]
-        assert not [path for path, data in files.items() if re.search(rb"@(?!PREFIX@|STATE@)[A-Z]+@", data)]
+        assert not [path for path, data in files.items() if re.search(rb"@(?!PREFIX@|STATE@|USER@)[A-Z]+@", data)]
     assert stat.S_IMODE((fleet.out / "authority" / "ca.key").stat().st_mode) == 0o600
     assert not (fleet.out / "broker" / "ca.key").exists()
     bundles(place)

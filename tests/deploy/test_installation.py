@@ -1,5 +1,6 @@
 """Installation of a bundle: the unit, the container file, and a swarm of three devices over TLS."""
 
+import functools
 import hashlib
 import json
 import os
@@ -36,7 +37,8 @@ def unit(place, prefix):
     state.mkdir(exist_ok=True)
     text = (bundles(place).out / "peer0" / "p2pfl-peer.service").read_text()
     path = place / "p2pfl-plant-peer0.service"
-    path.write_text(text.replace("@PREFIX@", str(prefix)).replace("@STATE@", str(state)))
+    marks = {"@PREFIX@": str(prefix), "@STATE@": str(state), "@USER@": "p2pfl"}
+    path.write_text(functools.reduce(lambda done, mark: done.replace(*mark), marks.items(), text))
     return path
 
 
@@ -119,11 +121,12 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
 
     def installed(peer):
         state = {"STATE": str(place / f"state-{peer}"), "UNITS": str(place / "units"), "PREFIX": str(prefix)}
-        done = sh(place / "devices" / peer / "install.sh", ENVIRONMENT="yes", **state)
+        done = sh(place / "devices" / peer / "install.sh", ENVIRONMENT="yes", PATH=path, **state)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     (place / "units").mkdir()
+    path = shims(place, {"id": SOMEBODY})
     with running(Program(program.kind, program.command, configuration), host="127.0.0.1", port=0):
         for peer in PEERS:  # the bundle is copied to the device
             shutil.copytree(place / "fleet" / peer, place / "devices" / peer)
@@ -161,7 +164,21 @@ SHIMS = {
     "chown": 'echo "chown $*" >>"$LOG"',
     "runuser": 'echo "runuser $*" >>"$LOG"; shift 3; BECAME=p2pfl exec "$@"',
     "install": 'echo "install $*" >>"$LOG"; while [ $# -gt 1 ]; do shift; done; mkdir -p "$1"',
+    "stat": 'echo "${OWNER:-p2pfl}"',
 }
+
+SOMEBODY = 'case "$*" in -u) echo 1000 ;; -un) echo ada ;; *) exit 1 ;; esac'
+"""What ``id`` says to a user who is not root."""
+
+
+def shims(place, commands):
+    """Write commands that come before those of the system; return the search path."""
+    folder = place / "shims"
+    folder.mkdir()
+    for name, text in commands.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 @pytest.fixture
@@ -175,17 +192,13 @@ def root(place, prefix):
     (prefix / "bin" / "p2pfl").write_text(
         '#!/bin/sh\necho "p2pfl as ${BECAME:-root} $*" >>"$LOG"; echo request >"${6:-/dev/null}"\n'
     )
-    (place / "shims").mkdir()
-    for name, text in SHIMS.items():
-        (place / "shims" / name).write_text(f"#!/bin/sh\n{text}\n")
-        (place / "shims" / name).chmod(0o755)
-    given = {"PATH": f"{place / 'shims'}:{os.environ['PATH']}", "LOG": str(log), "PREFIX": str(prefix)}
+    given = {"PATH": shims(place, SHIMS), "LOG": str(log), "PREFIX": str(prefix), "UNITS": str(place / "units")}
 
-    def call():
+    def call(*, status=0, **environment):
         log.write_text("")
-        done = sh(script, ENVIRONMENT="yes", UNITS=str(place / "units"), **given)
-        assert done.returncode == 0, done.stderr
-        return done.stdout, log.read_text()
+        done = sh(script, ENVIRONMENT="yes", **given, **environment)
+        assert done.returncode == status, done.stderr
+        return done.stderr if status else done.stdout, log.read_text()
 
     return folder, home / "plant-peer0", call
 
@@ -196,6 +209,43 @@ def test_a_root_installation_leaves_a_folder_that_its_user_can_enter(root):
     made = [line for line in log.splitlines() if line.startswith("install ")]
     assert made == [f"install -d -m 755 {state.parent}", f"install -d -o p2pfl -g p2pfl -m 700 {state}"]
     assert (folder / "request.toml").read_text() == "request\n"
+
+
+def test_root_makes_the_user_that_the_unit_and_the_check_name_whichever_folder_it_chooses(root, place):
+    folder, _, call = root
+    for name in ("roster.toml", "certificate.pem"):
+        (folder / name).write_text(name)
+    (place / "units").mkdir()
+    state = place / "elsewhere"
+    out, log = call(STATE=str(state))
+    assert re.search(r"^useradd .* p2pfl$", log, re.MULTILINE)
+    assert f"install -d -o p2pfl -g p2pfl -m 700 {state}\n" in log
+    assert "p2pfl as root" not in log
+    assert f"Check:  cd {state} && sudo -u p2pfl " in out
+    [made] = (place / "units").iterdir()
+    assert {"User=p2pfl", f"WorkingDirectory={state}"} <= {*made.read_text().splitlines()}
+
+
+def test_root_does_not_give_away_a_folder_that_others_use(root, place):
+    _, _, call = root
+    (place / "elsewhere").mkdir()
+    (place / "elsewhere" / "thesis.tex").touch()
+    said, log = call(status=1, STATE=str(place / "elsewhere"), OWNER="bob")
+    assert "elsewhere has files and belongs to bob; choose another STATE" in said
+    assert "install " not in log
+
+
+def test_without_root_the_unit_names_the_user_who_installs(place, prefix):
+    folder = bundles(place).out / "peer0"
+    for name in ("roster.toml", "certificate.pem"):
+        (folder / name).write_text(name)
+    (place / "units").mkdir()
+    state = {"STATE": str(place / "state"), "UNITS": str(place / "units"), "PREFIX": str(prefix)}
+    done = sh(folder / "install.sh", ENVIRONMENT="yes", **state | {"PATH": shims(place, {"id": SOMEBODY})})
+    assert done.returncode == 0, done.stderr
+    [made] = (place / "units").iterdir()
+    assert "User=ada" in made.read_text().splitlines()
+    assert f"Check:  cd {place / 'state'} && {prefix}/bin/p2pfl doctor " in done.stdout
 
 
 @pytest.mark.slow

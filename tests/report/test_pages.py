@@ -52,9 +52,7 @@ def test_the_page_of_a_run_shows_what_it_recorded(run):
     page = checked(text)
     said = " ".join("".join(page.text).split())
     summary = run.summary
-    assert (
-        f"Together {summary['together']:.3f}, alone {summary['alone']:.3f}, on all data {summary['pooled']:.3f}" in said
-    )
+    assert f"Together {summary['together']:.3f}, alone {summary['alone']:.3f} (accuracy, mean of the peers)" in said
     assert summary["privacy"]["statement"] in said
     for name, score in summary["per_peer"].items():
         assert name in said
@@ -63,6 +61,17 @@ def test_the_page_of_a_run_shows_what_it_recorded(run):
         assert word in said
     assert len([each for each in page.all("svg") if each.get("class") == "chart"]) >= 4
     assert re.search(r"[0-9a-f]{64}", said)
+
+
+def test_the_headline_calls_means_of_the_peers_only_what_is_one(run):
+    about = {"metric": "accuracy", "per_peer": {}, "together": 0.9, "alone": None, "pooled": None}
+    all_data = "one model on all data 0.950 (all test samples alike)."
+    for known, said in (
+        ({"alone": 0.8, "pooled": 0.95}, f"Together 0.900, alone 0.800 (accuracy, mean of the peers); {all_data}"),
+        ({"pooled": 0.95}, f"Together 0.900 (accuracy, mean of the peers); {all_data}"),
+        ({}, "Together 0.900 (accuracy, mean of the peers)."),
+    ):
+        assert verdict(run.summary | about | known, run.metrics, rounds=2) == said
 
 
 def test_costs_list_the_peers_in_the_order_of_their_names_whoever_was_first(run):

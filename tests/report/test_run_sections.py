@@ -14,6 +14,7 @@ from p2pfl.report.pages.bars import Segment, stacked
 from p2pfl.report.pages.run.gains import gains
 from p2pfl.report.pages.run.graph_section import neighbourhoods
 from p2pfl.report.pages.run.run_page import run_page
+from p2pfl.report.reading import apart_by_masks
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 from swarms import SMALL
@@ -145,3 +146,31 @@ def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
     assert "last gossip step, most of it by masks" in run_page(masked)
     plain = run_page(simulate(read(SMALL, changes=[*changes, "privacy.mode=none"])))
     assert "masks" not in plain.partition("how far models move")[2].partition("</figure>")[0]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_plot_leaves_out_distances_that_measure_masks(ended):
+    pytest.importorskip("matplotlib")
+    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
+    for mode, drawn in (("pairwise", 1), ("none", 2)):
+        run = simulate(read(SMALL, changes=[*changes, f"privacy.mode={mode}"]), baselines=False)
+        run.summary = run.summary if ended else {}
+        assert len(run.plot().axes) == drawn
+
+
+@pytest.mark.parametrize(
+    ("changes", "masked"),
+    [
+        ([], True),
+        (["gossip.steps=3"], False),
+        (["topology.kind=ring"], False),
+        (["topology.kind=ring", "gossip.steps=1"], True),
+        (["topology.file=gone.json"], True),
+        (["topology.file=gone.json", "privacy.mode=none"], False),
+    ],
+)
+def test_without_a_summary_the_experiment_says_whether_distances_measure_masks(changes, masked):
+    table = SMALL | {"topology": {"kind": "complete", "peers": 6}, "gossip": {}}
+    experiment = read(table, changes=["privacy.mode=pairwise", *changes])
+    assert apart_by_masks({}, experiment) is masked
+    assert apart_by_masks({"scores": {}, "privacy": {"mask": 0.0}}, experiment) is False

@@ -2,8 +2,10 @@
 
 import asyncio
 import base64
+import os
 import stat
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +56,18 @@ def join(place, url):
         return MqttTransport(url, version=version, **options)
 
     return joined
+
+
+def test_mosquitto_warns_of_nothing_but_what_all_may_read_as_the_page_says(place):
+    with started(place) as broker:
+        printed = os.pread(broker._log.fileno(), 2**16, 0).decode()
+    for_all = [line for line in (place / "acl").read_text().splitlines() if "%u" not in line]
+    assert {line.split()[1] for line in for_all} == {"read"}
+    said = [f"Warning: ACL pattern '{line.split()[2]}' does not contain '%c' or '%u'." for line in for_all]
+    assert [line.partition(": ")[2] for line in printed.splitlines() if "Warning" in line] == said
+    page = (Path(__file__).parents[2] / "docs" / "brokers.md").read_text("utf-8")
+    assert f"prints {['no', 'one', 'two', 'three'][len(said)]} warnings" in page
+    assert said[0] in page
 
 
 async def test_a_peer_publishes_as_itself_and_into_inboxes_and_as_nobody_else(join):

@@ -8,7 +8,7 @@ import pytest
 
 from p2pfl.errors import P2PFLError
 from p2pfl.experiment import read
-from p2pfl.watch.graph import Apart, graph_of
+from p2pfl.watch.graph import ForkedResult, graph_of
 from p2pfl.watch.source import DRAWN
 
 HEAVY = ("networkx", "numpy", "scipy", "torch", "sklearn", "pandas", "matplotlib")
@@ -77,9 +77,9 @@ print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))
 def test_a_graph_that_nobody_asks_for_ends_with_what_made_it():
     code = """
 from multiprocessing import active_children
-from p2pfl.watch.graph import Apart
+from p2pfl.watch.graph import ForkedResult
 import signal
-with Apart(signal.pause) as work:
+with ForkedResult(signal.pause) as work:
     begun = len(active_children())
 print(json.dumps([begun, len(active_children())]))
 """
@@ -90,9 +90,9 @@ print(json.dumps([begun, len(active_children())]))
 def test_whoever_waits_for_a_graph_that_is_no_longer_needed_stops_waiting():
     code = """
 from p2pfl.errors import P2PFLError
-from p2pfl.watch.graph import Apart
+from p2pfl.watch.graph import ForkedResult
 import signal, threading
-work, said = Apart(signal.pause), []
+work, said = ForkedResult(signal.pause), []
 def ask():
     try:
         work.result()
@@ -111,14 +111,14 @@ print(json.dumps(said))
 def test_an_error_of_the_other_process_is_raised_in_this_one():
     code = """
 from p2pfl.errors import InputError
-from p2pfl.watch.graph import Apart
+from p2pfl.watch.graph import ForkedResult
 import os
 def fail():
     raise InputError(f"process {os.getpid()} cannot")
 try:
-    Apart(fail).result()
+    ForkedResult(fail).result()
 except InputError as error:
-    print(json.dumps([str(error), os.getpid(), Apart(os.getpid).result()]))
+    print(json.dumps([str(error), os.getpid(), ForkedResult(os.getpid).result()]))
 """
     said, own, other = fresh(code)
     assert said == f"process {own} cannot"
@@ -134,7 +134,7 @@ def test_a_graph_that_cannot_be_read_is_an_error(tmp_path):
 
 def test_a_process_that_holds_the_library_makes_the_graph_itself():
     here = []
-    with Apart(lambda: here.append(1)) as work:
+    with ForkedResult(lambda: here.append(1)) as work:
         assert here == []  # nobody has asked for it
         work.result()
         work.result()

@@ -21,7 +21,7 @@ from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from p2pfl.virtual.timed_learner import Timed
 from p2pfl.watch import frames
-from p2pfl.watch.graph import Apart
+from p2pfl.watch.graph import ForkedResult
 from p2pfl.watch.live import LiveFeed, SwarmObserver
 
 BEGAN = datetime(2026, 11, 23, tzinfo=UTC)
@@ -85,7 +85,7 @@ class World:
 
     def feed(self):
         graph = setting_of(self.settings), {}
-        return LiveFeed(Apart(lambda: graph), now=lambda: BEGAN + timedelta(seconds=self.loop.now))
+        return LiveFeed(ForkedResult(lambda: graph), now=lambda: BEGAN + timedelta(seconds=self.loop.now))
 
     async def look(self, feed, *, name="ops", identity=OPS, swarm="plant", seconds=None):
         trust = Roster({each: Identity.generate(SeededSource(5), peer=each).public for each in PEERS})

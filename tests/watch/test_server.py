@@ -18,7 +18,7 @@ from p2pfl.report.swarm.state import Setting
 from p2pfl.watch.access import HEADERS, POLICY
 from p2pfl.watch.app import MOST_STREAMS, Server
 from p2pfl.watch.feed import Feed
-from p2pfl.watch.graph import Apart
+from p2pfl.watch.graph import ForkedResult
 from p2pfl.watch.live import LiveFeed
 from p2pfl.watch.serving import serve, token_of
 
@@ -299,7 +299,7 @@ async def test_a_sink_takes_events_although_nobody_looks(scene):
 async def test_what_a_live_swarm_sends_is_taken_although_nobody_looks(monkeypatch):
     monkeypatch.setattr("p2pfl.watch.app.REST", 0.001)
     taken, loop = asyncio.Event(), asyncio.get_running_loop()
-    feed = LiveFeed(Apart(lambda: (Setting(peers=PEERS), {})))
+    feed = LiveFeed(ForkedResult(lambda: (Setting(peers=PEERS), {})))
     apply = feed.swarm.apply
     feed.swarm.apply = lambda at, entry: (apply(at, entry), loop.call_soon_threadsafe(taken.set))
     server = Server(feed)

@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -21,11 +23,11 @@ from p2pfl.report.pages.description_page import cell, description_page, stronges
 BARS = "▁▂▃▄▅▆▇█"
 """Heights of a histogram on a terminal."""
 
-WIDE = 120
-"""Characters of a terminal that shows all quantiles."""
-
 QUARTILES = ("0.25", "0.5", "0.75")
-"""Quantiles on a narrow one."""
+"""Quantiles on a narrow terminal."""
+
+NO_LIMIT = 10_000
+"""Characters in which any table fits."""
 
 MOST_PAIRS = 8
 """Correlations that the terminal lists."""
@@ -54,7 +56,7 @@ def _show(found: Mapping[str, Any]) -> None:
     others = [each for each in found["columns"] if each["kind"] == "levels"]
     hidden = f"< {found['least']}"
     if numbers:
-        console.print(_numbers(numbers, wide=console.width >= WIDE))
+        console.print(_numbers(numbers, console))
         console.print()
     if others:
         table = grid("column", "level", "samples", "share")
@@ -78,25 +80,30 @@ def _show(found: Mapping[str, Any]) -> None:
     console.print(Text(said), soft_wrap=not console.is_terminal)
 
 
-def _numbers(columns: Sequence[Mapping[str, Any]], *, wide: bool) -> Table:
-    """Return the table of columns of numbers; on a narrow terminal without ends and outer quantiles."""
-    shares = [share for share in columns[0]["quantiles"] if wide or share in QUARTILES]
-    ends = ("low", "high") if wide else ()
-    heads = ("values", "missing", "mean", "deviation", *ends[:1], *(f"{float(share):.0%}" for share in shares))
-    table = grid("column", *heads, *ends[1:])
+def _numbers(columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
+    """Return the table of columns of numbers that shows most and fits; if none fits, names take several lines."""
+    for shares, ends, bars in ((None, True, True), (QUARTILES, False, True), (QUARTILES, False, False)):
+        table = _table(columns, shares or tuple(columns[0]["quantiles"]), ends=ends, bars=bars)
+        if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
+            return table
+    names = table.columns[0]
+    names.no_wrap, names.overflow, names.min_width = False, "fold", len("column")
+    return table
+
+
+def _table(columns: Sequence[Mapping[str, Any]], shares: Sequence[str], *, ends: bool, bars: bool) -> Table:
+    """Return a table of columns of numbers with these quantiles, and perhaps with their ends and histograms."""
+    inner = (*(f"{float(share):.0%}" for share in shares),)
+    quantiles = ("low", *inner, "high") if ends else inner
+    table = grid("column", "values", "missing", "mean", "deviation", *quantiles)
     table.columns[0].no_wrap = True
-    table.add_column("histogram", no_wrap=True)
+    if bars:
+        table.add_column("histogram", no_wrap=True)
     for each in columns:
-        inner = [each["quantiles"][share] for share in shares]
-        values = [
-            each["mean"],
-            each["deviation"],
-            *(each[end] for end in ends[:1]),
-            *inner,
-            *(each[end] for end in ends[1:]),
-        ]
-        cells = [str(each["count"]), str(each["missing"]), *map(cell, values), _bars(each["counts"])]
-        table.add_row(Text(each["name"]), *cells)
+        found = [each["quantiles"][share] for share in shares]
+        values = [each["mean"], each["deviation"], *([each["low"], *found, each["high"]] if ends else found)]
+        cells = [str(each["count"]), str(each["missing"]), *map(cell, values)]
+        table.add_row(Text(each["name"]), *cells, *([_bars(each["counts"])] if bars else []))
     return table
 
 

@@ -239,7 +239,7 @@ class Fleet:
 
 
 def filled(text: str, marks: Mapping[str, str]) -> str:
-    """Return a template with its marks replaced; ``@PREFIX@`` and ``@STATE@`` are left to the device.
+    """Return a template with its marks replaced; ``@PREFIX@``, ``@STATE@`` and ``@USER@`` are left to the device.
 
     Examples
     --------

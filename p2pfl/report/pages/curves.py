@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.pages.svg import Chart, Curve
-from p2pfl.report.reading import alone_of
+from p2pfl.report.reading import alone_of, apart_by_masks
 from p2pfl.report.records import Record, by_round
 from p2pfl.report.run import Run
 
@@ -52,7 +52,7 @@ def _level(run: Run, key: str, name: str) -> float | None:
 def consensus(run: Run) -> Chart | None:
     """Return how far the last gossip step of a round moves the models; ``None`` where nothing moves them."""
     rounds = by_round(run.honest)
-    masked = run.summary.get("steps") == 1 and run.summary["privacy"]["mask"]
+    masked = apart_by_masks(run.summary, run.experiment)
     step = "last gossip step, most of it by masks" if masked else "last gossip step"
     curves = [
         over_rounds(rounds, lambda record: record.distance, label=step, style=0),

@@ -9,6 +9,7 @@ import pytest
 import tomli_w
 
 from p2pfl.cli import main
+from p2pfl.cli.results import describing
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.brokers import connect
@@ -96,6 +97,29 @@ def test_the_terminal_shows_numbers_levels_and_correlations(clinic, capsys, monk
     assert "300 samples of all peers; nothing is stated of fewer than 5" in printed
     assert main(["describe", str(clinic[0]), "--no-correlations", "--bins", "3"]) == 0
     assert "strongest correlations" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("width", "last"), [(200, "histogram"), (90, "histogram"), (80, "75%"), (62, "75%")])
+def test_no_heading_and_no_number_is_cut_on_a_narrow_terminal(clinic, capsys, monkeypatch, width, last):
+    monkeypatch.setenv("COLUMNS", str(width))
+    assert main(["describe", str(clinic[0])]) == 0
+    printed = capsys.readouterr().out
+    assert "…" not in printed
+    head, *rows = printed.partition("\n\n")[0].splitlines()
+    assert max(map(len, (head, *rows))) <= width
+    assert head.split()[-1] == last
+    assert ("5%" in printed.split()) == (width == 200)
+
+
+def test_a_long_name_takes_several_lines_before_a_number_is_cut(clinic, capsys, monkeypatch):
+    assert main(["describe", str(clinic[0]), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    found["columns"][0]["name"] = "age_in_years"
+    monkeypatch.setenv("COLUMNS", "64")
+    describing._show(found)
+    head, first, rest, *_ = capsys.readouterr().out.splitlines()
+    assert "".join((first.split()[0], rest.strip())) == "age_in_years"
+    assert [head.split()[-1], first.split()[-1]] == ["75%", "75.25"]
 
 
 async def test_live_peers_describe_their_data_as_the_command_does(clinic, tmp_path, capsys):

@@ -11,7 +11,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.peer import Progress
 from p2pfl.peer.launch import swarm
 from p2pfl.peer.updates import Alive, Done, Failed
-from p2pfl.report import Record
+from p2pfl.report import Record, Run
 
 PEERS = ("peer0", "peer1", "peer2")
 
@@ -81,6 +81,17 @@ def test_a_log_leaves_out_a_distance_that_measures_masks(capsys):
     lines = view.Lines(masked, peers=1, quiet=False)
     lines.observe(record("peer0"))
     assert "round 1/4: loss 1.000, accuracy 0.500 (peer0)\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("mode", "heads"), [("pairwise", ["accuracy", "training"]), ("none", ["accuracy", "distance"])]
+)
+def test_the_rounds_of_a_run_leave_it_out_as_well(capsys, mode, heads):
+    table = {"topology": {"kind": "complete", "peers": 3}, "data": {"name": "wine"}, "privacy": {"mode": mode}}
+    run = Run(read(table, changes=["gossip.steps=1"]))
+    run.metrics.append(record("peer0"))
+    tables.history(run)
+    assert capsys.readouterr().out.split()[2:4] == heads
 
 
 def test_a_log_says_that_what_to_compare_with_is_trained_once_all_peers_have_ended(resolved, capsys):

@@ -4,7 +4,8 @@
 # it, it completes the installation. A call changes nothing that is done already.
 #
 #   PREFIX   the Python environment              (default: /opt/p2pfl)
-#   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@)
+#   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@; the unit sees none
+#            below /home, /root or /tmp)
 #   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
 #   PYTHON   the Python to use                   (default: python3)
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
@@ -32,10 +33,20 @@ if [ "${ENVIRONMENT:-no}" != yes ]; then
 fi
 [ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
 
+# Root makes a user for the peer; anybody else runs the peer as themselves.
 root=no
-if [ "$(id -u)" = 0 ] && [ -z "${STATE:-}" ]; then
+if [ "$(id -u)" = 0 ]; then
     root=yes
+    user=p2pfl
+    sudo="sudo -u p2pfl "
+    if [ -d "$state" ] && [ -n "$(ls -A "$state")" ]; then
+        owner=$(stat -c %U "$state")
+        [ "$owner" = p2pfl ] || fail "$state has files and belongs to $owner; choose another STATE"
+    fi
     id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
+else
+    user=$(id -un)
+    sudo=
 fi
 
 # Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
@@ -55,6 +66,7 @@ put() {
 if [ "$root" = yes ]; then
     install -d -m 755 /var/lib/p2pfl
     install -d -o p2pfl -g p2pfl -m 700 "$state"
+    as_peer test -w "$state" || fail "the user p2pfl cannot reach $state; choose another STATE"
 else
     (umask 077 && mkdir -p "$state")
 fi
@@ -76,11 +88,11 @@ put certificate.pem
 echo "Compare this line by telephone with what p2pfl deploy --collect printed for the operator:"
 echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/..../& /g' -e 's/ $//')"
 if [ -d "$units" ] && [ -w "$units" ]; then
-    sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
+    sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
-    echo "Check:  cd $state && sudo -u p2pfl $prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
+    echo "Check:  cd $state && $sudo$prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
     echo "Start:  systemctl daemon-reload && systemctl enable --now p2pfl-@NAME@-@PEER@"
 else
-    echo "Check:  cd $state && $prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
-    echo "Start:  cd $state && $prefix/bin/p2pfl peer @FILE@ --name @PEER@ --resume"
+    echo "Check:  cd $state && $sudo$prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
+    echo "Start:  cd $state && $sudo$prefix/bin/p2pfl peer @FILE@ --name @PEER@ --resume"
 fi

@@ -50,9 +50,12 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
         return f"{summary['peer']} learned a model with {said}.{alone}{early}"
     if summary["metric"] is None:
         return f"{summary['peers']} peers learned together for {summary['rounds']} rounds; there is no score.{early}"
-    known = [("Together", "together"), ("alone", "alone"), ("on all data", "pooled")]
-    said = ", ".join(f"{word} {number(summary[key])}" for word, key in known if summary[key] is not None)
-    return f"{said} ({summary['metric']}, mean of the peers).{_gained(summary)}{early}"
+    means = [("Together", "together"), ("alone", "alone")]
+    said = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
+    said += f" ({summary['metric']}, mean of the peers)"
+    if summary["pooled"] is not None:
+        said += f"; one model on all data {number(summary['pooled'])} (all test samples alike)"
+    return f"{said}.{_gained(summary)}{early}"
 
 
 def _gained(summary: Mapping[str, Any]) -> str:

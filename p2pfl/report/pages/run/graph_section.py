@@ -11,6 +11,7 @@ from p2pfl.report.formats import exchanged
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import MOST_PEERS, beside, details, pairs, table
 from p2pfl.report.pages.svg import WIDTH, drawing
+from p2pfl.report.reading import apart_by_masks
 from p2pfl.report.records import Record, by_round
 from p2pfl.report.run import Run
 
@@ -66,7 +67,7 @@ def _facts(run: Run, topology: Topology | Schedule, weights: Sequence[Weights]) 
         facts |= _predicted(weights, steps)
     seen = _observed(run.honest)
     if seen is not None and steps:
-        masked = steps == 1 and run.summary["privacy"]["mask"]
+        masked = apart_by_masks(run.summary, run.experiment)
         facts["observed: the last step moves"] = "hidden by masks" if masked else f"{seen:.2g} times the training"
     return facts
 
