@@ -83,7 +83,7 @@ def curve(way: str, *, share: float = 1.0) -> Curve:
     sent = torch.zeros(PEERS, dtype=torch.int64)
     found: list[tuple[float, float]] = []
 
-    def observe(round: int, state: State, net: StackedNeighbourhood, _: object) -> None:
+    async def observe(round: int, state: State, net: StackedNeighbourhood, _: object) -> None:
         sent.add_(net.bytes_out)
         if round % EVERY == EVERY - 1:
             score = resolved.learner.evaluate(state.rows, peers=names)["accuracy"].mean()

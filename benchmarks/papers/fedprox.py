@@ -64,7 +64,7 @@ def curve(name: str, share: float, arm: str) -> list[tuple[int, float, float]]:
     held = {part: [len(getattr(resolved.federation, part)[peer]) for peer in peers] for part in ("train", "test")}
     points: list[tuple[int, float, float]] = []
 
-    def observe(round: int, state: State, _: object, __: object) -> None:
+    async def observe(round: int, state: State, _: object, __: object) -> None:
         if (round + 1) % EVERY:
             return
         loss = learner.evaluate(state.rows, peers=peers, part="train")["loss"].tolist()

@@ -109,7 +109,7 @@ def curves(*changes: str, rounds: Collection[int]) -> dict[int, tuple[float, flo
         accuracy = resolved.learner.evaluate(rows, peers=names)["accuracy"]  # [N]
         return float((accuracy * sizes).sum() / sizes.sum())
 
-    def observe(round: int, state: State, _: object, __: object) -> None:
+    async def observe(round: int, state: State, _: object, __: object) -> None:
         if {round + 1, round + 2} & set(rounds):
             common[round + 1] = state.public.rows
 

@@ -44,7 +44,7 @@ def accuracies(algorithm: str, epochs: int, rate: float) -> list[float]:
     one = resolved.topology.peers[:1]
     found: list[float] = []
 
-    def observe(_round: int, state: State, _net: object, _learner: object) -> None:
+    async def observe(_round: int, state: State, _net: object, _learner: object) -> None:
         found.append(float(resolved.learner.evaluate(state.rows[:1], peers=one)["accuracy"]))
 
     play(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe)
