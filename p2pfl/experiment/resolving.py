@@ -78,14 +78,18 @@ def plan(
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())
+    reads = takes_data(experiment)
+    federation = nothing(only or names)
+    if reads and divide is None:  # a lack of samples is found before a large graph is made
+        federation = federated(experiment, names, only)
     healing = healer(experiment)
     topology = healing.whole if healing is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
     weights = mixing(experiment, topology, healing)
     check(asked.on(topology, weights))
-    reads = takes_data(experiment)
     share = None if divide is None else divide(weights)
-    federation = federated(experiment, names, only, share) if reads else nothing(only or names)
+    if reads and share is not None:
+        federation = federated(experiment, names, share=share)
     attacker = attack(experiment, names, live=live)
     federation = misled(federation, attacker)
     mean_samples, samples = None, dict[str, int]()
