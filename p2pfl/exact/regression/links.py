@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Protocol
 
 import numpy as np
-import scipy.special
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 import torch
 
 from p2pfl.encodings import Floats

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import scipy.special
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
