@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from importlib.metadata import version
 
@@ -84,6 +85,23 @@ def test_a_run_that_is_interrupted_while_it_starts_leaves_nothing_behind(start, 
     said = command.end()
     assert said.status == 130
     assert "Traceback" not in said.err
+
+
+@pytest.mark.fast
+def test_an_interrupt_while_python_executes_a_string_ends_with_the_status_of_any_other(tmp_path):
+    interrupted = """
+        import p2pfl.cli
+        def main():
+            try:
+                exec("raise KeyboardInterrupt")
+            except KeyboardInterrupt:
+                return 130
+        p2pfl.cli.main = main
+    """
+    (tmp_path / "sitecustomize.py").write_text(textwrap.dedent(interrupted))
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "p2pfl"], env=os.environ | {"PYTHONPATH": path}, check=False)
+    assert done.returncode == 130
 
 
 def test_a_peer_that_is_killed_ends_the_run_with_its_name(start, gone):
