@@ -405,3 +405,12 @@ def test_noise_that_is_too_faint_to_tell_from_none_is_never_reported_as_leaking_
 def test_a_view_that_does_not_fit_is_refused(changed, what):
     with pytest.raises(InputError, match=f"(?i){what}"):
         linear_view(np.eye(2), np.eye(2), **{"variances": 1.0, "sensitivity": 1.0, **changed})
+
+
+def test_noise_that_is_2_to_the_27_times_weaker_than_masks_is_not_lost():
+    graph = Topology(("a", "b", "c", "d", "e"), (("a", "b"), ("a", "c"), ("b", "d"), ("b", "e")))
+    noise = {"a": 2.0**-12, "b": 1.0, "c": 2.0**-13, "d": 1.0, "e": 1.0}
+    mask = {("a", "b"): 2.0**-13, ("a", "c"): 2.0**14, ("b", "d"): 1.0, ("b", "e"): 2.0**14}
+    gram = exactly(*(part.tolist() for part in view(graph, noise=noise, mask=mask)))
+    expected = [float(gram[row][row]) for row in range(5)]
+    assert [*leakage(graph, noise=noise, mask=mask).values()] == pytest.approx(expected, rel=1e-9)

@@ -38,6 +38,9 @@ Noise = float | Mapping[str, float]
 Mask = float | Mapping[Edge, float]
 """Deviation of an edge's noise: of every edge, or edge by edge."""
 
+SPREAD = 2.0**20
+"""Ratio of the largest and the smallest variance up to which Cholesky's factors are as good as needed."""
+
 _IN_RANGE = 1e-9
 """Up to which part of its length a column counts as lying in the range of the noise."""
 
@@ -180,9 +183,8 @@ def _precision(own: Floats, masks: Floats) -> Floats:
 
     .. math:: \Sigma^{-1} = R + b b^\top / \kappa, \qquad \kappa = s_r^2 + \sum_j s_j^2 b_j
 
-    All terms are sums of numbers that are not negative, and the grounded matrix is as well conditioned
-    as the graph is: the result is as good for masks a million times the noise as for none. Only a mask that is 2^24
-    times weaker than another one is lost to rounding in part, which overstates the leak.
+    All terms are sums of numbers that are not negative, so the result is as good for masks a million times the noise
+    as for none.
     """
     n = len(own)
     if not own.any():
@@ -193,21 +195,42 @@ def _precision(own: Floats, masks: Floats) -> Floats:
     result = np.zeros((n, n))  # [C, C]
     if n > 1:
         inside = masks[np.ix_(rest, rest)]
-        grounded = np.diag(own[rest] + masks[rest].sum(axis=1)) - inside  # [C-1, C-1]
-        inverse = _inverse(grounded)
+        inverse = _inverse(inside, own[rest] + masks[rest, root])
         through[rest] = inverse @ masks[rest, root]
         result[np.ix_(rest, rest)] = inverse
     result += np.outer(through, through / (own @ through))
     return result
 
 
-def _inverse(matrix: Floats) -> Floats:
-    """Return the inverse of a symmetric positive definite matrix."""
-    factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
-    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=True)
-    lower = np.tril(lower)
-    inverse: Floats = lower + np.tril(lower, -1).T
-    return inverse
+def _inverse(masks: Floats, own: Floats) -> Floats:
+    r"""Return the inverse of :math:`\operatorname{diag}(o + M 1) - M`, ``[n, n]``, for M and o that are not negative.
+
+    Noise far below the masks is lost in the diagonal of that matrix. Where rounding could lose it, the elimination
+    keeps M and o apart and never subtracts (Grassmann, Taksar and Heyman, "Regenerative analysis and steady state
+    distributions for Markov chains", Operations Research 33(5), 1985). Each number is then exact to rounding, at the
+    price of a step of Python for each row.
+    """
+    least = min(own[own > 0].min(initial=np.inf), masks[masks > 0].min(initial=np.inf))
+    if max(own.max(), masks.max()) <= SPREAD * least:
+        matrix = np.diag(own + masks.sum(axis=1)) - masks
+        factor = scipy.linalg.cholesky(matrix, lower=True, check_finite=False)
+        lower, _ = scipy.linalg.lapack.dpotri(factor, lower=True)
+        lower = np.tril(lower)
+        inverse: Floats = lower + np.tril(lower, -1).T
+        return inverse
+    masks, own, n = masks.copy(), own.copy(), len(own)
+    pivots, factor = np.ones(n), np.eye(n)
+    for k in range(n):
+        row = masks[k, k + 1 :]
+        pivots[k] = own[k] + row.sum()
+        share = row / pivots[k]
+        factor[k + 1 :, k] = -share
+        own[k + 1 :] += share * own[k]
+        masks[k + 1 :, k + 1 :] += np.outer(share, row)
+        np.fill_diagonal(masks[k + 1 :, k + 1 :], 0.0)
+    half = scipy.linalg.solve_triangular(factor, np.eye(n), lower=True, unit_diagonal=True)  # not negative
+    found: Floats = half.T @ (half / pivots[:, None])
+    return found
 
 
 def linear_view(
