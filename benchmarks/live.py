@@ -42,7 +42,7 @@ NODELAY = [(6, 1, 1)]  # IPPROTO_TCP, TCP_NODELAY
 TIMES = "seconds", "processor"
 
 Body = Callable[[str, str, "Load", Connection], None]
-"""What one process of a run does: its name, the URL of the broker, its load, and where it reports its cost."""
+"""Work of one process of a run: its name, the URL of the broker, its load, and where it reports its cost."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a round of one peer costs outside of training.
+    """Cost of a round of one peer outside of training.
 
     Attributes
     ----------

@@ -22,7 +22,7 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Elsewhere:
-    """What a process knows of samples that other processes hold.
+    """Numbers of samples that other processes hold.
 
     Attributes
     ----------

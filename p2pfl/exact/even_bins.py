@@ -18,7 +18,7 @@ LOG = "log"
 KEY = "model.options.bounds"
 
 Bounds = Mapping[str, Sequence[float | str]]
-"""By name of a number ``[low, high]`` or ``[low, high, "log"]``."""
+"""Bounds ``[low, high]`` or ``[low, high, "log"]``, by the name of a number."""
 
 
 def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tuple[float, ...], ...]:

@@ -36,7 +36,7 @@ SHOWN = (
     "or how large targets are, to a factor of 2, and, for each node that a tree tries to split, how many samples of "
     "each class, or which sum of targets, lie {}"
 )
-"""What totals show, with a place for where the samples of a node are counted."""
+"""Sentence on what totals show, with a place for where the samples of a node are counted."""
 
 
 @dataclass(frozen=True, kw_only=True)

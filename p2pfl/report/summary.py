@@ -232,7 +232,7 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
 
 @dataclass(frozen=True)
 class Compared:
-    """What learning together is compared with.
+    """Scores with which learning together is compared.
 
     Attributes
     ----------

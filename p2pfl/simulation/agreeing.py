@@ -1,4 +1,4 @@
-"""What all peers of a simulation agree on before the first round and after the last one."""
+"""Agreements of all peers of a simulation before the first round and after the last one."""
 
 from __future__ import annotations
 

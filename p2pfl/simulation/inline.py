@@ -16,7 +16,7 @@ from p2pfl.simulation.sharding import Shard
 
 
 class Meet(Protocol):
-    """What trains and evaluates rows together with those of other runs.
+    """Interface that trains and evaluates rows together with those of other runs.
 
     Who awaits it waits until the other runs have asked for something as well.
     """

@@ -30,7 +30,7 @@ from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding import Shard
 
 Request = Training | Evaluation
-"""What a run waits for."""
+"""Request that a run waits for."""
 
 Running = Coroutine[Request, Any, Run]
 """Run that waits for its training and its evaluation; it is sent the answer, or an error to raise."""

@@ -19,7 +19,7 @@ Bundle = tuple[Job, ...]
 """Runs that one process is given at a time."""
 
 Outcomes = dict[str, str | None]
-"""By digest, why a run failed, or ``None``."""
+"""Reasons why runs failed, or ``None``, by digest."""
 
 
 def bundles(jobs: Sequence[Job], *, processes: int) -> list[Bundle]:

@@ -160,7 +160,7 @@ class Feed:
 
     @cached_property
     def _graph(self) -> tuple[Setting, Places]:
-        """What events do not repeat, and where peers are drawn, as soon as it is made."""
+        """Return what events do not repeat, and where peers are drawn, as soon as it is made."""
         try:
             return self._soon.result()
         except P2PFLError:  # a graph file of another place

@@ -168,7 +168,7 @@ SHIMS = {
 }
 
 SOMEBODY = 'case "$*" in -u) echo 1000 ;; -un) echo ada ;; *) exit 1 ;; esac'
-"""What ``id`` says to a user who is not root."""
+"""Script that answers as ``id`` does for a user who is not root."""
 
 
 def shims(place, commands):

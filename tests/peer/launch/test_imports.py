@@ -1,4 +1,4 @@
-"""What the process of a peer imports, which is much of its memory."""
+"""Imports of the process of a peer, which are much of its memory."""
 
 import subprocess
 import sys
