@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -227,7 +228,15 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
         masked=plan.masked,
         totals=bool(plan.protection.totals),
         finished=bool(getattr(getattr(plan.learner.bare, "model", None), "converges", False)),
+        guess=_guess(plan),
     )
+
+
+def _guess(plan: Plan) -> float:
+    """Return the loss of a model that finds all classes equally likely; infinite with another loss."""
+    classes = plan.federation.dataset.classes
+    usual = plan.experiment.learning.loss in (None, "cross_entropy")
+    return math.log(classes) if classes and usual else math.inf
 
 
 @dataclass(frozen=True)

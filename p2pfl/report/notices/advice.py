@@ -46,6 +46,7 @@ def advice(
     masked: bool = False,
     totals: bool = False,
     finished: bool = False,
+    guess: float = math.inf,
 ) -> list[str]:
     """Return sentences for the user, each with an observation and what to change.
 
@@ -65,6 +66,8 @@ def advice(
         True if models follow from totals: then there is no ``learning.rate`` to change.
     finished
         True if further rounds change nothing, as those of a regression.
+    guess
+        Loss of a model that guesses, ``log(C)`` for the cross-entropy of C classes; infinite if unknown.
 
     Returns
     -------
@@ -89,7 +92,7 @@ def advice(
     # Each of these can cause the next, so only the first is reported.
     found = (
         _apart(turns, steps=steps, masked=masked)
-        or _loss(turns, noise=noise, totals=totals)
+        or _loss(turns, noise=noise, totals=totals, guess=guess)
         or ([] if finished else _unfinished(turns, noise=noise))
     )
     if found and attack != "none":  # the attack may cause any of these
@@ -125,16 +128,18 @@ def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:
     return [f"{seen.format(apart / moved)}; {cure}"]
 
 
-def _loss(turns: list[list[Record]], *, noise: float, totals: bool) -> list[str]:
-    """Report a test loss that does not fall."""
+def _loss(turns: list[list[Record]], *, noise: float, totals: bool, guess: float) -> list[str]:
+    """Report a test loss that does not fall, or wavers above that of guessing."""
     losses = _each(turns, "loss")
     if not losses:
         return []
     first, last, count = losses[0], losses[-1], len(losses)
     falls = sum(after < before for before, after in pairwise(losses)) / (count - 1)
     went = f"the test loss went from {first:.3g} to {last:.3g} in {count} rounds"
-    if last <= SLOW * first or (last <= STUCK * first and falls < STEADY):
+    wavers = falls < STEADY and last > guess
+    if not wavers and (last <= SLOW * first or (last <= STUCK * first and falls < STEADY)):
         return []
+    went += f", where guessing has {guess:.3g}" if wavers else ""
     if noise:
         need = "run p2pfl privacy to see how many peers or what epsilon learning together needs"
         return [f"{went}, under private noise; {need}"]

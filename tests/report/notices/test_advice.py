@@ -118,6 +118,17 @@ def test_peers_that_sat_out_do_not_count_as_moved_by_nothing():
     assert advice(idle) == []
 
 
+def test_a_loss_that_wavers_above_that_of_guessing_asks_for_smaller_steps_even_if_the_last_is_below_the_first():
+    wavers = made([2.54, 2.46, 2.47, 2.52, 2.43, 2.42, 2.52, 2.40])
+    assert advice(wavers) == []
+    (said,) = advice(wavers, guess=math.log(10))
+    assert said.startswith(
+        "the test loss went from 2.54 to 2.4 in 8 rounds, where guessing has 2.3; lower learning.rate"
+    )
+    assert advice(made([2.54 - 0.02 * turn for turn in range(8)]), guess=math.log(10)) == []  # falls, if slowly
+    assert advice(made([0.4, 0.3, 0.31, 0.28, 0.29, 0.27]), guess=math.log(10)) == []
+
+
 def test_rows_that_come_too_late_ask_for_patience():
     (said,) = advice(made(GOOD, missed=["cy"]))
     assert said.startswith("40 of 160 models did not arrive in time; raise transport.patience")
@@ -137,6 +148,8 @@ def test_a_score_that_still_rises_asks_for_more_rounds():
 
 REAL = {
     "rate a hundred times too high": (["learning.rate=10"], "lower learning.rate"),
+    "the same from another start": (["learning.rate=10", "seed=2"], "lower learning.rate"),
+    "rate three hundred times too high": (["learning.rate=30", "seed=1"], "lower learning.rate"),
     "rate a hundred times too low": (["learning.rate=0.001"], "raise learning.rate"),
     "one exchange on a ring of 32": (
         ["topology.kind=ring", "topology.peers=32", "gossip.steps=1", "rounds=24"],
