@@ -206,6 +206,7 @@ class StepPlan:
         numbers = np.stack([begins, self.sizes, np.broadcast_to(part.starts[chosen], begins.shape)])
         self._samples, self._order = part.samples, orders.flat
         self._located = range(0)
+        self._first: IntArray = np.empty((0, 0), np.int64)  # [S, B]
         self._numbers = placed(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
 
     def index(self, step: int) -> torch.Tensor:
@@ -214,6 +215,13 @@ class StepPlan:
             self._located = range(step, self._until(step))
             self._positions = self._position(self._located)
         return self._positions[step - self._located.start, : self.active[step], : self.widths[step]]
+
+    def of_one(self, step: int) -> IntArray:
+        """Return the positions of the samples of a step of the only row, ``[B]``, on the CPU."""
+        if step not in self._located:
+            self.index(step)
+            self._first = self._positions[:, 0].numpy()  # [S, B]
+        return self._first[step - self._located.start, : self.widths[step]]
 
     def _until(self, step: int) -> int:
         """Return the step up to which positions are found at once; at least half of the rows are still active then."""

@@ -1,4 +1,4 @@
-"""Engines of a model, one for a single row and one for a stack."""
+"""Engines of a model: for a single row, for a few rows of a small model, and for a stack."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from p2pfl.learning.steps.batching import Footprint
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.plain import Plain
+from p2pfl.learning.steps.rowwise import Rowwise
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
 
@@ -29,12 +30,15 @@ class Engines:
         Engine for a single row.
     many
         Engine for a stack of rows.
+    few
+        Engine for a few rows of a small model; ``None`` for other models, and elsewhere than on the CPU.
     footprint
         Memory that decides how many rows make a block.
     """
 
     plain: Plain
     many: Plain | Kernels | Stacked
+    few: Rowwise | None
     footprint: Footprint
 
 
@@ -61,6 +65,7 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     block = BLOCK.get(trial.initial.device.type, 2**30)
     footprint = Footprint(size * trial.layout.size, size * numbers, block)
     if not stacks:
-        return Engines(plain, plain, footprint)
+        return Engines(plain, plain, None, footprint)
     kernels = None if mixed else trial.kernels(footprint)
-    return Engines(plain, kernels or trial.stacked(footprint) or plain, footprint)
+    few = None if kernels is None else trial.rowwise()
+    return Engines(plain, kernels or trial.stacked(footprint) or plain, few, footprint)

@@ -141,18 +141,18 @@ def compiled(
     return Kernels(layers, loss=loss, footprint=replace(footprint, sample=footprint.sample + held))
 
 
-def _flat(module: nn.Module) -> Iterator[nn.Module]:
+def flat(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the layers of nested sequences, in the order in which they run."""
     if type(module) is not nn.Sequential:
         yield module
         return
     for child in module:
-        yield from _flat(child)
+        yield from flat(child)
 
 
 def _ordered(model: nn.Module) -> list[nn.Module]:
     """Return the layers in order, but with pooling before ReLU: equal results with fewer numbers to rectify."""
-    modules = list(_flat(model))
+    modules = list(flat(model))
     for i in range(len(modules) - 1):
         if type(modules[i]) is nn.ReLU and type(modules[i + 1]) is nn.MaxPool2d:
             modules[i : i + 2] = modules[i + 1], modules[i]

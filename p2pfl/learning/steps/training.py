@@ -20,6 +20,7 @@ from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
+from p2pfl.learning.steps.rowwise import Rowwise
 from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
@@ -108,7 +109,12 @@ Update = PlainUpdate | StackedUpdate | Slope
 
 
 def train(
-    work: Work, *, learner: Trainable, engine: Engine, correction: Correction | None, slope: Slope | None = None
+    work: Work,
+    *,
+    learner: Trainable,
+    engine: Engine | Rowwise,
+    correction: Correction | None,
+    slope: Slope | None = None,
 ) -> None:
     """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
@@ -125,10 +131,13 @@ def train(
         most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
     blocks = divided(costs[order], most=most)
 
-    def some(engine: Engine, rows: tuple[int, int]) -> None:
+    def some(engine: Engine | Rowwise, rows: tuple[int, int]) -> None:
         block = _Block(work, learner, order[slice(*rows)], groups)
         update = slope or block.update(settings, labels)
-        block.run(engine, update, correction)
+        if isinstance(engine, Rowwise):
+            block.run_row(engine, update, correction)
+        else:
+            block.run(engine, update, correction)
         block.finish(update)
 
     engines = engine.copies(cores()) if work.rows.device.type == "cpu" else []
@@ -181,8 +190,8 @@ class _Block:
         self.device = work.rows.device
         self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
         self.plan = StepPlan(work.schedule, chosen)
-        parts = learner.layout.split(work.rows.index_select(0, self.where))
-        self.parts = [part.contiguous() for part in parts.values()]  # [K, *shape] each
+        self.rows = work.rows.index_select(0, self.where)  # [K, P], of which the parts of one row are views
+        self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each
         self.trained = len(learner.trained.names)  # number of parts with a gradient
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
         self.keys: torch.Tensor | None = None
@@ -232,6 +241,21 @@ class _Block:
                 gradients = self._corrected(correction, parts, gradients)
             update.step(parts[: self.trained], gradients)
             self.losses[step, :active] = losses
+
+    def run_row(self, engine: Rowwise, update: Update, correction: Correction | None) -> None:
+        """Take every step of the only row."""
+        slope = torch.zeros_like(self.rows)  # [1, P]
+        whole = not isinstance(update, StackedUpdate)  # one tensor takes fewer calls than its parts
+        parts, slopes = [[self.rows], [slope]] if whole else [self.parts, [*self.learner.layout.split(slope).values()]]
+        row, losses = engine.row(self.rows[0], slope[0]), self.losses.numpy()
+        features, targets = self.learner.features.numpy(), self.learner.targets.numpy()
+        with np.errstate(all="ignore"):  # a row that is no longer finite is told by its loss
+            for step in range(len(self.plan.active)):
+                index = self.plan.of_one(step)  # [B]
+                losses[step, 0] = row.gradient(features.take(index, 0), targets.take(index))
+                if correction is not None:
+                    slope += correction(self.rows, self.where).to(slope)
+                update.step(parts, slopes)
 
     def _gradient(
         self, engine: Engine, parts: Sequence[torch.Tensor], step: int
