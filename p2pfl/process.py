@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from threadpoolctl import ThreadpoolController
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ def one_at_a_time() -> contextlib.AbstractContextManager[object]:
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch run each operation of the calling thread in one thread, and restore the number of threads afterwards.
+    """Let torch and numpy run each operation of the calling thread in one thread, and restore the numbers afterwards.
 
     Training a stack of models takes thousands of short operations. With several intra-op threads each operation ends
     in a barrier, so that a core that is busy with something else delays every one of them. ``docs/benchmarks.md`` has
@@ -65,9 +66,28 @@ def one_thread() -> Iterator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with _libraries().limit(limits=1, user_api="blas"):
+            yield
     finally:
         torch.set_num_threads(before)
+
+
+def set_threads(count: int) -> None:
+    """Let torch and numpy run each operation in so many threads, until the process ends.
+
+    Parameters
+    ----------
+    count
+        Number of threads, at least one.
+    """
+    torch.set_num_threads(count)
+    _libraries().limit(limits=count, user_api="blas")
+
+
+@functools.cache  # looking through the loaded libraries takes a millisecond
+def _libraries() -> ThreadpoolController:
+    """Return the libraries of this process that multiply matrices for numpy."""
+    return ThreadpoolController()
 
 
 def cores(groups: Path = GROUPS) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from p2pfl import process
 
@@ -16,9 +17,9 @@ from p2pfl import process
 @pytest.fixture
 def _two_threads():
     before = torch.get_num_threads()
-    torch.set_num_threads(2)
+    process.set_threads(2)
     yield
-    torch.set_num_threads(before)
+    process.set_threads(before)
 
 
 @pytest.mark.usefixtures("_two_threads")
@@ -36,6 +37,21 @@ def test_the_number_of_threads_is_restored_after_an_exception():
     with pytest.raises(KeyError), process.one_thread():
         raise KeyError
     assert torch.get_num_threads() == 2
+
+
+def threads_of_numpy():
+    return {each["num_threads"] for each in threadpool_info() if "numpy" in each["filepath"]}
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_products_of_numpy_take_one_thread_as_those_of_torch_do():
+    assert threads_of_numpy() == {2}
+    with process.one_thread():
+        assert threads_of_numpy() == {1}
+    assert threads_of_numpy() == {2}
+    process.set_threads(1)
+    assert threads_of_numpy() == {1}
+    assert torch.get_num_threads() == 1
 
 
 @pytest.mark.parametrize("setting", [process.one_heap, process.return_freed_memory, process.keep_freed_memory])

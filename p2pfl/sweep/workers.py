@@ -112,9 +112,9 @@ def work(jobs: Connection, life: Connection) -> None:
         Ends when the process that waits for the results ends, and this one with it.
     """
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
-    from torch import set_num_threads  # noqa: PLC0415 (the fork server has imported it)
+    from p2pfl.process import set_threads  # noqa: PLC0415 (the fork server has imported it)
 
-    set_num_threads(1)
+    set_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"  # each cell has a core of its own
     while True:
         try:

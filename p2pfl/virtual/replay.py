@@ -33,6 +33,7 @@ from p2pfl.peer.launch.session_log import (
     checksum,
 )
 from p2pfl.peer.storage.credentials import credentials
+from p2pfl.process import set_threads
 from p2pfl.report import Record
 from p2pfl.report.notices.wording import sentence
 from p2pfl.rows import Rows
@@ -161,7 +162,7 @@ def replayed(path: Path) -> Replayed:
         The peer does not end, or draws other bytes than those recorded.
     """
     found = contents(path)
-    torch.set_num_threads(found.about.threads)
+    set_threads(found.about.threads)
     records, notices = list[Record](), list[str]()
     ended = bool(found.last)
 

@@ -2,7 +2,7 @@
 
 The calls of a step on a small model take longer than its products, and a call of numpy takes about a fifth of the time
 of one of torch: a step of an MLP (64-64-10, batch of 32) takes 50 microseconds, where kernels on one row take 260 and
-autograd 300 (``python -m benchmarks.single``). Activations have the layout ``[B, units]``.
+autograd 300 (``python -m benchmarks.engines``). Activations have the layout ``[B, units]``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Numbers = npt.NDArray[Any]
 
 Loss = Callable[[Numbers, Numbers], tuple[float, Numbers]]
 
-PRODUCTS = 2**18
+PRODUCTS = 2**20
 """Most products of a weight and a number in one layer; OpenBLAS may divide more of them among several threads."""
 
 FEW = 4

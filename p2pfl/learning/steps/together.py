@@ -24,8 +24,12 @@ from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Layout, Rows
 
-PARAMETERS = 2**15
-"""Most parameters of all models of a run: with more of them, a run keeps a core busy on its own."""
+PARAMETERS = 2**17
+"""Most parameters of all models of a run: with more of them, a run keeps a core busy on its own.
+
+Five seeds of FedAvg on the digits (8 peers, batch of 32) took, as one stack, .62 of the processor time of five runs
+with 39,000 parameters a run, .76 with 77,000, .87 with 154,000 and .97 with 307,000.
+"""
 
 PRODUCTS = 2**20
 """Most products of a weight and a number in an evaluation of a run that is stacked.

@@ -16,8 +16,6 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from p2pfl.algorithms import State
 from p2pfl.algorithms.baselines import training
 from p2pfl.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
@@ -36,7 +34,7 @@ from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
 from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
-from p2pfl.process import one_heap, private_memory
+from p2pfl.process import one_heap, private_memory, set_threads
 from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
@@ -336,7 +334,7 @@ def main(
     """
     del owner  # the file stays open
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
-    torch.set_num_threads(threads)
+    set_threads(threads)
 
     def notify(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment

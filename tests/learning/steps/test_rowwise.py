@@ -141,6 +141,6 @@ def test_the_engine_depends_on_shapes_alone():
 
     assert engine(FEW)
     assert not engine(FEW + 1)
-    assert not engine(1, units=2000, batch=40)  # 480,000 products
-    assert engine(1, units=2000, batch=7)
+    assert not engine(1, units=5000, batch=40)  # 1,200,000 products
+    assert engine(1, units=5000, batch=7)
     assert learner(1, optimizer="adam").few is not None
