@@ -1,9 +1,9 @@
 """Time of a training step of few models by each engine.
 
-    python -m benchmarks.engines [--repeats 15] [--rows 1 2 4 8]
+    python -m benchmarks.engines [--repeats 15] [--rows 1 8 64 512]
 
 A step computes the gradients of R perceptrons on batches of their own and moves them by gradient descent. The engines
-are autograd (which takes one row), kernels on a stack, and numpy row by row (`p2pfl.learning.steps.rowwise`). They take
+are autograd (which takes one row), kernels on a stack, and numpy (`p2pfl.learning.steps.perceptrons`). They take
 turns, and the table has the median over all turns of the microseconds of a step, and half the distance between the
 quartiles.
 """
@@ -51,7 +51,7 @@ def learner(units: tuple[int, ...], batch: int, *, rows: int) -> TorchLearner:
 
 def seconds(made: TorchLearner, engine: str) -> float:
     """Return the seconds of a step by an engine."""
-    made._trainer = lambda _work: getattr(made, engine)  # type: ignore[method-assign] # noqa: SLF001
+    made.stepper = lambda _work: getattr(made, engine)  # type: ignore[method-assign]
     peers = made.federation.peers
     rows = made.start(peers)
     begun = time.perf_counter()
@@ -62,7 +62,7 @@ def seconds(made: TorchLearner, engine: str) -> float:
 def line(units: tuple[int, ...], batch: int, *, rows: int, repeats: int) -> str:
     """Return the times of all engines."""
     made = learner(units, batch, rows=rows)
-    names = {"plain": "autograd", "engine": "kernels", "few": "numpy"}
+    names = {"plain": "autograd", "engine": "kernels", "perceptrons": "numpy"}
     used = [engine for engine in names if engine != "plain" or rows == 1]
     found: dict[str, list[float]] = {engine: [] for engine in used}
     for _ in range(repeats):
@@ -80,7 +80,7 @@ def main() -> None:
     """Print a line for each case and number of rows."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--rows", nargs="+", type=int, default=[1, 2, 4, 8])
+    parser.add_argument("--rows", nargs="+", type=int, default=[1, 8, 64, 512])
     options = parser.parse_args()
     print(f"microseconds of a step, load {os.getloadavg()[0]:.1f}")
     for name, (units, batch) in CASES.items():

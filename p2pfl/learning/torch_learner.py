@@ -28,8 +28,8 @@ from p2pfl.learning.steps.choosing import engines
 from p2pfl.learning.steps.inputs import accepted, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.rowwise import Rowwise
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
@@ -49,10 +49,9 @@ class TorchLearner:
     key ``(seed, peer, round)``. A row holds the trained parameters, and the running statistics of layers that stay with
     each peer; frozen parameters and other buffers are shared constants.
 
-    A single row trains by plain autograd, and a few rows of a small perceptron by numpy, whose calls take less time.
-    Many rows train at once: sequences of linear and convolutional layers by batched products, any other module by
-    ``vmap``, and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by
-    rounding.
+    Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
+    rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
+    and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -185,16 +184,17 @@ class TorchLearner:
         trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
         # padding of a stack would count in running statistics
         found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
-        self.plain, self.engine, self.few, self.footprint = found.plain, found.many, found.few, found.footprint
+        self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
+        self.perceptrons = found.perceptrons
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
         return self.plain if len(rows) == 1 else self.engine
 
-    def _trainer(self, work: training.Work) -> Plain | Kernels | Stacked | Rowwise:
+    def stepper(self, work: training.Work) -> Plain | Kernels | Stacked | Perceptrons:
         """Return the engine for steps; which one follows from shapes alone."""
-        if self.few is not None and self.few.suits(len(work.rows), width=int(work.schedule.widths.max(initial=0))):
-            return self.few
+        if self.perceptrons is not None and self.perceptrons.suits(int(work.schedule.widths.max(initial=0))):
+            return self.perceptrons
         return self._engine(work.rows)
 
     @property
@@ -293,7 +293,7 @@ class TorchLearner:
         )
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
             self.model.train()
-            training.train(work, learner=self, engine=self._trainer(work), correction=correction)
+            training.train(work, learner=self, engine=self.stepper(work), correction=correction)
         back = rows.device
         loss = work.loss.to(back)  # [R]
         if back.type == "cpu":
@@ -348,7 +348,7 @@ class TorchLearner:
         )
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
             self.model.train()
-            training.train(work, learner=self, engine=self._trainer(work), correction=None, slope=training.Slope())
+            training.train(work, learner=self, engine=self.stepper(work), correction=None, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
         awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]

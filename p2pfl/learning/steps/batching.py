@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from p2pfl.data import IntArray, Orders
@@ -206,7 +207,7 @@ class StepPlan:
         numbers = np.stack([begins, self.sizes, np.broadcast_to(part.starts[chosen], begins.shape)])
         self._samples, self._order = part.samples, orders.flat
         self._located = range(0)
-        self._first: IntArray = np.empty((0, 0), np.int64)  # [S, B]
+        self._array: IntArray = np.empty((0, 0, 0), np.int64)
         self._numbers = placed(torch.from_numpy(numbers), part.samples.device).unsqueeze(-1)  # [3, T, K, 1]
 
     def index(self, step: int) -> torch.Tensor:
@@ -216,12 +217,12 @@ class StepPlan:
             self._positions = self._position(self._located)
         return self._positions[step - self._located.start, : self.active[step], : self.widths[step]]
 
-    def of_one(self, step: int) -> IntArray:
-        """Return the positions of the samples of a step of the only row, ``[B]``, on the CPU."""
+    def positions(self, step: int) -> IntArray:
+        """Return the same as :meth:`index` as an array, on the CPU."""
         if step not in self._located:
             self.index(step)
-            self._first = self._positions[:, 0].numpy()  # [S, B]
-        return self._first[step - self._located.start, : self.widths[step]]
+            self._array = self._positions.numpy()  # [S, K, B]
+        return self._array[step - self._located.start, : self.active[step], : self.widths[step]]
 
     def _until(self, step: int) -> int:
         """Return the step up to which positions are found at once; at least half of the rows are still active then."""
@@ -241,6 +242,12 @@ class StepPlan:
         real = place < sizes
         position = self._order[torch.where(real, begin + place, 0)]
         return torch.where(real, self._samples[torch.where(real, start + position, 0)], 0)
+
+    def shares(self, step: int) -> npt.NDArray[np.float64]:
+        """Return one over the batch size of each row for its samples, 0 where padded, ``[K, B]``."""
+        sizes = self.sizes[step, : self.active[step], None]  # [K, 1]
+        found: npt.NDArray[np.float64] = (np.arange(self.widths[step]) < sizes) / sizes
+        return found
 
     def weights(self, step: int, *, dtype: torch.dtype) -> torch.Tensor | None:
         """Return the weights ``[K, B]`` of the samples of a step, or ``None`` where no row is padded."""

@@ -1,4 +1,4 @@
-"""Engines of a model: for a single row, for a few rows of a small model, and for a stack."""
+"""Engines of a model: for a single row, for a stack, and for steps of perceptrons."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from p2pfl.learning.steps.batching import Footprint
 from p2pfl.learning.steps.kernels import Kernels
+from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.rowwise import Rowwise
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial
 
@@ -30,15 +30,15 @@ class Engines:
         Engine for a single row.
     many
         Engine for a stack of rows.
-    few
-        Engine for a few rows of a small model; ``None`` for other models, and elsewhere than on the CPU.
+    perceptrons
+        Engine for steps of a perceptron on the CPU; ``None`` for other models, and elsewhere.
     footprint
         Memory that decides how many rows make a block.
     """
 
     plain: Plain
     many: Plain | Kernels | Stacked
-    few: Rowwise | None
+    perceptrons: Perceptrons | None
     footprint: Footprint
 
 
@@ -67,5 +67,5 @@ def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines
     if not stacks:
         return Engines(plain, plain, None, footprint)
     kernels = None if mixed else trial.kernels(footprint)
-    few = None if kernels is None else trial.rowwise()
-    return Engines(plain, kernels or trial.stacked(footprint) or plain, few, footprint)
+    perceptrons = None if kernels is None else trial.perceptrons(kernels)
+    return Engines(plain, kernels or trial.stacked(footprint) or plain, perceptrons, footprint)

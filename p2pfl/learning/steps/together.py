@@ -141,7 +141,7 @@ class Stack:
             peers=tuple(peer for each in asked for peer in each.how["peers"]),
             round=round,
         )
-        training.train(work, learner=self, engine=self.learners[0].engine, correction=None)
+        training.train(work, learner=self, engine=self.learners[0].stepper(work), correction=None)
         steps = torch.from_numpy(work.counts)
         return [
             Fitted(

@@ -5,6 +5,7 @@ Blocks are independent of each other: threads take them from a queue, the longes
 blocks follows from shapes alone, so the number of threads changes no result.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
-from p2pfl.learning.steps.rowwise import Rowwise
+from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
@@ -112,15 +113,17 @@ def train(
     work: Work,
     *,
     learner: Trainable,
-    engine: Engine | Rowwise,
+    engine: Engine | Perceptrons,
     correction: Correction | None,
     slope: Slope | None = None,
 ) -> None:
     """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
-    whole = isinstance(engine, Kernels) and not learner.dropouts
+    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts
     groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
+    if groups is not None and isinstance(engine, Perceptrons):
+        engine = engine.kernels
     costs = work.counts if groups is None else work.counts * work.schedule.part.counts  # [R]
     order = np.lexsort((labels, -costs, -work.counts))[: np.count_nonzero(costs)]  # rows by steps, most first
     if not len(order):
@@ -131,13 +134,15 @@ def train(
         most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
     blocks = divided(costs[order], most=most)
 
-    def some(engine: Engine | Rowwise, rows: tuple[int, int]) -> None:
-        block = _Block(work, learner, order[slice(*rows)], groups)
-        update = slope or block.update(settings, labels)
-        if isinstance(engine, Rowwise):
-            block.run_row(engine, update, correction)
+    def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
+        chosen = order[slice(*rows)]
+        block: _Block
+        if isinstance(engine, Perceptrons):
+            block = _Flat(work, learner, chosen, engine)
         else:
-            block.run(engine, update, correction)
+            block = _Stack(work, learner, chosen, engine, groups)
+        update = slope or block.update(settings, labels[chosen])
+        block.run(update, correction)
         block.finish(update)
 
     engines = engine.copies(cores()) if work.rows.device.type == "cpu" else []
@@ -180,27 +185,24 @@ def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     return list(pairwise(bounds))
 
 
-class _Block:
+class _Block(ABC):
     """Rows that train together, from their first step to their last."""
 
-    def __init__(
-        self, work: Work, learner: Trainable, chosen: np.ndarray, groups: Sequence[Group] | None = None
-    ) -> None:
+    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray) -> None:
         self.work, self.learner, self.chosen = work, learner, chosen
         self.device = work.rows.device
         self.where = placed(torch.from_numpy(chosen), self.device)  # [K]
         self.plan = StepPlan(work.schedule, chosen)
-        self.rows = work.rows.index_select(0, self.where)  # [K, P], of which the parts of one row are views
-        self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each
-        self.trained = len(learner.trained.names)  # number of parts with a gradient
+        self.rows = work.rows.index_select(0, self.where)  # [K, P]
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
-        self.keys: torch.Tensor | None = None
-        if learner.dropouts:
-            drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
-            self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
-        self.unions: Unions | None = None
-        if groups is not None:
-            self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
+
+    @abstractmethod
+    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+        """Return the tensors that the optimiser moves, ``[K, *shape]`` each, and their places in a row."""
+
+    @abstractmethod
+    def run(self, update: Update, correction: Correction | None) -> None:
+        """Take every step; rows without further steps drop out at the end of the stack."""
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
@@ -208,77 +210,14 @@ class _Block:
         if recipe.stateless:
             return PlainUpdate(settings)
         memory = {name: value[self._rows(value)] for name, value in self.work.memory.items()}
-        return StackedUpdate(
-            recipe.kind,
-            settings,
-            parts=self.parts[: self.trained],
-            layout=self.learner.trained,
-            memory=memory,
-            labels=labels[self.chosen],
-        )
-
-    def batch(self, step: int) -> Batch:
-        """Gather the samples of one step."""
-        active, width = self.plan.active[step], self.plan.widths[step]
-        index = self.plan.index(step).reshape(-1)  # [K B]
-        features, targets = self.learner.features, self.learner.targets
-        return Batch(
-            features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
-            targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
-            self.plan.weights(step, dtype=self.work.rows.dtype),
-            None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
-        )
-
-    def run(self, engine: Engine, update: Update, correction: Correction | None) -> None:
-        """Take every step; rows without further steps drop out at the end of the stack."""
-        parts, alive = self.parts, len(self.chosen)
-        for step, active in enumerate(self.plan.active):
-            if active < alive:
-                update.narrow(active)
-                parts, alive = [part[:active] for part in parts], active
-            losses, gradients = self._gradient(engine, parts, step)
-            if correction is not None:
-                gradients = self._corrected(correction, parts, gradients)
-            update.step(parts[: self.trained], gradients)
-            self.losses[step, :active] = losses
-
-    def run_row(self, engine: Rowwise, update: Update, correction: Correction | None) -> None:
-        """Take every step of the only row."""
-        slope = torch.zeros_like(self.rows)  # [1, P]
-        whole = not isinstance(update, StackedUpdate)  # one tensor takes fewer calls than its parts
-        parts, slopes = [[self.rows], [slope]] if whole else [self.parts, [*self.learner.layout.split(slope).values()]]
-        row, losses = engine.row(self.rows[0], slope[0]), self.losses.numpy()
-        features, targets = self.learner.features.numpy(), self.learner.targets.numpy()
-        with np.errstate(all="ignore"):  # a row that is no longer finite is told by its loss
-            for step in range(len(self.plan.active)):
-                index = self.plan.of_one(step)  # [B]
-                losses[step, 0] = row.gradient(features.take(index, 0), targets.take(index))
-                if correction is not None:
-                    slope += correction(self.rows, self.where).to(slope)
-                update.step(parts, slopes)
-
-    def _gradient(
-        self, engine: Engine, parts: Sequence[torch.Tensor], step: int
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        if self.unions is not None and isinstance(engine, Kernels):
-            return self.unions.gradient(engine, parts)
-        return engine.gradient(parts, self.batch(step))
-
-    def _corrected(
-        self, correction: Correction, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        layout = self.learner.layout
-        rows = layout.join(dict(zip(layout.names, parts, strict=True)))  # [K, P]
-        terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
-        return [gradient + terms[name] for gradient, name in zip(gradients, self.learner.trained.names, strict=True)]
+        parts, layout = self.trained()
+        return StackedUpdate(recipe.kind, settings, parts=parts, layout=layout, memory=memory, labels=labels)
 
     def finish(self, update: Update) -> None:
         """Write rows, memory and losses back; the loss of a row that is no longer finite is NaN."""
-        layout = self.learner.layout
-        rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
         loss = self._last_epoch()  # [K]
-        sound = torch.isfinite(loss + rows.sum(dim=1))  # [K]
-        self.work.rows.index_copy_(0, self.where, rows)
+        sound = torch.isfinite(loss + self.rows.sum(dim=1))  # [K]
+        self.work.rows.index_copy_(0, self.where, self.rows)
         self.work.loss.index_copy_(0, self.where, torch.where(sound, loss, torch.nan))
         for name, value in update.memory().items():
             with self.work.alone:  # the first block to end makes the tensor
@@ -297,3 +236,99 @@ class _Block:
         shares = self.plan.sizes * (steps >= last)  # [T, K]
         share = placed(torch.from_numpy(shares / shares.sum(axis=0)), self.device)
         return (self.losses * share).sum(dim=0)  # [K]
+
+
+class _Flat(_Block):
+    """Rows of a perceptron: optimiser and corrections act on whole rows."""
+
+    def __init__(self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Perceptrons) -> None:
+        super().__init__(work, learner, chosen)
+        self.engine = engine
+
+    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+        """Return the rows."""
+        return [self.rows], Layout(("row",), ((self.rows.shape[1],),))
+
+    def run(self, update: Update, correction: Correction | None) -> None:
+        """Take every step."""
+        rows, slopes, where = self.rows, torch.zeros_like(self.rows), self.where
+        models, losses = self.engine.models(rows, slopes), self.losses.numpy()
+        features, targets = self.learner.features.numpy(), self.learner.targets.numpy()
+        with np.errstate(all="ignore"):  # the loss of a row that is no longer finite says so
+            for step, active in enumerate(self.plan.active):
+                if active < len(rows):
+                    update.narrow(active)
+                    rows, slopes, where, models = rows[:active], slopes[:active], where[:active], models.first(active)
+                index = self.plan.positions(step)  # [K, B]
+                weights = self.plan.shares(step).astype(features.dtype) if not self.plan.even[step] else None
+                losses[step, :active] = models.gradient(features.take(index, 0), targets.take(index), weights)
+                if correction is not None:
+                    slopes += correction(rows, where).to(slopes)
+                update.step([rows], [slopes])
+
+
+class _Stack(_Block):
+    """Rows of any model, as a stack of each of its tensors."""
+
+    def __init__(
+        self, work: Work, learner: Trainable, chosen: np.ndarray, engine: Engine, groups: Sequence[Group] | None
+    ) -> None:
+        super().__init__(work, learner, chosen)
+        self.engine = engine
+        self.parts = [part.contiguous() for part in learner.layout.split(self.rows).values()]  # [K, *shape] each
+        self.slopes = len(learner.trained.names)  # number of parts with a gradient
+        self.keys: torch.Tensor | None = None
+        if learner.dropouts:
+            drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
+            self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
+        self.unions: Unions | None = None
+        if groups is not None:
+            self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
+
+    def trained(self) -> tuple[list[torch.Tensor], Layout]:
+        """Return the parts with a gradient."""
+        return self.parts[: self.slopes], self.learner.trained
+
+    def batch(self, step: int) -> Batch:
+        """Gather the samples of one step."""
+        active, width = self.plan.active[step], self.plan.widths[step]
+        index = self.plan.index(step).reshape(-1)  # [K B]
+        features, targets = self.learner.features, self.learner.targets
+        return Batch(
+            features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
+            targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
+            self.plan.weights(step, dtype=self.work.rows.dtype),
+            None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
+        )
+
+    def run(self, update: Update, correction: Correction | None) -> None:
+        """Take every step."""
+        parts, alive = self.parts, len(self.chosen)
+        for step, active in enumerate(self.plan.active):
+            if active < alive:
+                update.narrow(active)
+                parts, alive = [part[:active] for part in parts], active
+            losses, gradients = self._gradient(parts, step)
+            if correction is not None:
+                gradients = self._corrected(correction, parts, gradients)
+            update.step(parts[: self.slopes], gradients)
+            self.losses[step, :active] = losses
+
+    def _gradient(self, parts: Sequence[torch.Tensor], step: int) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        if self.unions is not None and isinstance(self.engine, Kernels):
+            return self.unions.gradient(self.engine, parts)
+        return self.engine.gradient(parts, self.batch(step))
+
+    def _corrected(
+        self, correction: Correction, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
+    ) -> list[torch.Tensor]:
+        layout = self.learner.layout
+        rows = layout.join(dict(zip(layout.names, parts, strict=True)))  # [K, P]
+        terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
+        return [gradient + terms[name] for gradient, name in zip(gradients, self.learner.trained.names, strict=True)]
+
+    def finish(self, update: Update) -> None:
+        """Write rows, memory and losses back."""
+        layout = self.learner.layout
+        self.rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
+        super().finish(update)

@@ -13,8 +13,8 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compiled
+from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 from p2pfl.learning.steps.plain import Autocast, Plain
-from p2pfl.learning.steps.rowwise import Rowwise, rowwise
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.rows import Layout, Rows
 
@@ -72,11 +72,11 @@ class Trial:
         """Return the engine with hand-written gradients, or ``None`` if a layer has none."""
         return compiled(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
 
-    def rowwise(self) -> Rowwise | None:
-        """Return the engine for a few rows of a model with kernels; ``None`` unless it is a perceptron on the CPU."""
+    def perceptrons(self, kernels: Kernels) -> Perceptrons | None:
+        """Return the engine for steps by numpy; ``None`` unless the model is a perceptron on the CPU."""
         if self.initial.device.type != "cpu" or self.initial.dtype not in (torch.float32, torch.float64):
             return None
-        return rowwise(self.model, self.layout, loss=self.loss)
+        return perceptrons(self.model, self.layout, kernels=kernels, loss=self.loss)
 
     def stacked(self, footprint: Footprint) -> Stacked | None:
         """Return an engine for any module by ``vmap``, or ``None`` if ``vmap`` cannot trace it.

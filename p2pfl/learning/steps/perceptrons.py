@@ -1,0 +1,268 @@
+"""Gradients of perceptrons by numpy, on a stack of rows.
+
+The calls of a step on small models take longer than its products, and a call of numpy takes about a fifth of the time
+of one of torch. Activations have the layout ``[K, B, units]``. ``python -m benchmarks.engines`` compares the engines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from p2pfl.data import IntArray
+from p2pfl.learning.losses import PerSample, cross_entropy
+from p2pfl.learning.steps.batching import Footprint
+from p2pfl.learning.steps.kernels import Kernels, flat
+from p2pfl.rows import Layout
+
+Numbers = npt.NDArray[Any]
+"""Array of float32 or float64."""
+
+Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
+"""Function from outputs ``[K, B, C]`` and targets ``[K, B]`` to losses ``[K, B]`` and gradients ``[K, B, C]``."""
+
+PRODUCTS = 2**22
+"""Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter."""
+
+BLOCK = 4 * 2**20
+"""Bytes that a block of rows may touch in one step."""
+
+
+class Layer(Protocol):
+    """Layer of K rows, whose parameters and their gradients are views of flat rows."""
+
+    def forward(self, x: Numbers) -> Numbers:
+        """Return the outputs for a batch of each row, and keep what :meth:`backward` needs."""
+        ...
+
+    def backward(self, g: Numbers) -> Numbers:
+        """Return the gradient of the inputs, given that of the outputs; write that of the parameters."""
+        ...
+
+    def first(self, rows: int) -> Self:
+        """Return the layer of the first rows."""
+        ...
+
+
+class Affine:
+    r"""Linear layer :math:`y = x W^\top + b`.
+
+    Parameters
+    ----------
+    parts, slopes
+        Weights ``[K, O, I]`` and, unless there are none, biases ``[K, O]``; and the places of their gradients.
+    """
+
+    def __init__(self, parts: Sequence[Numbers], slopes: Sequence[Numbers]) -> None:
+        self.parts, self.slopes = parts, slopes
+        self.weight, *biases = parts
+        self.slope, *self.slopes_of_biases = slopes
+        self.turned = self.weight.transpose(0, 2, 1)  # [K, I, O]
+        self.biases = [bias[:, None] for bias in biases]  # [K, 1, O]
+
+    def first(self, rows: int) -> Self:
+        """Return the layer of the first rows."""
+        return type(self)([part[:rows] for part in self.parts], [slope[:rows] for slope in self.slopes])
+
+    def forward(self, x: Numbers) -> Numbers:
+        """Map ``[K, B, I]`` to ``[K, B, O]``."""
+        self.x = x
+        y: Numbers = x @ self.turned
+        for bias in self.biases:
+            y += bias
+        return y
+
+    def backward(self, g: Numbers) -> Numbers:
+        """Multiply with the inputs, and with the weights."""
+        self.write(g)
+        found: Numbers = g @ self.weight
+        return found
+
+    def write(self, g: Numbers) -> None:
+        """Write the gradient of the parameters alone."""
+        np.matmul(g.transpose(0, 2, 1), self.x, out=self.slope)
+        for slope in self.slopes_of_biases:
+            np.add.reduce(g, 1, out=slope)
+
+
+class Rectifier:
+    """ReLU."""
+
+    def first(self, rows: int) -> Self:
+        """Return the layer itself, as it has no parameters."""
+        del rows
+        return self
+
+    def forward(self, x: Numbers) -> Numbers:
+        """Replace negative numbers by zero."""
+        self.y: Numbers = np.maximum(x, 0)
+        return self.y
+
+    def backward(self, g: Numbers) -> Numbers:
+        """Pass the gradient of positive numbers."""
+        g *= self.y > 0
+        return g
+
+
+class Tangent:
+    """Hyperbolic tangent."""
+
+    def first(self, rows: int) -> Self:
+        """Return the layer itself, as it has no parameters."""
+        del rows
+        return self
+
+    def forward(self, x: Numbers) -> Numbers:
+        """Apply the function."""
+        self.y: Numbers = np.tanh(x)
+        return self.y
+
+    def backward(self, g: Numbers) -> Numbers:
+        """Multiply by one less the square of the output."""
+        g *= 1 - self.y * self.y
+        return g
+
+
+class Models:
+    """K models, which are rows, and the places of their gradients.
+
+    Parameters
+    ----------
+    lowest, others
+        First layer, and those after it in order.
+    loss
+        Losses and gradients of outputs.
+    """
+
+    def __init__(self, lowest: Affine, others: Sequence[Layer], loss: Loss) -> None:
+        self.lowest, self.others, self.loss = lowest, tuple(others), loss
+
+    def first(self, rows: int) -> Models:
+        """Return the first models."""
+        return Models(self.lowest.first(rows), [layer.first(rows) for layer in self.others], self.loss)
+
+    def gradient(self, features: Numbers, targets: Numbers, weights: Numbers | None) -> Numbers:
+        """Write the gradients, and return the mean losses, ``[K]``.
+
+        Parameters
+        ----------
+        features, targets
+            Batches, ``[K, B, *shape]`` and ``[K, B]``.
+        weights
+            ``[K, B]``: one over the batch size of the row, zero for padding; ``None`` where all rows have B samples.
+        """
+        x = self.lowest.forward(features.reshape(*targets.shape, -1))
+        for layer in self.others:
+            x = layer.forward(x)
+        losses, g = self.loss(x, targets)
+        if weights is None:
+            g *= 1 / targets.shape[1]
+            mean = np.add.reduce(losses, 1) / targets.shape[1]
+        else:
+            g *= weights[:, :, None]
+            mean = np.add.reduce(losses * weights, 1)
+        for layer in reversed(self.others):
+            g = layer.backward(g)
+        self.lowest.write(g)
+        return cast(Numbers, mean)
+
+
+class Perceptrons:
+    """Engine that computes the gradients of K rows of a perceptron at once.
+
+    Parameters
+    ----------
+    modules
+        Layers: :class:`torch.nn.Linear`, of which the first is one, with :class:`torch.nn.ReLU` or
+        :class:`torch.nn.Tanh` between them.
+    layout
+        Places of their parameters in a row, in the order of the layers.
+    kernels
+        Engine of the same rows for what this one cannot do: samples that rows share, and outputs.
+    loss
+        :func:`~p2pfl.learning.losses.cross_entropy` or :func:`~p2pfl.learning.losses.squared_error`.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], layout: Layout, *, kernels: Kernels, loss: PerSample) -> None:
+        self.modules, self.layout, self.kernels = tuple(modules), layout, kernels
+        self.loss = _likelihood if loss is cross_entropy else _distance
+        self.largest = max(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
+        self.footprint: Footprint = replace(kernels.footprint, block=BLOCK)
+
+    def suits(self, width: int) -> bool:
+        """Return whether this is the fastest engine for batches of ``width`` samples; it follows from shapes alone."""
+        return width * self.largest <= PRODUCTS
+
+    def block(self, width: int) -> int:
+        """Return the number of rows, with batches of ``width`` samples, that make a block."""
+        return self.footprint.rows(width)
+
+    def copies(self, count: int) -> list[Perceptrons]:
+        """Return this engine as often, as it keeps nothing: any thread may use it."""
+        return [self] * count
+
+    def models(self, rows: torch.Tensor, slopes: torch.Tensor) -> Models:
+        """Return the models of rows ``[K, P]`` on the CPU, which write their gradients to ``slopes``, ``[K, P]``."""
+        parts, places = ([part.numpy() for part in self.layout.split(each).values()] for each in (rows, slopes))
+        lowest, *others = [self._layer(module, parts, places) for module in self.modules]
+        return Models(cast(Affine, lowest), others, self.loss)
+
+    def _layer(self, module: nn.Module, parts: list[Numbers], slopes: list[Numbers]) -> Layer:
+        """Return the layer of a module, which takes its parameters from the front of the lists."""
+        if not isinstance(module, nn.Linear):
+            return Rectifier() if isinstance(module, nn.ReLU) else Tangent()
+        count = 1 if module.bias is None else 2
+        own, written = parts[:count], slopes[:count]
+        del parts[:count], slopes[:count]
+        return Affine(own, written)
+
+
+def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: PerSample) -> Perceptrons | None:
+    """Return the engine of a model that has kernels; ``None`` unless it is a perceptron.
+
+    Parameters
+    ----------
+    model
+        Any module.
+    layout
+        Places of its trained parameters in a row.
+    kernels
+        Its kernels.
+    loss
+        Loss per sample.
+    """
+    modules = [module for module in flat(model) if type(module) is not nn.Identity]
+    modules = modules[1:] if modules and type(modules[0]) is nn.Flatten else modules
+    known = all(type(module) in (nn.Linear, nn.ReLU, nn.Tanh) for module in modules)
+    if not known or not modules or type(modules[0]) is not nn.Linear:
+        return None
+    own = [parameter for module in modules for parameter in module.parameters()]
+    same = all(one is other for one, other in zip(own, model.parameters(), strict=True))
+    return Perceptrons(modules, layout, kernels=kernels, loss=loss) if same else None
+
+
+def _likelihood(outputs: Numbers, targets: IntArray) -> tuple[Numbers, Numbers]:
+    """Return the cross-entropy, and its gradient: probabilities less one at the target."""
+    classes = outputs.shape[2]
+    places = np.arange(0, targets.size * classes, classes) + targets.reshape(-1)  # [K B], among all numbers
+    outputs = outputs - np.maximum.reduce(outputs, 2, keepdims=True)
+    logits = outputs.reshape(-1).take(places)  # [K B]
+    g = np.exp(outputs, out=outputs)
+    sums = np.add.reduce(g, 2, keepdims=True)  # [K, B, 1]
+    losses = np.log(sums[:, :, 0])
+    losses -= logits.reshape(losses.shape)
+    g /= sums
+    g.reshape(-1)[places] -= 1
+    return losses, g
+
+
+def _distance(outputs: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the squared error, and its gradient."""
+    difference = outputs[:, :, 0] - targets  # [K, B]
+    return difference * difference, 2 * difference[:, :, None]
