@@ -9,12 +9,15 @@ what is compared is the order of training losses, as in the figures.
 
     python -m benchmarks.papers.fedprox PICTURE
 
-draws all curves.
+draws all curves, which as many processes compute as there are cores.
 """
 
 import statistics
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from benchmarks.papers import Line
 from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
+from p2pfl.process import cores, set_threads
 from p2pfl.report.plots import blank, keep
 from p2pfl.simulation import Faults
 from p2pfl.simulation.playing import play
@@ -52,13 +56,26 @@ ARMS: dict[str, dict[str, Any]] = {
 SHARES = (0.0, 0.5, 0.9)
 
 
+Curve = list[tuple[int, float, float]]
+"""Round, loss over all training data and test accuracy over all devices, of the common model."""
+
+
 @cache
-def curve(name: str, share: float, arm: str) -> list[tuple[int, float, float]]:
-    """Round, loss over all training data and test accuracy over all devices, of the common model."""
-    chosen = dict(ARMS[arm])
-    if not share:  # FedAvg has nobody to drop, and is FedProx with mu = 0
-        chosen.pop("drop_stragglers", None)
-    learning = TABLE["learning"] | chosen | {"stragglers": share, "device": "cpu"}
+def curves() -> dict[tuple[str, float, str], Curve]:
+    """Return all curves, computed by as many processes as there are cores."""
+    asked = [key for key in product(SETS, SHARES, ARMS) if key[1:] != (0.0, "FedAvg")]
+    with ProcessPoolExecutor(cores(), mp_context=get_context("spawn"), initializer=set_threads, initargs=(1,)) as pool:
+        return dict(zip(asked, pool.map(computed, *zip(*asked, strict=True)), strict=True))
+
+
+def curve(name: str, share: float, arm: str) -> Curve:
+    """Return one of the curves; without stragglers FedAvg drops nothing, and is FedProx with mu = 0."""
+    return curves()[name, share, arm if share else arm.replace("FedAvg", "FedProx, mu = 0")]
+
+
+def computed(name: str, share: float, arm: str) -> Curve:
+    """Train with one algorithm."""
+    learning = TABLE["learning"] | ARMS[arm] | {"stragglers": share, "device": "cpu"}
     resolved = plan(read(TABLE | {"data": {"name": "synthetic", "options": SETS[name]}, "learning": learning}))
     peers, learner = resolved.topology.peers, resolved.learner
     held = {part: [len(getattr(resolved.federation, part)[peer]) for peer in peers] for part in ("train", "test")}

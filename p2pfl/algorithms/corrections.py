@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from threading import get_ident
 
 import torch
 
@@ -13,6 +14,8 @@ from p2pfl.rows import Rows
 
 def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
     """Return a function that selects K of R rows on the device of training, to which it copies them once.
+
+    Steps of the same rows follow each other, so each thread keeps what it selected last.
 
     Examples
     --------
@@ -24,7 +27,16 @@ def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
     def there(device: torch.device, dtype: torch.dtype) -> Rows:
         return rows.to(device, dtype)
 
-    return lambda like, indices: there(like.device, like.dtype).index_select(0, indices)  # [K, P]
+    last: dict[int, tuple[torch.Tensor, Rows]] = {}  # by thread
+
+    def selected(like: Rows, indices: torch.Tensor) -> Rows:
+        asked, found = last.get(get_ident(), (None, like))
+        if asked is not indices:
+            found = there(like.device, like.dtype).index_select(0, indices)  # [K, P]
+            last[get_ident()] = indices, found
+        return found
+
+    return selected
 
 
 def constant(terms: Rows) -> Correction:
@@ -45,4 +57,4 @@ def proximal(anchor: Rows, *, strength: float) -> Correction | None:
     if not strength:
         return None
     home = beside(anchor)
-    return lambda rows, indices: strength * (rows - home(rows, indices))
+    return lambda rows, indices: torch.sub(rows, home(rows, indices)).mul_(strength)
