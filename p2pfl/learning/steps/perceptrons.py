@@ -87,8 +87,8 @@ class Affine:
     def write(self, g: Numbers) -> None:
         """Write the gradient of the parameters alone."""
         np.matmul(g.transpose(0, 2, 1), self.x, out=self.slope)
-        for slope in self.slopes_of_biases:
-            np.add.reduce(g, 1, out=slope)
+        for slope in self.slopes_of_biases:  # sums over the batch, as products a fraction of the time of a reduction
+            np.matmul(np.ones((1, 1, g.shape[1]), g.dtype), g, out=slope[:, None])
 
 
 class Rectifier:
@@ -249,17 +249,17 @@ def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: Per
 
 def _likelihood(outputs: Numbers, targets: IntArray) -> tuple[Numbers, Numbers]:
     """Return the cross-entropy, and its gradient: probabilities less one at the target."""
-    classes = outputs.shape[2]
-    places = np.arange(0, targets.size * classes, classes) + targets.reshape(-1)  # [K B], among all numbers
-    outputs = outputs - np.maximum.reduce(outputs, 2, keepdims=True)
-    logits = outputs.reshape(-1).take(places)  # [K B]
-    g = np.exp(outputs, out=outputs)
-    sums = np.add.reduce(g, 2, keepdims=True)  # [K, B, 1]
-    losses = np.log(sums[:, :, 0])
-    losses -= logits.reshape(losses.shape)
+    rows, samples = np.arange(len(outputs))[:, None], np.arange(outputs.shape[1])
+    x = np.ascontiguousarray(outputs.transpose(0, 2, 1))  # [K, C, B]: reductions along the last axis are slow
+    x -= np.maximum.reduce(x, 1, keepdims=True)
+    logits = x[rows, targets, samples]  # [K, B]
+    g = np.exp(x, out=x)
+    sums = np.add.reduce(g, 1, keepdims=True)  # [K, 1, B]
+    losses = np.log(sums[:, 0])
+    losses -= logits
     g /= sums
-    g.reshape(-1)[places] -= 1
-    return losses, g
+    g[rows, targets, samples] -= 1
+    return losses, g.transpose(0, 2, 1)
 
 
 def _distance(outputs: Numbers, targets: Numbers) -> tuple[Numbers, Numbers]:
