@@ -381,7 +381,7 @@ def test_a_page_shows_what_each_peer_did_where_somebody_lost_time(tmp_path):
     growing.learn(2)
     page = checked(run_page(Run.load(growing.folder)))
     assert not [each for each in page.all("figure") if each.get("class") == "lanes"]
-    growing.log(waits("peer1", "peer2", seconds=6.0))
+    growing.log(waits("peer1", "peer2", seconds=7.0))
     growing.record(ended("peer2", 2, seconds=26.0))
     page = checked(run_page(Run.load(growing.folder)))
     assert len([each for each in page.all("figure") if each.get("class") == "lanes"]) == 1
