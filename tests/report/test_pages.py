@@ -302,6 +302,9 @@ def comparison():
     return compare(outcomes, metric="accuracy", against={"learning.rate": "0.1"})
 
 
+RATES = (("0.1", 0.5), ("0.3", 0.75))
+
+
 def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     found = comparison()
     said = "".join(
@@ -313,6 +316,15 @@ def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     assert "rate 0.5 cost 3 times the bytes of rate 0.1" in said
     assert "has the best mean" in said
     assert run.summary["privacy"]["statement"] in said
+
+
+def test_a_comparison_over_one_seed_mentions_no_test_and_no_interval():
+    outcomes = [RunOutcome(values={"learning.rate": rate}, seed=0, score=score) for rate, score in RATES]
+    page = checked(comparison_page(compare(outcomes, metric="accuracy"), [], name="one seed"))
+    said = "".join(page.text)
+    assert "rate 0.3 has the best mean, accuracy 0.750 over one seed." in said
+    assert "Differences over one seed have no interval; add seeds." in said
+    assert not re.search("significant|Student|95 %|Holm", said)
 
 
 def test_a_comparison_of_failures_and_of_one_setting_have_pages():
