@@ -71,11 +71,11 @@ class PhaseBegan(Notice, frozen=True, kw_only=True):
 
 
 STALLED = 1.0
-"""Seconds of waiting in the same gossip step after which a peer reports the wait."""
+"""Seconds of waiting in the same gossip step after which a peer reports a :class:`WaitBegan`."""
 
 
 class WaitBegan(Notice, frozen=True, kw_only=True):
-    """A peer has waited for the same gossip step for :data:`STALLED` seconds.
+    """A peer has waited for the same gossip step longer than a second.
 
     Attributes
     ----------
