@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="spawn every peer as its own process on this machine")
     _experiment(run, optional=True)
-    run.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
+    run.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
     _recording(run)
     _accounting(run)
     run.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
     simulate = commands.add_parser("simulate", help="run the same experiment with all peers simulated")
     _experiment(simulate, optional=True)
-    simulate.add_argument("--resume", metavar="RUN", help="go on with a run directory that was interrupted")
+    simulate.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
     simulate.add_argument("--peers", type=_count, metavar="N", help="instead of topology.peers")
     simulate.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
     simulate.add_argument(

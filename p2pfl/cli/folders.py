@@ -69,6 +69,12 @@ def last(runs: str, experiment: Experiment, *, peer: str) -> Path | None:
     return folder
 
 
+def newest(runs: str) -> Path | None:
+    """Return the run directory that began last; ``None`` if there is none."""
+    found = [each for each in Path(runs).glob("*/") if begun(each)]
+    return max(found, key=lambda each: (each / "experiment.toml").stat().st_mtime_ns, default=None)
+
+
 def begun(folder: Path) -> bool:
     """Return whether a run has written its experiment there."""
     return (folder / "experiment.toml").is_file()
@@ -120,7 +126,7 @@ def check_simulated(folder: Path) -> None:
         raise InputError(f"{folder} belongs to a live run; resume it with p2pfl run --resume {folder}")
     if (folder / PEER).exists():
         raise InputError(f"{folder} belongs to one peer; resume it with p2pfl peer EXPERIMENT --name NAME --resume")
-    if not (folder / "simulation.state").exists():
+    if not ended(folder) and not (folder / "simulation.state").exists():
         raise InputError(
             f"{folder} has no checkpoint of a simulation; start it again with p2pfl simulate "
             f"{folder / 'experiment.toml'}"

@@ -183,6 +183,8 @@ class _Bound(_Here):
             seen.findings += await round_trip.permissions(probe)
         if any(each.status == "problem" for each in seen.findings):
             return seen
+        if self.experiment.telemetry.share != "none":
+            seen.findings.append(await round_trip.telemetry(probe))
         seen.findings.append(await round_trip.trip(probe))
         seen.findings.append(await round_trip.largest(probe, chunk=settings.chunk, model=self.parameters))
         roster = self._roster()

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from p2pfl.errors import InputError
 from p2pfl.report.records import Record
 
+DECADE = 10.0
+"""Ratio of the largest to the smallest distance from which the axis is logarithmic."""
+
 
 def blank(*, width: float, height: float) -> Any:
-    """Return an empty matplotlib figure.
+    """Return an empty matplotlib figure, which a notebook shows as a picture.
 
     Raises
     ------
@@ -22,7 +26,14 @@ def blank(*, width: float, height: float) -> Any:
         from matplotlib.figure import Figure  # noqa: PLC0415 (an extra)
     except ImportError:
         raise InputError('plots need matplotlib, which is not installed; run pip install "p2pfl-mqtt[plot]"') from None
-    return Figure(figsize=(width, height), layout="constrained")
+
+    class Picture(Figure):  # notebooks know figures by themselves only once somebody has imported pyplot
+        def _repr_png_(self) -> bytes:
+            data = BytesIO()
+            self.savefig(data, format="png")
+            return data.getvalue()
+
+    return Picture(figsize=(width, height), layout="constrained")
 
 
 def keep(figure: Any, path: str | Path) -> None:
@@ -83,9 +94,11 @@ def figure(
     for axes in lower:
         _band(axes, _rounds(records, lambda record: record.distance))
         axes.set_ylabel("distance (L2)")
-        if all(record.distance > 0 for record in records):
+        low, high = min(record.distance for record in records), max(record.distance for record in records)
+        if 0 < DECADE * low <= high:
             axes.set_yscale("log")
     picture.axes[-1].set_xlabel("round")
+    picture.axes[-1].xaxis.get_major_locator().set_params(integer=True)
     upper.set_title(f"{summary['name']}: {summary['peers']} peers" if "peers" in summary else "", loc="left")
     if path is not None:
         keep(picture, path)
@@ -135,6 +148,7 @@ def spending(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_formatter("{x:g}")
     axes.set_xlabel("round")
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_ylabel(f"epsilon at delta {delta:g}")
     axes.grid(visible=True, which="both", color="0.9")
     axes.set_title(title, loc="left")

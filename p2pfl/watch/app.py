@@ -220,6 +220,7 @@ class Server:
         over = feed.stage != "running" or self._replay is not None
         began = None if feed.began is None else feed.began.isoformat()
         facts = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
+        facts["observed"] = feed.observed
         return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
 
     def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:

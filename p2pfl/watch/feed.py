@@ -43,6 +43,8 @@ class Feed:
     ----------
     sink
         As given.
+    observed
+        False: times count from the start of the run.
     timed
         True if its lines have times; those of a simulation have none.
     summary
@@ -72,7 +74,7 @@ class Feed:
         self._following = self._stack.enter_context(Following(folder))
         self._past = self._following
         self._began: datetime | None = None
-        self.timed = False
+        self.timed = self.observed = False
         self._held: list[Entry] = []
         self._timeline: Timeline | None = None
         self._swarm: Swarm | None = None

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl.report.swarm.alerts import alerts
-from p2pfl.report.swarm.headline import headline
+from p2pfl.report.swarm.headline import headline, remaining
 from p2pfl.report.swarm.history import ScoreCurves
 from p2pfl.report.swarm.lanes import busiest
 from p2pfl.report.swarm.lanes import text as lane_text
@@ -104,6 +104,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
         "headline": {"tone": said.tone, "sentence": said.sentence[:LONGEST], "peers": list(said.peers)},
         "counts": dict(Counter(peer.activity for peer in peers)),
         "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
+        "remaining": None if (left := remaining(swarm)) is None else round(left),
         "bytes": sum(peer.bytes_out for peer in peers),
         "peers": {peer.name: values(peer, swarm.metric) for peer in peers},
         "alerts": [

@@ -53,6 +53,8 @@ class LiveFeed:
         Result of ``graph``.
     timed
         True if events have times, which they always have.
+    observed
+        True because times count from when the observer began to look.
     unread
         Number of entries of peers that could not be read.
     summary
@@ -61,7 +63,7 @@ class LiveFeed:
         Start of the observation, in UTC.
     """
 
-    timed = True
+    timed = observed = True
 
     def __init__(
         self,

@@ -60,6 +60,11 @@ class StateSource(Protocol):
         ...
 
     @property
+    def observed(self) -> bool:
+        """True if times count from when somebody began to look, not from the start of the run."""
+        ...
+
+    @property
     def unread(self) -> int:
         """Number of events that could not be read."""
         ...

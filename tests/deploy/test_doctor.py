@@ -153,6 +153,50 @@ def test_an_access_list_that_forbids_to_publish_is_named(site, version):
     assert f"refuses to publish on {ROOT}/peer0/pub/doctor (Not authorized)" in topics.message
 
 
+@pytest.mark.parametrize(
+    ("forbidden", "said"),
+    [
+        ("pattern read p2pfl/v1/small/watch/+/to/%u", "published on p2pfl/v1/small/watch/peer0/to/peer0 and delivers"),
+        (
+            f"pattern write {ROOT}/%u/telemetry/+",
+            f"refuses to publish on {ROOT}/peer0/telemetry/peer0 (Not authorized)",
+        ),
+    ],
+)
+def test_an_access_list_that_forbids_telemetry_alone_is_named(site, forbidden, said):
+    acl = site.broker / "acl"
+    assert forbidden in acl.read_text()
+    acl.write_text(acl.read_text().replace(forbidden, ""))
+    Roster({"ops": site.identity("peer0").public}).write(site.folder / "observers.toml")
+    shared = "telemetry.share=health", f"telemetry.observers={site.folder / 'observers.toml'}"
+    with site.listening():
+        findings = site.examine(*shared)
+        unshared = site.examine()
+    assert sole(findings, "topics").status == "ok"
+    found = sole(findings, "telemetry")
+    assert found.status == "warning"
+    assert found.message.startswith("this peer can learn, and observers cannot look at it: the broker ")
+    assert said in found.message
+    assert "telemetry" not in {each.check for each in unshared}
+
+
+def test_a_peer_that_observers_can_reach_is_ok(site):
+    Roster({"ops": site.identity("peer0").public}).write(site.folder / "observers.toml")
+    with site.listening():
+        found = site.found(
+            "telemetry", "telemetry.share=health", f"telemetry.observers={site.folder / 'observers.toml'}"
+        )
+    assert found.status == "ok"
+
+
+def test_a_peer_with_another_roster_is_named_by_the_digests(site):
+    found = sole(judged(site, encode(announcement(site, roster="f724686f1c3ab122"))), "peer peer1")
+    digest = Roster.read(site.folder / "roster.toml").digest[:12]
+    assert found.message == (
+        f'"peer1" has another roster (digest f724686f1c3a there, {digest} here); give all peers the same roster file'
+    )
+
+
 def test_a_broker_without_an_access_list_is_worth_a_warning(site):
     with site.listening(replace={f"acl_file {site.broker / 'acl'}": ""}):
         assert site.found("access list").status == "warning"

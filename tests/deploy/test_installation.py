@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -221,7 +222,12 @@ def test_root_makes_the_user_that_the_unit_and_the_check_name_whichever_folder_i
     assert re.search(r"^useradd .* p2pfl$", log, re.MULTILINE)
     assert f"install -d -o p2pfl -g p2pfl -m 700 {state}\n" in log
     assert "p2pfl as root" not in log
-    assert f"Check:  cd {state} && sudo -u p2pfl " in out
+    [check] = [shlex.split(line.removeprefix("Check:")) for line in out.splitlines() if line.startswith("Check:")]
+    assert check[:4] == ["sudo", "-u", "p2pfl", "sh"]  # nobody else enters the folder
+    log = subprocess.run(
+        check[3:], env={"LOG": "/dev/stdout", "BECAME": "p2pfl"}, capture_output=True, text=True, check=True
+    )
+    assert log.stdout == "p2pfl as p2pfl doctor plant.toml --as peer0\n"
     [made] = (place / "units").iterdir()
     assert {"User=p2pfl", f"WorkingDirectory={state}"} <= {*made.read_text().splitlines()}
 

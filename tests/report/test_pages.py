@@ -302,6 +302,9 @@ def comparison():
     return compare(outcomes, metric="accuracy", against={"learning.rate": "0.1"})
 
 
+RATES = (("0.1", 0.5), ("0.3", 0.75))
+
+
 def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     found = comparison()
     said = "".join(
@@ -313,6 +316,15 @@ def test_the_page_of_a_comparison_has_its_numbers_and_warnings(run):
     assert "rate 0.5 cost 3 times the bytes of rate 0.1" in said
     assert "has the best mean" in said
     assert run.summary["privacy"]["statement"] in said
+
+
+def test_a_comparison_over_one_seed_mentions_no_test_and_no_interval():
+    outcomes = [RunOutcome(values={"learning.rate": rate}, seed=0, score=score) for rate, score in RATES]
+    page = checked(comparison_page(compare(outcomes, metric="accuracy"), [], name="one seed"))
+    said = "".join(page.text)
+    assert "rate 0.3 has the best mean, accuracy 0.750 over one seed." in said
+    assert "Differences over one seed have no interval; add seeds." in said
+    assert not re.search("significant|Student|95 %|Holm", said)
 
 
 def test_a_comparison_of_failures_and_of_one_setting_have_pages():
@@ -381,7 +393,7 @@ def test_a_page_shows_what_each_peer_did_where_somebody_lost_time(tmp_path):
     growing.learn(2)
     page = checked(run_page(Run.load(growing.folder)))
     assert not [each for each in page.all("figure") if each.get("class") == "lanes"]
-    growing.log(waits("peer1", "peer2", seconds=6.0))
+    growing.log(waits("peer1", "peer2", seconds=7.0))
     growing.record(ended("peer2", 2, seconds=26.0))
     page = checked(run_page(Run.load(growing.folder)))
     assert len([each for each in page.all("figure") if each.get("class") == "lanes"]) == 1

@@ -2,9 +2,11 @@
 
 import math
 import re
+import sys
 from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from markup import checked
 from p2pfl.experiment import read
@@ -14,6 +16,7 @@ from p2pfl.report.pages.bars import Segment, stacked
 from p2pfl.report.pages.run.gains import gains
 from p2pfl.report.pages.run.graph_section import neighbourhoods
 from p2pfl.report.pages.run.run_page import run_page
+from p2pfl.report.plots import figure
 from p2pfl.report.reading import apart_by_masks
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
@@ -174,3 +177,19 @@ def test_without_a_summary_the_experiment_says_whether_distances_measure_masks(c
     experiment = read(table, changes=["privacy.mode=pairwise", *changes])
     assert apart_by_masks({}, experiment) is masked
     assert apart_by_masks({"scores": {}, "privacy": {"mask": 0.0}}, experiment) is False
+
+
+def test_a_notebook_shows_a_plot_as_a_picture_with_whole_rounds(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # which registers figures with notebooks
+    picture = simulate(read(SMALL, changes=["rounds=3"]), baselines=False).plot()
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert all(tick == int(tick) for tick in picture.axes[-1].get_xticks())
+
+
+def test_an_axis_of_distances_is_logarithmic_where_they_span_a_decade():
+    pytest.importorskip("matplotlib")
+    run = simulate(read(SMALL, changes=["rounds=2", "privacy.mode=none"]), baselines=False)
+    for ratio, scale in ((2.0, "linear"), (100.0, "log")):
+        changed = [replace(each, distance=ratio**each.round) for each in run.metrics]
+        assert figure(changed, run.summary).axes[-1].get_yscale() == scale

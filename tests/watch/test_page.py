@@ -76,7 +76,7 @@ def test_the_page_names_who_blocks_and_draws_who_waits(address, browser, picture
     shown(browser, address())
     assert browser.run(HEADLINE) == (
         "peer2 blocks 2 peers: it has worked on round 7 for 24 s (usually 2.0 s); peer0 and peer1 wait for it, some "
-        "through others, for 23 s."
+        "through others, for 24 s."
     )
     assert browser.run("document.querySelectorAll('line.wait').length") == 2
     assert browser.run("document.querySelector('.node.blocker title').textContent") == "peer2"
@@ -84,6 +84,28 @@ def test_the_page_names_who_blocks_and_draws_who_waits(address, browser, picture
     assert "accuracy 0.960 before, 0.410 now" in alerts
     assert "peer0 and peer1 have waited for it" in alerts
     browser.picture(picture("watch.png"))
+
+
+@pytest.mark.usefixtures("scene")
+def test_the_ticks_of_an_axis_differ(address, browser):
+    shown(browser, address())
+    ticks = "import('/static/format.js').then((made) => made.ticks(%s).join())"
+    assert browser.run(ticks % "[0.997, 0.9975, 0.998], 0.0005") == "0.9970,0.9975,0.9980"
+    assert browser.run(ticks % "[0, 0.25, 0.5], 0.25") == "0.00,0.25,0.50"
+    assert browser.run(ticks % "[0, 10, 20], 10") == "0,10,20"
+    assert browser.run(ticks % "[0, 2e5, 4e5], 2e5") == "0,2.00e+5,4.00e+5"
+
+
+def test_the_page_estimates_when_the_run_ends_unless_it_is_blocked(growing, address, browser):
+    growing.log(*(began(peer) for peer in PEERS))
+    growing.learn(6)
+    growing.seconds = 12.5
+    shown(browser, address())
+    clock = "document.getElementById('clock').textContent"
+    browser.until(f"{clock} === '00:00:12, round 6 of 10, about 8 s left'")
+    growing.log(waits("peer1", "peer2", seconds=13.5, round=6))
+    growing.seconds = 36.0
+    browser.until(f"{clock} === '00:00:36, round 6 of 10'")
 
 
 def test_the_page_follows_the_run(scene, address, browser):
@@ -146,7 +168,7 @@ def test_screen_readers_are_told_when_the_matter_changes_and_not_each_second(sce
     first = browser.run("document.getElementById('spoken').textContent")
     assert first.startswith("peer2 blocks 2 peers")
     scene.seconds = 40.0
-    browser.until(f"{HEADLINE}.includes('for 27 s')")
+    browser.until(f"{HEADLINE}.includes('for 28 s')")
     assert browser.run("document.getElementById('spoken').textContent") == first
 
 

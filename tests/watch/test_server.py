@@ -163,7 +163,7 @@ async def test_the_state_now_and_at_a_time(scene):
         assert (await client.get("/api/frame?at=nonsense")).json()["at"] == 30.0
         about = (await client.get("/api/about")).json()
         assert about["peers"] == list(PEERS)
-        assert (about["span"], about["speed"], about["timed"]) == (9.0, 1.0, True)
+        assert (about["span"], about["speed"], about["timed"], about["observed"]) == (9.0, 1.0, True, False)
         assert len(about["edges"]) == len(about["places"]) == 4
 
 

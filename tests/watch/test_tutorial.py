@@ -100,6 +100,7 @@ def test_the_table_has_every_metric(place):
         for _ in range(3):
             feed.swarm.peers["peer0"].lasted(2.0)
         feed.swarm.late["peer0"] = 1.0
+        feed.swarm.peers["peer0"].late["peer1"] = 1
         text = exposition(feed.swarm, now=9.0, stage=feed.stage)
     assert set(re.findall(r"`(p2pfl_\w+)`", PAGE)) == set(re.findall(r"^# TYPE (\w+)", text, re.MULTILINE))
 

@@ -70,9 +70,9 @@ def simulate(options: argparse.Namespace) -> int:
     _check_forecast(options)
     if not leads():
         return _follow(options)
-    if again and folders.ended(Path(options.resume)):
-        return _over(Path(options.resume), options)
     last = _resumed(options, check=folders.check_simulated) if again else None
+    if last is not None and folders.ended(last):
+        return _over(last, options)
     if options.experiment is None:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options)
@@ -236,6 +236,9 @@ def _check_recording(options: argparse.Namespace) -> None:
 
 def _resumed(options: argparse.Namespace, *, check: Callable[[Path], None] = folders.check_played) -> Path:
     """Return the run directory to resume; its experiment is used if none is named."""
+    if not options.resume:
+        newest = folders.newest(options.runs) or Path(options.runs, "NAME-DATE-TIME")
+        raise InputError(f"--resume needs a run directory; name it, such as --resume {newest}")
     folder = Path(options.resume)
     kept = folders.held(folder)
     if options.experiment is not None:

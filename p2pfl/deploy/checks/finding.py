@@ -65,6 +65,17 @@ def duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
+def about(seconds: float) -> str:
+    """Return an estimate of a duration.
+
+    Examples
+    --------
+    >>> about(0.0001), about(90)
+    ('less than 1 ms', 'about 90 s')
+    """
+    return duration(seconds) if seconds < 0.001 else f"about {duration(seconds)}"
+
+
 def size(amount: float) -> str:
     """Return a number of bytes in the unit that people would use.
 

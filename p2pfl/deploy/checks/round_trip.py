@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, warning
 from p2pfl.errors import BrokerError, RefusedError, TransportError
 from p2pfl.identity import KEY_BYTES
+from p2pfl.protocol.telemetry.observer_messages import inbox, outlet
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.protocol.wire.sealing import MessageCodec
@@ -86,10 +87,10 @@ async def login(probe: Probe) -> tuple[Finding, Probe]:
 async def permissions(probe: Probe) -> list[Finding]:
     """Check that the peer may publish and read where p2pfl does, and may not publish in the name of others."""
     codec = probe.codec
-    inbox = f"in/{probe.peer}"
-    claim = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))  # with 0 nobody answers it
+    own = f"in/{probe.peer}"
+    claim = codec.seal(own, Claim(0, secrets.token_bytes(KEY_BYTES)))  # with 0 nobody answers it
     tried = {
-        inbox: await _carried(probe, codec.topic(inbox), claim),
+        own: await _carried(probe, codec.topic(own), claim),
         "pub/doctor": await _carried(probe, codec.topic("pub/doctor"), secrets.token_bytes(16)),  # nobody subscribes
         "state": await _carried(probe, codec.topic("state"), b""),  # not retained, and ignored
     }
@@ -104,14 +105,31 @@ async def permissions(probe: Probe) -> list[Finding]:
     return found
 
 
-async def _carried(probe: Probe, topic: str, data: bytes) -> str | None:
-    """Publish to a topic and read it; return what is wrong, ``None`` if nothing is."""
+async def telemetry(probe: Probe) -> Finding:
+    """Check that observers can reach the peer, and that it can answer: both topics that an access list may forget.
+
+    The peer plays its own observer, with messages that neither a peer nor an observer uses.
+    """
+    ways = {
+        inbox(probe.swarm, observer=probe.peer, peer=probe.peer): inbox(probe.swarm, peer=probe.peer),
+        (answers := outlet(probe.swarm, observer=probe.peer, peer=probe.peer)): answers,
+    }
+    for topic, filter_ in ways.items():
+        why = await _carried(probe, topic, secrets.token_bytes(16), through=filter_)
+        if why is not None:
+            return warning("telemetry", f"this peer can learn, and observers cannot look at it: {why}")
+    return ok("telemetry", "observers can ask this peer over the broker, and receive its answers")
+
+
+async def _carried(probe: Probe, topic: str, data: bytes, *, through: str | None = None) -> str | None:
+    """Publish to a topic and read it, by itself or through a filter; return what is wrong, ``None`` if nothing is."""
+    wanted = topic if through is None else through
     try:
         async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
             try:
-                await channel.subscribe(topic)
+                await channel.subscribe(wanted)
             except TransportError as error:
-                return f"the broker refuses the subscription of {topic} ({_short(error)}); {REMEDY}"
+                return f"the broker refuses the subscription of {wanted} ({_short(error)}); {REMEDY}"
             try:
                 await channel.publish(topic, data)
             except RefusedError as error:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, warning
+from p2pfl.deploy.checks.finding import Finding, about, duration, ok, problem, size, warning
 from p2pfl.deploy.checks.round_trip import PATIENCE, Probe
 from p2pfl.errors import BrokerError, TransportError, foremost
 from p2pfl.experiment import Plan
@@ -95,7 +95,7 @@ def training(plan: Plan, *, peer: str, needs: Needs) -> Finding | None:
         plan.learner.gradient(rows, peers=(peer,), round=0, step=step)
         taken.append(time.perf_counter() - began)
     one = statistics.median(taken[1:])
-    found = f"a training step takes {duration(one)}, the {needs.steps} of a round about {duration(one * needs.steps)}"
+    found = f"a training step takes {duration(one)}; a round has {needs.steps} and takes {about(one * needs.steps)}"
     if one * needs.steps > needs.patience:
         text = f"{found}, longer than neighbours wait (transport.patience = {needs.patience:g})"
         return warning("training", f"{text}; take fewer steps or a smaller model, or raise it on all devices")
@@ -128,7 +128,7 @@ async def publishing(probe: Probe, *, qos: int, needs: Needs | None) -> Finding:
     if needs is None:
         return ok("publish rate", found)
     one = needs.messages / rate
-    text = f"{found}; the {needs.models * needs.messages} of a round take about {duration(one * needs.models)}"
+    text = f"{found}; a round has {needs.models * needs.messages} and takes {about(one * needs.models)}"
     if one > needs.patience:
         text = f"{text}, and those of one model longer than neighbours wait (transport.patience = {needs.patience:g})"
         return warning("publish rate", f"{text}; use a faster connection, a smaller model or compression, or raise it")

@@ -38,12 +38,9 @@ from p2pfl.process import one_heap, private_memory, set_threads
 from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
-from p2pfl.report.notices.kinds import Notice, SecretsRecorded
+from p2pfl.report.notices.kinds import STALLED, Notice, SecretsRecorded
 from p2pfl.rows import Rows
 from p2pfl.transport import Transport
-
-STALL = 1.0
-"""Seconds of waiting in the same gossip step after which a peer counts as stalled."""
 
 LOOK = 0.25
 """Seconds between two looks at what a peer is doing."""
@@ -298,7 +295,7 @@ async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: 
     reported: Progress | None = None
     gossip_step = lives.peer.mailbox.gossip_step
     due = checked = loop.time()
-    stall = Stall(after=STALL)
+    stall = Stall(after=STALLED)
     while True:
         peer = lives.peer
         progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())

@@ -11,6 +11,9 @@ from p2pfl.protocol.membership.versions import escaped
 SHOWN = 80
 """Largest number of characters of a neighbour's setting in a text."""
 
+DIGEST = 12
+"""Number of digits of a roster's digest in a text, as ``p2pfl doctor`` shows that of the own roster."""
+
 LISTED = 5
 """Largest number of settings in a text."""
 
@@ -119,6 +122,9 @@ def text(refusal: Refusal) -> str:
                 f'"{refusal.peer}" uses version {refusal.theirs} of the wire format, and this peer uses version '
                 f"{refusal.ours}; install one version of p2pfl everywhere"
             )
+        case OtherExperiment(peer, (("roster", theirs, ours),)):
+            digests = f"{theirs[:DIGEST] if theirs else 'none'} there, {ours[:DIGEST] if ours else 'none'} here"
+            return f'"{peer}" has another roster (digest {digests}); give all peers the same roster file'
         case OtherExperiment():
             usual = "the default"
             listed = [

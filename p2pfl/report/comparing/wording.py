@@ -88,7 +88,7 @@ def verdict(comparison: Comparison, each: Difference) -> str:
 def notes(comparison: Comparison) -> Iterator[str]:
     """Yield what one must know to read the table."""
     settings = comparison.settings
-    if comparison.differences:
+    if any(each.difference.count > 1 for each in comparison.differences):
         pairs = {each.difference.count for each in comparison.differences}
         yield (
             f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "

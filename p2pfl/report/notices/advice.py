@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -29,6 +30,9 @@ STEADY = 0.8
 
 RISING = 0.03
 """Gain of a score in the last quarter of the rounds that suggests more rounds."""
+
+NAMED = 3
+"""Largest number of peers that advice names."""
 
 LATE = 0.02
 """Share of missed models that is no accident."""
@@ -106,8 +110,10 @@ def _late(records: Sequence[Record]) -> list[str]:
     expected = missed + sum(record.received for record in records)
     if not expected or missed <= LATE * expected:
         return []
-    seen = f"{missed} of {expected} models did not arrive in time"
-    return [f"{seen}; raise transport.patience, or find out which peers disappear or are slow"]
+    senders = Counter(name for record in records for name in record.missed)
+    first = [f"{count} of {name}" for name, count in senders.most_common(NAMED)]
+    seen = f"{missed} of {expected} models did not arrive in time: {', '.join(first)}{', ...' * (len(senders) > NAMED)}"
+    return [f"{seen}; find out whether these peers disappeared or are slow, or raise transport.patience"]
 
 
 def _apart(turns: list[list[Record]], *, steps: int, masked: bool) -> list[str]:

@@ -70,6 +70,10 @@ class PhaseBegan(Notice, frozen=True, kw_only=True):
     round: int
 
 
+STALLED = 1.0
+"""Seconds of waiting in the same gossip step after which a peer reports a :class:`WaitBegan`."""
+
+
 class WaitBegan(Notice, frozen=True, kw_only=True):
     """A peer has waited for the same gossip step longer than a second.
 

@@ -83,10 +83,9 @@ def verdict(comparison: Comparison) -> str:
     said = f"{wording.setting(one.values)} has the best mean, {comparison.metric} {wording.number(one.score)} {count}."
     place = comparison.settings.index(one)
     mine = [each for each in comparison.differences if place in {each.setting, each.reference}]
-    clear = sum(each.significant for each in mine)
-    return said + (
-        f" It differs significantly from {clear} of the {len(mine)} that it is compared with." if mine else ""
-    )
+    tested = [each.significant for each in mine if each.adjusted is not None]
+    clear = f" It differs significantly from {sum(tested)} of the {len(tested)} that it is compared with."
+    return said + (clear if tested else "")
 
 
 def _against(comparison: Comparison) -> str:
@@ -150,7 +149,8 @@ def _differences(comparison: Comparison) -> Markup | None:
         f"{entry.label}: {entry.value:+.3f}, {wording.verdict(comparison, each)}."
         for entry, each in zip(entries, comparison.differences, strict=True)
     )
-    title = "paired differences with 95 % intervals"
+    certain = any(each.difference.half is not None for each in comparison.differences)
+    title = f"paired differences{' with 95 % intervals' if certain else ''}"
     drawn = intervals(
         entries, name="differences", title=title, description=about, x=f"difference in {comparison.metric}"
     )

@@ -6,10 +6,10 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --text: #1c1f24; --faint: #5b6470; --rule: #d5dae1; --soft: #f4f6f8;
   --good: #00684a; --bad: #b3261e; --warn: #7a4b00; --c0: #0067a6; --c1: #b84a00; --c2: #007a5a; --c3: #a0457f;
-  --c4: #6b5b00; --c5: #4a5fc1; --c6: #8a1c1c; --c7: #30636b }
+  --c4: #6b5b00; --c5: #4a5fc1; --c6: #8a1c1c; --c7: #30636b; --shadow: #1c1f2438 }
 @media (prefers-color-scheme: dark) { :root { --ground: #15181c; --text: #e6e9ed; --faint: #a3adb9; --rule: #3a424c;
   --soft: #1f242a; --good: #5fd0a5; --bad: #ff9a90; --warn: #f0b85a; --c0: #56b4e9; --c1: #ff9d5c; --c2: #4fd0a7;
-  --c3: #e69bc9; --c4: #e5d35a; --c5: #a3b1ff; --c6: #ff8d8d; --c7: #8ccdd6 } }
+  --c3: #e69bc9; --c4: #e5d35a; --c5: #a3b1ff; --c6: #ff8d8d; --c7: #8ccdd6; --shadow: #000c } }
 * { box-sizing: border-box }
 body { margin: 0 auto; padding: 1.25rem 1rem 3rem; max-width: 62rem; background: var(--ground); color: var(--text);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Liberation Sans", sans-serif;
@@ -28,7 +28,7 @@ nav ul { list-style: none; display: flex; flex-wrap: wrap; gap: .25rem 1rem; pad
 .one figure { max-width: 42rem }
 figcaption { color: var(--text); font-weight: 600 }
 svg.chart { display: block; width: 100%; height: auto } svg text { fill: var(--faint);
-  font: 13px system-ui, sans-serif }
+  font: 13px system-ui, sans-serif; paint-order: stroke; stroke: var(--ground); stroke-width: 4px }
 svg .axis { stroke: var(--faint); fill: none } svg .grid { stroke: var(--rule); fill: none }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round } svg .band { stroke: none; opacity: .16 }
 svg .dash1 { stroke-dasharray: 7 4 } svg .dash2 { stroke-dasharray: 2 4 } svg .dash3 { stroke-dasharray: 9 3 2 3 }
@@ -46,7 +46,10 @@ svg rect { stroke: none } .matrix td, .matrix thead th { padding-left: .5rem; pa
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1rem; margin: .25rem 0 0; padding: 0 }
 .legend svg { width: 26px; height: 10px; margin-right: .35rem; vertical-align: middle }
 .lanes { max-width: none; margin: .75rem 0 } .lanes rect { stroke: none } .lanes svg.chart { min-width: 36rem }
-.wide { overflow-x: auto; margin: .75rem 0 } .wide:focus-visible { outline: 2px solid var(--c0) }
+.wide { overflow-x: auto; margin: .75rem 0; background: /* a shadow where a table goes on */
+  linear-gradient(to left, var(--ground) 1.2rem, transparent) right / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--shadow), transparent) right / .9rem 100% no-repeat scroll }
+.wide:focus-visible { outline: 2px solid var(--c0) }
 .beside { display: flex; flex-wrap: wrap; gap: 0 3.5rem; align-items: flex-start }
 .beside > * { min-width: 0 } .beside > .wide { flex: 0 1 auto }
 table { border-collapse: collapse; font-size: .925rem; min-width: min(18rem, 100%) }
@@ -67,7 +70,8 @@ summary { cursor: pointer; color: var(--c0) } .events { padding-left: 1.1rem } .
 @media print { :root { color-scheme: light; --ground: #fff; --text: #000; --faint: #444; --rule: #bbb; --soft: #fff;
   --good: #00684a; --bad: #b3261e; --warn: #7a4b00; --c0: #0067a6; --c1: #b84a00; --c2: #007a5a; --c3: #a0457f;
   --c4: #6b5b00; --c5: #4a5fc1; --c6: #8a1c1c; --c7: #30636b }
-  body { max-width: none; padding: 0; font-size: 10.5pt } nav { display: none } .wide { overflow: visible }
+  body { max-width: none; padding: 0; font-size: 10.5pt } nav { display: none }
+  .wide { overflow: visible; background: none }
   figure, tr, .verdict, .signed { break-inside: avoid } h2, h3, caption { break-after: avoid }
   thead { display: table-header-group }
   .figures { grid-template-columns: 1fr 1fr } pre { border: 1px solid #bbb } }

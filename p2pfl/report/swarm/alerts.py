@@ -17,6 +17,9 @@ from p2pfl.report.swarm.headline import blocked_since, doing, patience, seconds
 from p2pfl.report.swarm.parting import parting
 from p2pfl.report.swarm.state import Swarm
 
+NAMED = 3
+"""Largest number of slow neighbours that an alert names."""
+
 
 @dataclass(frozen=True)
 class Alert:
@@ -25,8 +28,8 @@ class Alert:
     Attributes
     ----------
     kind
-        Kind of the notice behind it, or ``blocked``, ``hung``, ``parted``, ``late``, ``budget_nearly_spent`` or
-        ``diverging``.
+        Kind of the notice behind it, or ``blocked``, ``hung``, ``gone``, ``parted``, ``late``,
+        ``budget_nearly_spent`` or ``diverging``.
     severity
         Urgency.
     peer
@@ -59,7 +62,7 @@ class Alert:
 
 
 def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
-    """Return all alerts, the newest first.
+    """Return all alerts: alarms first, the newest of each severity first.
 
     Parameters
     ----------
@@ -68,9 +71,9 @@ def alerts(swarm: Swarm, *, now: float) -> list[Alert]:
     now
         Seconds since the start of the run.
     """
-    stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_parted(swarm)]
+    stuck = [*_blocked(swarm, now=now), *_silent(swarm, now=now), *_gone(swarm), *_parted(swarm)]
     found = [*_harm(swarm), *_notices(swarm), *stuck, *_late(swarm), *_budgets(swarm), *_room(swarm), *_rising(swarm)]
-    return sorted(found, key=lambda alert: (-alert.at, alert.peer, alert.kind))
+    return sorted(found, key=lambda alert: (alert.severity != "alarm", -alert.at, alert.peer, alert.kind))
 
 
 def _harm(swarm: Swarm) -> Iterator[Alert]:
@@ -128,6 +131,16 @@ def _silent(swarm: Swarm, *, now: float) -> Iterator[Alert]:
             yield Alert("hung", "alarm", peer.name, peer.silent_since, said)
 
 
+def _gone(swarm: Swarm) -> Iterator[Alert]:
+    if not any(peer.activity in {"learning", "waiting"} for peer in swarm.peers.values()):
+        return  # peers leave at the end
+    for peer in swarm.peers.values():
+        if peer.activity == "gone":
+            since = peer.last if peer.lost_at is None else peer.lost_at
+            said = "is gone; look at its log, and start it again with --resume"
+            yield Alert("gone", "warning", peer.name, since or 0.0, said)
+
+
 def _parted(swarm: Swarm) -> Iterator[Alert]:
     if (found := parting(swarm)) is not None:
         groups = "; ".join(listed(group) for group in found.groups[:3])
@@ -159,9 +172,12 @@ def _rising(swarm: Swarm) -> Iterator[Alert]:
 def _late(swarm: Swarm) -> Iterator[Alert]:
     for name, at in swarm.late.items():
         peer = swarm.peers[name]
+        slow = sorted(peer.late, key=lambda each: (-peer.late[each], each))
+        more = f" and {len(slow) - NAMED} others" if len(slow) > NAMED else ""
+        late, of = peer.late.total(), peer.late.total() + peer.received
         said = (
-            f"{peer.missed} of {peer.missed + peer.received} models did not arrive in time; raise transport.patience, "
-            "or find the slow neighbour"
+            f"{late} of {of} models did not arrive in time, those of {listed(slow[:NAMED])}{more}; find out what slows "
+            "this down, or raise transport.patience"
         )
         yield Alert("late", "warning", name, at, said)
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from p2pfl.report.swarm.state import Swarm
-
-ABSENT = {"silent", "gone"}
-"""Activities of a peer that certainly blocks whoever waits for it."""
+from p2pfl.report.swarm.state import ABSENT, Swarm
 
 
 @dataclass(frozen=True)

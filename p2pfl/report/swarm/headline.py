@@ -11,7 +11,7 @@ from typing import Literal
 from p2pfl.report.formats import listed
 from p2pfl.report.notices.wording import counted, duration
 from p2pfl.report.swarm.blocking import Blockage, blockages, urgent_first, waits_of
-from p2pfl.report.swarm.state import Activity, PeerState, Swarm
+from p2pfl.report.swarm.state import ABSENT, Activity, PeerState, Swarm
 
 Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
 """Urgency of a headline."""
@@ -75,11 +75,13 @@ def headline(swarm: Swarm, *, now: float) -> Headline:
     if offline:
         return _offline(offline, now=now)
     found = urgent_first(blockages(waits_of(swarm)), swarm)
-    if found:
+    if found and _pressing(swarm, found[0], now=now):
         return _blocked(swarm, found, now=now)
     silent = [peer for peer in peers if peer.activity == "silent"]
     if silent:
         return _silent(silent, now=now)
+    if found and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
+        return _blocked(swarm, found, now=now)
     return _course(swarm, doing, now=now)
 
 
@@ -93,6 +95,23 @@ def patience(swarm: Swarm) -> float:
     """Return the seconds of waiting from which a swarm counts as blocked: some usual rounds, and not below ten."""
     usual = [peer.usual for peer in swarm.peers.values() if peer.usual is not None]
     return max(LONG, USUAL * statistics.median(usual)) if usual else LONG
+
+
+def remaining(swarm: Swarm) -> float | None:
+    """Return the seconds that the rounds of a swarm will still take at their usual duration.
+
+    It is ``None`` if nobody learns, or while fewer than three rounds have a duration.
+
+    Examples
+    --------
+    >>> from p2pfl.report.swarm.state import Setting
+    >>> remaining(Swarm(Setting(peers=("ada",), rounds=10))) is None
+    True
+    """
+    learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting"}]
+    usual = [peer.usual for peer in learning if peer.usual is not None]
+    left = max((swarm.setting.rounds - peer.rounds for peer in learning), default=0)
+    return left * statistics.median(usual) if usual and left > 0 else None
 
 
 def seconds(value: float) -> str:
@@ -125,6 +144,12 @@ def doing(peer: PeerState, *, now: float) -> str:
             return f"has failed: {peer.failure}"
         case other:
             return DOING[other]
+
+
+def _pressing(swarm: Swarm, blockage: Blockage, *, now: float) -> bool:
+    """Return whether a blockage lasts for long, or will because nothing comes from the peer behind it."""
+    absent = any(swarm.peers[name].activity in ABSENT for name in blockage.blockers)
+    return absent or now - blocked_since(swarm, blockage) >= patience(swarm)
 
 
 def _failed(failed: Sequence[PeerState]) -> str:

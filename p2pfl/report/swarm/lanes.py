@@ -51,10 +51,11 @@ class Lanes:
         self._changes: dict[str, deque[tuple[float, Doing | None]]] = {}
 
     def note(self, at: float, peer: str, activity: str) -> None:
-        """Note what a peer does from a time on."""
+        """Note what a peer does from a time on, or from its last change if that is later."""
         changes, doing = self._changes.setdefault(peer, deque(maxlen=KEPT)), LANE.get(activity)
-        if (changes[-1][1] if changes else None) != doing:
-            changes.append((at, doing))
+        last, before = changes[-1] if changes else (at, None)
+        if before != doing:
+            changes.append((max(last, at), doing))
 
     def of(self, peer: str, *, since: float, until: float) -> list[Stretch]:
         """Return what a peer did between two times, in order."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
 from p2pfl.report.notices.kinds import (
+    STALLED,
     Notice,
     PeerFailed,
     PeerFinished,
@@ -43,6 +44,9 @@ Activity = Literal[
     "gone",
 ]
 """Activity of a peer, see :attr:`PeerState.activity`."""
+
+ABSENT = {"silent", "gone", "failed"}
+"""Activities of a peer that certainly blocks whoever waits for it, and from which no models come."""
 
 RECENT = 20
 """Number of last rounds of a peer from which its usual duration of a round follows."""
@@ -106,6 +110,8 @@ class PeerState:
         Bytes sent and received.
     received, missed
         Number of models that it has used, and of models that did not arrive in time.
+    late
+        Of the models that did not arrive in time, those of neighbours that are there, by neighbour.
     epsilon
         Epsilon spent so far; ``None`` without a claim.
     last
@@ -149,6 +155,7 @@ class PeerState:
     lost_at: float | None = None
     seen_by: set[str] = field(default_factory=set)
     lost_by: set[str] = field(default_factory=set)
+    late: Counter[str] = field(default_factory=Counter)
     durations: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
     _median: float | None = None  # of the durations; None until somebody asks
 
@@ -187,7 +194,7 @@ class PeerState:
     def copy(self) -> PeerState:
         """Return a copy that further events do not change."""
         seen, lost = {*self.seen_by}, {*self.lost_by}
-        return replace(self, seen_by=seen, lost_by=lost, durations=self.durations.copy())
+        return replace(self, seen_by=seen, lost_by=lost, late=self.late.copy(), durations=self.durations.copy())
 
     def lasted(self, seconds: float) -> None:
         """Take the duration of a round."""
@@ -268,8 +275,9 @@ class Swarm:
         else:
             self._notice(at, peer, entry)
         moved = (*entry.came, *entry.left) if isinstance(entry, PresenceChanged) else ()
+        since = peer.waiting_since if isinstance(entry, WaitBegan) and peer.waiting_since is not None else at
         for name in (entry.peer, *moved):
-            self.lanes.note(at, name, self.peers[name].activity)
+            self.lanes.note(since, name, self.peers[name].activity)
 
     def _record(self, at: float, peer: PeerState, record: Record) -> None:
         if peer.phase is None:  # a simulation has no phases
@@ -285,12 +293,18 @@ class Swarm:
             self.metric = next((name for name in record.scores if "loss" not in name), next(iter(record.scores), None))
         self.history.add(record)
         self.trends.take(at, record)
-        due = peer.received + peer.missed
-        if due >= FEW and peer.missed > LATE * due:
-            self.late.setdefault(peer.name, at)
+        self._missed(at, peer, record)
         budget = self.setting.epsilon
         if budget is not None and peer.epsilon is not None and peer.epsilon >= NEARLY * budget:
             self.nearly_spent.setdefault(peer.name, at)
+
+    def _missed(self, at: float, peer: PeerState, record: Record) -> None:
+        """Count the models that are late; those of a neighbour that is absent have another reason."""
+        absent = {name for name in record.missed if name in self.peers and self.peers[name].activity in ABSENT}
+        peer.late.update(name for name in record.missed if name not in absent)
+        due = peer.received + peer.late.total()
+        if due >= FEW and peer.late.total() > LATE * due:
+            self.late.setdefault(peer.name, at)
 
     def _notice(self, at: float, peer: PeerState, notice: Notice) -> None:
         match notice:
@@ -298,7 +312,7 @@ class Swarm:
                 peer.phase, peer.failure, peer.finished, peer.since = notice.phase, None, False, at
                 peer.rounds = max(peer.rounds, notice.round)
             case WaitBegan():
-                peer.waiting_since = at if peer.waiting_since is None else peer.waiting_since
+                peer.waiting_since = max(0.0, at - STALLED) if peer.waiting_since is None else peer.waiting_since
                 peer.waits_for, peer.connected = notice.neighbours, notice.connected
             case WaitEnded():
                 peer.waits_for, peer.waiting_since, peer.connected = (), None, True

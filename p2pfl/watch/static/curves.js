@@ -1,6 +1,6 @@
 // A score over rounds: one line a peer where there are few, the median and a band where there are many.
 
-import { drawn, element, number } from "./format.js";
+import { drawn, element, number, ticks } from "./format.js";
 
 const HEIGHT = 250;
 const COLOURS = ["--busy", "--warn", "--good", "--bad", "--calm", "--faint"];
@@ -91,7 +91,8 @@ function options(peers, score, many, chosen, width) {
   return {
     width, height: HEIGHT, series, bands, scales: { x: { time: false } }, cursor: { drag: { x: true, y: false } },
     axes: [{ ...axis, label: "round", labelSize: 18, size: 34, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
-      { ...axis, label: score, labelSize: 18, size: 52 }],
+      { ...axis, label: score, labelSize: 18, size: (_, texts) => texts ? 12 + 7 * Math.max(5, ...texts.map((each) => each.length)) : 52,
+        values: (_, values, index, space, increment) => ticks(values, increment) }],
     legend: { show: false },
   };
 }

@@ -30,6 +30,21 @@ export function duration(seconds) {
   return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
+// Two figures of a duration that is an estimate.
+export function roughly(seconds) {
+  if (seconds < 60) return `${Math.max(1, Math.round(seconds))} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  return minutes < 48 * 60 ? `${Math.floor(minutes / 60)} h ${minutes % 60} min` : `${Math.round(minutes / 1440)} days`;
+}
+
+// Numbers at the ticks of an axis, with as many digits as tell them apart.
+export function ticks(values, increment) {
+  let digits = 0;
+  while (digits < 6 && Math.abs(increment * 10 ** digits - Math.round(increment * 10 ** digits)) > 1e-6) digits += 1;
+  return values.map((value) => Math.abs(value) >= 1e5 ? value.toPrecision(3) : value.toFixed(digits));
+}
+
 export function clock(seconds) {
   const whole = Math.max(0, Math.floor(seconds));
   const two = (value) => String(value).padStart(2, "0");

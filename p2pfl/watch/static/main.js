@@ -1,7 +1,7 @@
 // The page: takes states of the swarm from the server, live or of a time of the run, and shows them.
 
 import { Curves } from "./curves.js";
-import { clock, counted, element, symbol } from "./format.js";
+import { clock, counted, element, roughly, symbol } from "./format.js";
 import { Graph } from "./graph.js";
 import { Lanes } from "./lanes.js";
 import { Peers } from "./table.js";
@@ -90,7 +90,10 @@ function tick() {
   if (!page.frame) return;
   const round = page.frame.rounds;
   const rounds = round ? `, round ${round[1]}${page.about.rounds ? ` of ${page.about.rounds}` : ""}` : "";
-  part("clock").textContent = page.about.timed ? `${clock(now())}${rounds}` : rounds.slice(2);
+  const { timed: known, observed } = page.about, { remaining, stage, headline } = page.frame;
+  const moves = stage === "running" && !page.replaying && (headline.tone === "good" || headline.tone === "waiting");
+  const left = known && remaining && moves ? `, about ${roughly(remaining)} left` : "";
+  part("clock").textContent = known ? `${observed ? "watched for " : ""}${clock(now())}${rounds}${left}` : rounds.slice(2);
 }
 
 function alerts(frame) {

@@ -25,12 +25,12 @@ export class Peers {
       { key: "score", label: "score", n: true, text: (peer) => number(peer.score), by: (peer) => peer.score ?? -Infinity },
       { key: "loss", label: "loss", n: true, text: (peer) => number(peer.loss), by: (peer) => peer.loss ?? Infinity },
       { key: "waits", label: "waits for", wrap: true, live: true, text: waits, by: (peer) => peer.waits_for.length },
-      { key: "waited", label: "waiting", n: true, live: true, text: (peer, now) => peer.waiting_since === null ? "" : duration(Math.max(0, now - peer.waiting_since)), by: (peer) => -(peer.waiting_since ?? Infinity) },
-      { key: "sent", label: "sent", n: true, text: (peer) => size(peer.sent), by: (peer) => peer.sent },
-      { key: "missed", label: "missed", n: true, text: (peer) => String(peer.missed), by: (peer) => peer.missed },
-      { key: "epsilon", label: "epsilon", n: true, optional: true, text: (peer) => number(peer.epsilon, 2), by: (peer) => peer.epsilon ?? -Infinity },
-      { key: "usual", label: "a round", n: true, text: (peer) => peer.usual === null ? "" : duration(peer.usual), by: (peer) => peer.usual ?? -Infinity },
-      { key: "last", label: "last seen", n: true, live: true, text: (peer, now) => ago(peer.last, now), by: (peer) => -(peer.last ?? -1) },
+      { key: "waited", label: "waiting", title: "duration of its present wait", n: true, live: true, text: (peer, now) => peer.waiting_since === null ? "" : duration(Math.max(0, now - peer.waiting_since)), by: (peer) => -(peer.waiting_since ?? Infinity) },
+      { key: "sent", label: "sent", title: "bytes sent", n: true, text: (peer) => size(peer.sent), by: (peer) => peer.sent },
+      { key: "missed", label: "missed", title: "models of neighbours that did not arrive in time", n: true, text: (peer) => String(peer.missed), by: (peer) => peer.missed },
+      { key: "epsilon", label: "epsilon", title: "privacy spent so far", n: true, optional: true, text: (peer) => number(peer.epsilon, 2), by: (peer) => peer.epsilon ?? -Infinity },
+      { key: "usual", label: "a round", title: "usual duration of a round", n: true, text: (peer) => peer.usual === null ? "" : duration(peer.usual), by: (peer) => peer.usual ?? -Infinity },
+      { key: "last", label: "last seen", title: "time since its last sign of life", n: true, live: true, text: (peer, now) => ago(peer.last, now), by: (peer) => -(peer.last ?? -1) },
     ];
     this.shown = "";
   }
@@ -78,7 +78,7 @@ export class Peers {
     this.parts.heads.replaceChildren(...columns.map((each) => {
       const sorted = each.key === this.order.column;
       const label = each.key === "score" && this.frame.metric ? this.frame.metric : each.label;
-      const button = element("button", { type: "button", "data-column": each.key }, `${label}${sorted ? (this.order.down ? " ▼" : " ▲") : ""}`);
+      const button = element("button", { type: "button", "data-column": each.key, title: each.title }, `${label}${sorted ? (this.order.down ? " ▼" : " ▲") : ""}`);
       button.addEventListener("click", () => {
         this.order = { column: each.key, down: sorted && !this.order.down };
         this.again();

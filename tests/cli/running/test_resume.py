@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from p2pfl.cli.running import view
 from p2pfl.experiment import read, write
 from p2pfl.peer.launch import swarm
-from p2pfl.peer.storage.lock import owned
+from p2pfl.peer.storage.lock import RUN, owned
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.transport.broker import embedded
@@ -68,6 +68,8 @@ def test_a_run_of_which_every_process_was_killed_goes_on(start, p2pfl, place, mo
         (["run", "--resume", "nowhere"], "is no run directory"),
         (["run", "--resume", "old", "--set", "rounds=3"], "leave them out"),
         (["run", "small.toml", "--resume", "old", "--set", "rounds=3"], "rounds differs from"),
+        (["run", "--resume", "--runs", "."], "--resume needs a run directory; name it, such as --resume old"),
+        (["simulate", "small.toml", "--resume"], "name it, such as --resume runs/NAME-DATE-TIME"),
     ],
 )
 def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
@@ -77,6 +79,26 @@ def test_what_cannot_be_resumed_is_one_sentence(p2pfl, place, arguments, why):
     assert said.status == 2
     assert why in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_simulation_that_has_ended_reports_its_result_and_takes_no_changes(p2pfl):
+    first = p2pfl("simulate", "small.toml", "--no-baselines", "--json")
+    folder = json.loads(first.out)["folder"]
+    again = p2pfl("simulate", "--resume", folder, "--json")
+    assert (again.status, json.loads(again.out)) == (0, json.loads(first.out))
+    assert "has ended and there is nothing to resume" in again.err
+    changed = p2pfl("simulate", "--resume", folder, "--set", "rounds=9")
+    assert (changed.status, "leave them out" in changed.err) == (2, True)
+    played = p2pfl("run", "--resume", folder)
+    assert (played.status, "resume it with p2pfl simulate" in played.err) == (2, True)
+
+
+def test_a_run_that_has_ended_is_no_simulation(p2pfl, place):
+    with Run(read(place / "small.toml"), folder=place / "live") as run:
+        run.finish({"peer": "peer1"})
+    (place / "live" / RUN).touch()
+    said = p2pfl("simulate", "--resume", "live")
+    assert (said.status, "resume it with p2pfl run --resume live" in said.err) == (2, True)
 
 
 def test_a_peer_whose_run_has_ended_has_nothing_to_resume_and_says_how_it_ended(p2pfl, place):

@@ -131,7 +131,10 @@ def test_a_loss_that_wavers_above_that_of_guessing_asks_for_smaller_steps_even_i
 
 def test_rows_that_come_too_late_ask_for_patience():
     (said,) = advice(made(GOOD, missed=["cy"]))
-    assert said.startswith("40 of 160 models did not arrive in time; raise transport.patience")
+    assert said == (
+        "40 of 160 models did not arrive in time: 40 of cy; find out whether these peers disappeared or are slow, or "
+        "raise transport.patience"
+    )
 
 
 def test_a_score_that_still_rises_asks_for_more_rounds():

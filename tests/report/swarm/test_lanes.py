@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.report.notices.kinds import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
+from p2pfl.report.notices.kinds import (
+    STALLED,
+    PeerFailed,
+    PeerFinished,
+    PhaseBegan,
+    PresenceChanged,
+    WaitBegan,
+    WaitEnded,
+)
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record
@@ -61,10 +69,10 @@ def test_a_lane_follows_what_a_peer_does():
         [
             (0.0, began("ada", "gathering")),
             (2.0, began("ada")),
-            (10.0, waits("ada", "bob")),
-            (14.0, waits("ada", "bob", "cy")),
+            (10.0 + STALLED, waits("ada", "bob")),
+            (14.0 + STALLED, waits("ada", "bob", "cy")),
             (20.0, WaitEnded(peer="ada")),
-            (30.0, waits("ada", connected=False)),
+            (30.0 + STALLED, waits("ada", connected=False)),
             (35.0, ended("ada", 0)),
             (50.0, PeerSilent(peer="ada", seconds=10.0)),
             (60.0, PeerResponded(peer="ada")),
@@ -134,7 +142,7 @@ def test_of_many_lanes_those_that_lost_most_time_are_shown():
 def test_a_terminal_shows_lanes_once_somebody_does_not_train():
     events = [(0.0, began(peer)) for peer in PEERS]
     assert len(frames.text(swarm_of(SETTING, events), now=60.0)) == 1 + len(PEERS)
-    swarm = swarm_of(SETTING, [*events, (30.0, waits("bob", "cy"))])
+    swarm = swarm_of(SETTING, [*events, (30.0 + STALLED, waits("bob", "cy"))])
     *_, head, ada, bob, _, _ = frames.text(swarm, now=60.0)
     assert head == "the last 60 s (# trains, . waits, ! without broker, x away):"
     assert ada == "ada " + 60 * "#"
@@ -142,7 +150,7 @@ def test_a_terminal_shows_lanes_once_somebody_does_not_train():
 
 
 def test_a_page_is_sent_the_lanes_of_its_window():
-    swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0, waits("ada", "bob"))])
+    swarm = swarm_of(SETTING, [(0.0, began("ada")), (290.0 + STALLED, waits("ada", "bob"))])
     found = frames.lanes(swarm, now=400.0, seconds=300.0)
     assert (found["since"], found["until"], found["more"]) == (100.0, 400.0, 0)
     assert found["lanes"]["ada"] == [["training", 100.0, 290.0], ["waiting", 290.0, 400.0]]
@@ -163,12 +171,14 @@ def test_a_silent_peer_is_hung_until_it_responds():
     assert kinds(swarm_of(SETTING, silent)) == [("hung", "cy", 38.0)]
     assert headline(swarm_of(SETTING, silent), now=50.0).sentence == "cy gives no sign of life for 12 s"
     assert kinds(swarm_of(SETTING, [*silent, (60.0, PeerResponded(peer="cy"))])) == []
-    assert kinds(swarm_of(SETTING, [*silent, (60.0, PeerAnnounced(peer="cy", status="dead"))])) == []
+    assert kinds(swarm_of(SETTING, [*silent, (60.0, PeerAnnounced(peer="cy", status="dead"))])) == [
+        ("gone", "cy", 60.0)
+    ]
 
 
 def test_a_silent_peer_that_blocks_others_is_named_with_them():
     events = [(0.0, began(peer)) for peer in PEERS]
-    events += [(20.0, waits("ada", "cy")), (50.0, PeerSilent(peer="cy", seconds=12.0))]
+    events += [(20.0 + STALLED, waits("ada", "cy")), (50.0, PeerSilent(peer="cy", seconds=12.0))]
     assert headline(swarm_of(SETTING, events), now=60.0).sentence == (
         "cy blocks 1 peer: it gives no sign of life; ada waits for it, for 40 s"
     )
@@ -233,7 +243,7 @@ def test_one_peer_that_goes_on_alone_is_a_group():
         [],
         [(20.0, PeerFailed(peer="cy", error="RunError", message="no", status=1))],
         [(20.0, PeerFinished(peer="cy", scores={}))],
-        [(20.0, waits("cy", connected=False))],
+        [(20.0 + STALLED, waits("cy", connected=False))],
         [(20.0, PeerSilent(peer="cy", seconds=9.0))],
     ],
     ids=["gone", "failed", "finished", "offline", "silent"],

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
 from p2pfl.report.notices.kinds import (
+    STALLED,
     ClockBehind,
     PeerFailed,
     PeerFinished,
@@ -23,7 +24,7 @@ from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
-from p2pfl.report.swarm.headline import headline, patience
+from p2pfl.report.swarm.headline import headline, patience, remaining
 from p2pfl.report.swarm.history import History
 from p2pfl.report.swarm.state import Setting, swarm_of
 
@@ -86,13 +87,26 @@ def test_all_learn():
     assert swarm.peers["ada"].bytes_out == 400
 
 
+def test_the_remaining_time_is_that_of_the_slowest_peer_and_unknown_before_three_rounds():
+    entries = [(2.0 * (round + 1), ended(peer, round)) for round in range(4) for peer in PEERS]
+    assert remaining(after(*everybody(), *entries[:8])) is None
+    assert remaining(after(*everybody(), *entries, (9.0, ended("ada", 4)))) == 6 * 2.0
+    finished = [(21.0, PeerFinished(peer=peer, scores={})) for peer in PEERS]
+    assert remaining(after(*everybody(), *entries, *finished)) is None
+
+
 def test_peers_in_several_rounds_are_stated():
     swarm = after(*everybody(), (1.0, ended("ada", 0)), (2.0, ended("ada", 1)), (2.0, ended("bob", 0)))
     assert headline(swarm, now=2.0).sentence.startswith("4 peers learn in rounds 1 to 2 of 10")
 
 
 def test_the_sentence_names_the_peer_at_the_end_of_the_chain():
-    swarm = after(*everybody(), (3.0, waits("ada", "bob")), (4.0, waits("bob", "cy")), (5.0, waits("dan", "cy")))
+    swarm = after(
+        *everybody(),
+        (3.0 + STALLED, waits("ada", "bob")),
+        (4.0 + STALLED, waits("bob", "cy")),
+        (5.0 + STALLED, waits("dan", "cy")),
+    )
     found = headline(swarm, now=7.0)
     assert found.peers == ("cy",)
     assert found.tone == "waiting"
@@ -104,7 +118,7 @@ def test_the_sentence_names_the_peer_at_the_end_of_the_chain():
 
 def test_a_long_wait_is_a_blockage_with_the_usual_duration_of_the_round():
     rounds = [(3.0 * (round + 1), ended(peer, round)) for round in range(5) for peer in PEERS]
-    swarm = after(*everybody(), *rounds, (20.0, waits("ada", "bob", round=5)))
+    swarm = after(*everybody(), *rounds, (20.0 + STALLED, waits("ada", "bob", round=5)))
     assert patience(swarm) == 12.0
     assert headline(swarm, now=31.9).tone == "waiting"
     assert said(swarm, 56.0) == (
@@ -114,14 +128,24 @@ def test_a_long_wait_is_a_blockage_with_the_usual_duration_of_the_round():
 
 
 def test_a_cycle_is_stated():
-    swarm = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, waits("bob", "ada")), (2.0, waits("cy", "bob")))
+    swarm = after(
+        *everybody(),
+        (1.0 + STALLED, waits("ada", "bob")),
+        (2.0 + STALLED, waits("bob", "ada")),
+        (2.0 + STALLED, waits("cy", "bob")),
+    )
     found = headline(swarm, now=31.0)
     assert found.peers == ("ada", "bob")
     assert found.sentence == "ada and bob wait for each other, and cy for them, for 30 s"
 
 
 def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
-    swarm = after(*everybody(), (1.0, waits("ada", "dan")), (1.0, waits("bob", "cy")), (1.0, waits("eve", "cy")))
+    swarm = after(
+        *everybody(),
+        (1.0 + STALLED, waits("ada", "dan")),
+        (1.0 + STALLED, waits("bob", "cy")),
+        (1.0 + STALLED, waits("eve", "cy")),
+    )
     assert headline(swarm, now=2.0).peers == ("cy",)
     assert headline(swarm, now=2.0).sentence.endswith("Others wait for dan")
 
@@ -129,10 +153,10 @@ def test_two_chains_are_both_named_and_the_longer_queue_comes_first():
 def test_a_peer_that_gives_no_sign_of_life_comes_before_a_longer_queue():
     """Neighbours have given up the silent peer one after the other, and some of their reports are on their way."""
     entries = [
-        (1.0, waits("ada", "bob", "eve")),
-        (1.0, waits("bob", "cy")),
-        (1.0, waits("cy", "dan")),
-        (1.0, waits("fay", "eve")),
+        (1.0 + STALLED, waits("ada", "bob", "eve")),
+        (1.0 + STALLED, waits("bob", "cy")),
+        (1.0 + STALLED, waits("cy", "dan")),
+        (1.0 + STALLED, waits("fay", "eve")),
     ]
     swarm = after(*everybody(), (0.5, began("eve")), *entries, (11.0, PeerSilent(peer="eve", seconds=11.0)))
     swarm.apply(11.1, WaitEnded(peer="ada"))  # and bob, cy wait for dan, which has not reported its own wait
@@ -145,32 +169,48 @@ def test_a_peer_that_gives_no_sign_of_life_comes_before_a_longer_queue():
 
 def test_a_silent_peer_that_nobody_waits_for_hides_no_blockage():
     silent = (5.0, PeerSilent(peer="dan", seconds=5.0))
-    swarm = after(*everybody(), (1.0, waits("ada", "bob")), silent)
+    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), silent)
     assert headline(swarm, now=20.0).peers == ("bob",)
 
 
+def test_short_waits_do_not_hide_a_peer_that_gives_no_sign_of_life_or_is_gone():
+    waiting = (20.0, waits("ada", "bob"))
+    silent = after(*everybody(), (15.0, PeerSilent(peer="dan", seconds=5.0)), waiting)
+    assert headline(silent, now=20.5).sentence == "dan gives no sign of life for 10 s"
+    gone = after(*everybody(), (15.0, PresenceChanged(peer="ada", left=("dan",))), waiting)
+    assert headline(gone, now=20.5).sentence == "dan is gone; the others learn without"
+    assert headline(gone, now=31.0).sentence.startswith("bob blocks 1 peer")
+
+
+def test_a_wait_began_before_its_report():
+    swarm = after(*everybody(), (5.0, waits("ada", "bob")))
+    assert swarm.peers["ada"].waiting_since == 5.0 - STALLED
+    assert [each.ended for each in swarm.lanes.of("ada", since=0.0, until=9.0)] == [5.0 - STALLED, 9.0]
+    assert after((0.5, waits("ada", "bob"))).peers["ada"].waiting_since == 0.0
+
+
 def test_a_wait_ends_by_its_own_event_and_by_the_end_of_the_round():
-    first = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, WaitEnded(peer="ada")))
-    second = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, ended("ada", 0)))
+    first = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, WaitEnded(peer="ada")))
+    second = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, ended("ada", 0)))
     assert waits_of(first) == waits_of(second) == {}
     assert first.peers["ada"].activity == second.peers["ada"].activity == "learning"
 
 
 def test_a_wait_that_changes_keeps_its_beginning():
-    swarm = after(*everybody(), (1.0, waits("ada", "bob", "cy")), (5.0, waits("ada", "cy")))
+    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob", "cy")), (5.0 + STALLED, waits("ada", "cy")))
     assert swarm.peers["ada"].waits_for == ("cy",)
     assert swarm.peers["ada"].waiting_since == 1.0
 
 
 def test_a_peer_without_the_broker_is_no_part_of_the_waits():
-    swarm = after(*everybody(), (1.0, waits("ada", connected=False)))
+    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", connected=False)))
     assert swarm.peers["ada"].activity == "offline"
     assert said(swarm, 13.0) == ("blocked", "ada has not reached the broker for 12 s")
 
 
 def test_a_failure_comes_first_and_ends_when_the_peer_begins_again():
     failed = PeerFailed(peer="bob", error="StorageError", message="the disk is full", status=1)
-    swarm = after(*everybody(), (1.0, waits("ada", "bob")), (2.0, failed))
+    swarm = after(*everybody(), (1.0 + STALLED, waits("ada", "bob")), (2.0, failed))
     assert said(swarm, 3.0) == ("failed", "bob has failed: the disk is full")
     assert [alert.over for alert in alerts(swarm, now=3.0)] == [False]
     swarm.apply(9.0, began("bob", "joining", 1))
@@ -192,7 +232,7 @@ def test_a_device_knows_of_its_neighbours_what_it_sees():
     assert swarm.peers["cy"].activity == "gone"
     assert said(swarm, 3.0) == ("waiting", "cy is gone; the others learn without")
     swarm.apply(4.0, PresenceChanged(peer="ada", came=("cy",)))
-    swarm.apply(5.0, waits("ada", "bob"))
+    swarm.apply(5.0 + STALLED, waits("ada", "bob"))
     assert headline(swarm, now=8.0).sentence == (
         "bob holds up 1 peer: it is present, and nothing more is known of it here; ada waits for it, for 3.0 s"
     )
@@ -272,7 +312,7 @@ def test_the_alarms_of_a_long_run_are_bounded(monkeypatch):
 
 
 def test_a_blockage_is_an_alert_from_when_it_lasts_too_long():
-    swarm = after(*everybody(), (5.0, waits("ada", "bob")))
+    swarm = after(*everybody(), (5.0 + STALLED, waits("ada", "bob")))
     assert alerts(swarm, now=14.9) == []
     [alert] = alerts(swarm, now=47.0)
     assert (alert.kind, alert.severity, alert.peer, alert.at) == ("blocked", "alarm", "bob", 15.0)
@@ -287,7 +327,34 @@ def test_many_missed_models_and_a_budget_that_is_nearly_spent_are_alerts():
         ("budget_nearly_spent", "ada", 2.0),
         ("late", "ada", 2.0),
     ]
-    assert "epsilon 6.5 of privacy.epsilon = 8" in alerts(swarm, now=3.0)[0].sentence
+    budget, late = alerts(swarm, now=3.0)
+    assert "epsilon 6.5 of privacy.epsilon = 8" in budget.sentence
+    assert late.sentence.startswith(
+        "2 of 82 models did not arrive in time, those of bob; find out what slows this down"
+    )
+
+
+def test_models_of_a_peer_that_is_gone_are_not_late():
+    gone = (1.0, PresenceChanged(peer="ada", left=("bob",)))
+    swarm = after(*everybody(), gone, (2.0, ended("ada", 0, received=40, missed=["bob"] * 20)))
+    [alert] = alerts(swarm, now=3.0)
+    assert (alert.kind, alert.severity, alert.peer, alert.at) == ("gone", "warning", "bob", 1.0)
+    assert alert.sentence == "is gone; look at its log, and start it again with --resume"
+    assert swarm.peers["ada"].missed == 20
+
+
+def test_a_peer_that_leaves_at_the_end_is_no_alert():
+    swarm = after(
+        (0.0, began("ada")), (1.0, PresenceChanged(peer="ada", came=("bob",))), (8.0, began("ada", "leaving"))
+    )
+    swarm.apply(9.0, PresenceChanged(peer="ada", left=("bob",)))
+    assert alerts(swarm, now=9.0) == []
+
+
+def test_alarms_come_before_warnings_that_are_newer():
+    failed = PeerFailed(peer="bob", error="StorageError", message="the disk is full", status=1)
+    swarm = after(*everybody(), (1.0, failed), (2.0, ClockBehind(peer="cy", seconds=3600)))
+    assert [alert.kind for alert in alerts(swarm, now=3.0)] == ["peer_failed", "clock_behind"]
 
 
 def test_warnings_are_alerts_in_the_order_of_time():

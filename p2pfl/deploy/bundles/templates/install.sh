@@ -38,7 +38,6 @@ root=no
 if [ "$(id -u)" = 0 ]; then
     root=yes
     user=p2pfl
-    sudo="sudo -u p2pfl "
     if [ -d "$state" ] && [ -n "$(ls -A "$state")" ]; then
         owner=$(stat -c %U "$state")
         [ "$owner" = p2pfl ] || fail "$state has files and belongs to $owner; choose another STATE"
@@ -46,8 +45,16 @@ if [ "$(id -u)" = 0 ]; then
     id p2pfl >/dev/null 2>&1 || useradd --system --home-dir /var/lib/p2pfl --shell /usr/sbin/nologin p2pfl
 else
     user=$(id -un)
-    sudo=
 fi
+
+# How to call p2pfl in $state, for somebody who may be unable to enter it and becomes the user of the peer by sudo.
+there() {
+    if [ "$root" = yes ]; then
+        echo "sudo -u p2pfl sh -c 'cd $state && exec $prefix/bin/p2pfl $1'"
+    else
+        echo "cd $state && $prefix/bin/p2pfl $1"
+    fi
+}
 
 # Everything in $state is written by the user of the peer: root would follow a link that this user has put there.
 as_peer() {
@@ -90,9 +97,9 @@ echo "roster.toml  $(sha256sum <"$bundle/roster.toml" | cut -c 1-32 | sed -e 's/
 if [ -d "$units" ] && [ -w "$units" ]; then
     sed -e "s|@PREFIX@|$prefix|g" -e "s|@STATE@|$state|g" -e "s|@USER@|$user|g" "$bundle/p2pfl-peer.service" >"$units/p2pfl-@NAME@-@PEER@.service"
     chmod 644 "$units/p2pfl-@NAME@-@PEER@.service"
-    echo "Check:  cd $state && $sudo$prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
-    echo "Start:  systemctl daemon-reload && systemctl enable --now p2pfl-@NAME@-@PEER@"
+    echo "Check:  $(there "doctor @FILE@ --as @PEER@")"
+    echo "Start:  sudo systemctl daemon-reload && sudo systemctl enable --now p2pfl-@NAME@-@PEER@"
 else
-    echo "Check:  cd $state && $sudo$prefix/bin/p2pfl doctor @FILE@ --as @PEER@"
-    echo "Start:  cd $state && $sudo$prefix/bin/p2pfl peer @FILE@ --name @PEER@ --resume"
+    echo "Check:  $(there "doctor @FILE@ --as @PEER@")"
+    echo "Start:  $(there "peer @FILE@ --name @PEER@ --resume")"
 fi
