@@ -28,6 +28,7 @@ from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
+from p2pfl.report.progress import progressing
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
@@ -66,6 +67,7 @@ def simulate(
     resume: bool = False,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
+    progress: bool = False,
     baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
@@ -93,6 +95,8 @@ def simulate(
         each, which must return the same bytes.
     observe
         Function called with the records of each round.
+    progress
+        Whether to draw a bar of the rounds, in a terminal or under the cell of a notebook.
     baselines
         Whether to train every peer alone and one model on all data, for comparison.
     began
@@ -148,7 +152,8 @@ def simulate(
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
         begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
         place = folder(resolved) if callable(folder) else folder
-        return simulate_shard(resolved, shard, begun=begun, folder=place, observe=observe, **given)
+        with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+            return simulate_shard(resolved, shard, begun=begun, folder=place, observe=seen, **given)
 
 
 def follow(experiment: Experiment, group: WorkerGroup, **given: Any) -> None:

@@ -18,6 +18,7 @@ from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
+from p2pfl.report.progress import progressing
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.summary import Durations
 from p2pfl.transport import MemoryTransport
@@ -28,6 +29,7 @@ async def live(
     *,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
+    progress: bool = False,
     baselines: bool = True,
     unaccounted: bool = False,
 ) -> Run:
@@ -45,7 +47,7 @@ async def live(
         ``SeededSource(seed)``, the models are those of the simulation.
     observe
         Function called with the records of each round, once all peers have ended it.
-    baselines, unaccounted
+    progress, baselines, unaccounted
         Arguments as in :func:`p2pfl.simulate`.
 
     Returns
@@ -75,8 +77,9 @@ async def live(
     plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name]) for name in names}
     run = Run(wanted, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    ended = Ended(run, log, len(names), observe)
-    await _lives(plans, ended, source=source)
+    with progressing(observe, rounds=wanted.rounds, wanted=progress) as seen:
+        ended = Ended(run, log, len(names), seen)
+        await _lives(plans, ended, source=source)
     together = await asyncio.to_thread(ended.keep)
     for name, scores in together.items():
         log.observe(Done(name, {**scores}, None))
