@@ -109,6 +109,10 @@ class Lasso(GLM):
         super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if self.estimates:
+            raise ModelError(
+                'model.options.alpha = "estimate" does not work with lasso; give a number that glm estimated'
+            )
         if self.chosen == "multinomial":
             raise ModelError(
                 f"lasso predicts two classes or a number, not {self.classes} classes; use glm without a penalty, or "
