@@ -83,6 +83,33 @@ def test_without_site_effects_the_model_is_that_of_the_pooled_data():
     assert run.metrics[-1].training_loss < run.metrics[0].training_loss
 
 
+@pytest.mark.parametrize("sites", [0.0, 2.0])
+def test_steps_stop_where_the_loss_of_all_validation_parts_no_longer_falls(sites):
+    features, targets = diabetes()
+    options = {"features": 4, "classes": None, "learning_rate": 1.0, "df": 6.0, "knots": 30, "site_df": sites}
+    model = Componentwise(**options, rounds=6, every=20, early_stopping=True, n_iter_no_change=4, tol=0.0)
+    federation = shared_out(features, targets, classes=None, peers=6, validation=0.3)
+    found, _ = played(model, federation, topology.ring(6), privacy=Pairwise(mask_graph="complete"))
+    taken, losses = int(found["steps"][0]), found["validation"]
+    assert 4 < taken < 120
+    assert (losses[taken - 3 : taken + 1] >= losses[taken - 4]).all()  # none of the last four is better
+    assert all((losses[at - 4 : at] < losses[at - 5]).any() for at in range(5, taken + 1))
+    learner = ExactLearner(model, federation)
+    gaps = [
+        model.personal(found, learner.own(peer), learner.own(peer).validation)[:, 0]
+        - learner.own(peer).validation.targets
+        for peer in federation.peers
+    ]
+    assert losses[taken] == pytest.approx(np.square(np.concatenate(gaps)).mean() / 2, rel=1e-9)
+
+
+def test_early_stopping_needs_validation_samples():
+    features, targets = diabetes()
+    model = Componentwise(features=4, classes=None, rounds=1, early_stopping=True)
+    with pytest.raises(ModelError, match=r"early_stopping needs samples to validate on; set data\.validation above 0"):
+        played(model, shared_out(features, targets, classes=None, peers=3), topology.ring(3))
+
+
 def test_a_peer_that_starts_again_finds_its_own_effects_from_the_log(data_dir):
     federation, options = hospitals(data_dir)
     model = Componentwise(**options, rounds=4, every=15)
@@ -122,6 +149,7 @@ def test_penalties_leave_the_degrees_of_freedom(df):
     ("options", "said"),
     [
         ({"classes": 3}, "predicts two classes or a number, not 3"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change = 0 and tol = 1e-07 stop at no step"),
         ({"every": 0}, "every = 0, .* cannot be; set every"),
         ({"site_df": -1.0}, "site_df is -1.0; set it"),
         ({"linear": ("sex",)}, 'names the column "sex", which has no numbers; choose from age'),
