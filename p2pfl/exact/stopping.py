@@ -19,6 +19,7 @@ def stopped(losses: Floats, patience: int, tol: float) -> bool:
 
     Examples
     --------
+    >>> import numpy as np
     >>> stopped(np.array([3.0, 2.0, 2.0]), 2, 0.1), stopped(np.array([3.0, 3.0, 2.95]), 2, 0.1)
     (False, True)
     """

@@ -52,6 +52,9 @@ class Componentwise:
         Steps of a round.
     learning_rate
         :math:`\nu`.
+    average
+        True to average the fits of the peers, weighted by their samples, in place of fitting the sums: FedAvg of base
+        learners, with which the model is not that of the pooled data.
     df
         Degrees of freedom of a learner, which choose :math:`\lambda_j`.
     site_df
@@ -83,6 +86,7 @@ class Componentwise:
     fields: tuple[Field, ...] | None = None
     every: int = 100
     learning_rate: float = 0.1
+    average: bool = False
     df: float = 5.0
     site_df: float = 0.0
     knots: int = 20
@@ -104,6 +108,8 @@ class Componentwise:
             )
         if not 0 <= self.site_df < math.inf:
             raise ModelError(f"model.options.site_df is {self.site_df}; set it to a number of sites, or to 0 for none")
+        if self.average and self.site_df:
+            raise ModelError("model.options: average = true has no effects of sites; leave out average, or site_df")
         if not (self.n_iter_no_change >= 1 and self.tol >= 0):
             raise ModelError(
                 f"model.options.n_iter_no_change = {self.n_iter_no_change} and tol = {self.tol} stop at no step; set "
@@ -134,6 +140,11 @@ class Componentwise:
                 found.append(BaseLearner(field.name, "spline", place, self.knots + DEGREE + 1))
             place += 1 if field.levels is None else len(field.levels)
         return tuple(found)
+
+    @property
+    def fits_alone(self) -> bool:
+        """True if each peer fits learners to its own samples."""
+        return self.average or self.site_df > 0
 
     @property
     def widest(self) -> int:
@@ -192,7 +203,7 @@ class Componentwise:
         solvers = self._solvers(new)
         steps, sites = list[tuple[int, Floats | None]](), dict[str, Site]()
         sizes = [learner.size for learner in self.learners]
-        terms = sum(sizes) + 2 + (len(sizes) if self.site_df else 0) + (2 if self.early_stopping else 0)
+        terms = sum(sizes) + 2 + (len(sizes) if self.fits_alone else 0) + (2 if self.early_stopping else 0)
         taken, stalled = done, False
 
         def answer(peer: str) -> Ints:
@@ -211,7 +222,7 @@ class Componentwise:
                 stalled = stopped(new["validation"][: step + 1], self.n_iter_no_change, self.tol)
                 if stalled:
                     break
-            choice, theta = self._chosen(values, new["gram"], solvers)
+            choice, theta = self._averaged(values, new) if self.average else self._chosen(values, new["gram"], solvers)
             new["choices"][step], taken = choice, step + 1
             steps.append((choice, theta))
             if theta is not None:
@@ -236,14 +247,16 @@ class Componentwise:
     def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
         part, checked = own.train, own.validation if self.early_stopping else None
         sites = float(tensors["site_penalty"][0])
+        share = len(part) / float(tensors["samples"][0]) if self.average else 1.0
         penalties = [
-            strength * learner.penalty + sites * np.eye(learner.size)
+            share * strength * learner.penalty + sites * np.eye(learner.size)
             for strength, learner in zip(tensors["penalty"].tolist(), self.learners, strict=True)
         ]
         return Site(
             bases=self._bases(tensors, part),
             targets=part.targets.astype(np.float64),
-            penalties=penalties if self.site_df else (),
+            penalties=penalties if self.fits_alone else (),
+            averaged=self.average,
             offset=float(tensors["offset"][0]),
             rate=self.learning_rate,
             binary=self.classes is not None,
@@ -270,6 +283,14 @@ class Componentwise:
         if len(own) and own.min() < errors[shared] - TIE:
             return many + int(own.argmin()), None
         return shared, thetas[shared]
+
+    def _averaged(self, values: Floats, tensors: Tensors) -> tuple[int, Floats]:
+        """Return the learner whose fits by the peers have the least error in all, and their average."""
+        sizes = [learner.size for learner in self.learners]
+        choice = int(values[sum(sizes) + 2 :].argmin())
+        theta, first = np.zeros(self.widest), sum(sizes[:choice])
+        theta[: sizes[choice]] = values[first : first + sizes[choice]] / float(tensors["samples"][0])
+        return choice, theta
 
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
