@@ -235,6 +235,14 @@ class ExactLearner:
         """Return one row ``[P]`` under the names of the model."""
         return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
 
+    def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
+        if not isinstance(self.model, Personal):
+            return {}
+        found = self.model.owned(self.tensors(row), self.own(peer))
+        own = {name: torch.from_numpy(np.asarray(value, np.float64)) for name, value in found.items()}
+        return self.state_dict(row) | own if own else {}
+
     def tensors(self, row: torch.Tensor) -> Tensors:
         """Return the tensors of a row ``[P]`` as arrays, which must not be changed."""
         parts = self.layout.split(row.detach().to("cpu", torch.float64).unsqueeze(0))

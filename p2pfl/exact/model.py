@@ -184,3 +184,11 @@ class Personal(Protocol):
     def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
         """Return outputs as ``predicted`` does, with the effects of a peer's own."""
         ...
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the effects of a peer's own by name, for a file that it keeps; nothing if there are none."""
+        ...
+
+    def own_module(self) -> nn.Module:
+        """Return a torch module for predictions with them; its tensors are those of the model and these."""
+        ...

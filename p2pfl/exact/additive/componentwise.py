@@ -16,7 +16,7 @@ from p2pfl.exact import sums
 from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.exact.additive.beginning import ends, site_penalty
 from p2pfl.exact.additive.freedom import penalty_for
-from p2pfl.exact.additive.predictor import AdditiveModel
+from p2pfl.exact.additive.predictor import OWN, AdditiveModel
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import added_along, inverse, log
 from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
@@ -166,6 +166,10 @@ class Componentwise:
         """Return the torch module of the shared effects."""
         return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
 
+    def own_module(self) -> AdditiveModel:
+        """Return the torch module of the shared effects and those of a peer's own."""
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=True)
+
     def start(self) -> Tensors:
         """Return the model without a step."""
         return zeros(self.layout)
@@ -184,6 +188,15 @@ class Componentwise:
         shared = self.predicted(tensors, part)[:, -1]
         bases = self._bases(tensors, part)
         return self._outputs(shared + sum(basis @ own for basis, own in zip(bases, site.effects, strict=True)))
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the coefficients of a peer's own effects, ``[J, W]``; nothing without effects of sites."""
+        if not self.site_df or not tensors["samples"][0]:
+            return {}
+        found = np.zeros((len(self.learners), self.widest))
+        for row, effect in zip(found, self._site(tensors, own).effects, strict=True):
+            row[: len(effect)] = effect
+        return {OWN: found}
 
     def _outputs(self, scores: Floats) -> Floats:
         if self.classes is None:
