@@ -37,6 +37,7 @@ LOSSLESS = (
 COMMON = {
     "auc": "its area under the ROC curve",
     "calibration_error": "its calibration error",
+    "brier": "its Brier score",
     "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
     "hosmer_lemeshow_p": "p-value of that test",
 }
