@@ -25,6 +25,7 @@ from p2pfl.exact.regression.disclosure import (
     check_limits,
 )
 from p2pfl.exact.survival.grid import Grid
+from p2pfl.exact.survival.tallies import scored, tally
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -161,6 +162,20 @@ class Cox:
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the log of the risk relative to a sample of mean features, ``[n, 1]``."""
         return self._risk(tensors["weight"][0], tensors["means"], part.features)[:, None]
+
+    def tally(self, tensors: Tensors, part: Part) -> Ints:
+        """Return histograms of risks by cell of time, see :mod:`p2pfl.exact.survival.tallies`."""
+        beta = tensors["weight"][0]
+        variance = added(beta * times(tensors["moments"], beta)) / max(1.0, float(tensors["samples"][0]))
+        cell, event = self.grid.placed(part.targets)
+        risks = self._risk(beta, tensors["means"], part.features)
+        return tally(risks, cell, event, spread=math.sqrt(max(0.0, variance)), cells=self.grid.cells)
+
+    def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
+        """Return the scores that follow from the sum of histograms over all peers."""
+        del tensors
+        found = scored(total, cells=self.grid.cells)
+        return {"loss": 1 - found["concordance"], **found} if found else {}
 
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)
