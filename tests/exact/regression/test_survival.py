@@ -19,6 +19,7 @@ from p2pfl.exact.regression.coefficients import coefficients
 from p2pfl.exact.survival.cox import Cox
 from p2pfl.exact.survival.curves import concordance, kaplan_meier, log_rank
 from p2pfl.exact.survival.grid import Grid
+from p2pfl.exact.survival.tallies import bins
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.identity import SeededSource
@@ -77,6 +78,22 @@ def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
     assert np.abs(found["weight"][0] - oracle.params_.to_numpy()).max() < 1e-7
     expected = concordance_index(times, -features @ found["weight"][0], events)
     assert run.metrics[-1].scores["concordance"] == pytest.approx(expected, abs=1e-9)
+
+
+def test_the_union_of_times_takes_times_as_they_are(rossi):
+    features, times, events = rossi
+    exact = (times + np.random.default_rng(0).random(len(times))).astype(np.float32).astype(float)
+    model = Cox(features=7, classes=None, times="union").alone
+    federation = shared_out(features, np.where(events, exact, -exact), classes=None, peers=6)
+    learner = ExactLearner(model, federation)
+    privacy = Pairwise(mask_graph="complete")
+    run = simulate(Exact(), learner, topology.ring(6), rounds=30, privacy=privacy, baselines=False)
+    found = {name: tensor.numpy() for name, tensor in run.models["peer0"].items()}
+    oracle = sm.PHReg(exact, features, status=events.astype(int), ties="efron").fit(disp=0, tol=1e-14)
+    assert np.abs(found["weight"][0] - oracle.params).max() < CLOSE
+    _, pooled = trained(model, federation, rounds=30)
+    assert all(np.array_equal(found[name], value) for name, value in pooled.items())
+    assert learner.tallies(learner._row(found)[None], peers=["peer0"]).shape == (1, 2 * bins(433) * 433)
 
 
 def test_with_a_ridge_the_score_of_statsmodels_is_the_penalty(rossi):
