@@ -13,6 +13,7 @@ from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
 from p2pfl.inference import Predictor
 from p2pfl.inference.exporting import export
+from p2pfl.peer.launch import swarm
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
@@ -109,6 +110,17 @@ async def test_live_peers_write_the_own_effects_of_the_simulation(experiment, fo
         kept = Predictor.load(folder / "peers" / f"{name}.own.safetensors").saved.module.state_dict()
         assert found.keys() == kept.keys()
         assert torch.equal(found["own"], kept["own"])
+
+
+@pytest.mark.slow
+def test_processes_of_peers_keep_files_with_the_own_effects_of_the_simulation(experiment, folder, tmp_path):
+    swarm.run(read(experiment), folder=tmp_path / "run")
+    for name in ("peer0", "peer3"):
+        path = tmp_path / "run" / "peers" / f"{name}.own.safetensors"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        kept = Predictor.load(folder / "peers" / path.name).saved.module.state_dict()
+        found = Predictor.load(path).saved.module.state_dict()
+        assert all(torch.equal(found[key], value) for key, value in kept.items())
 
 
 def test_without_effects_of_sites_there_is_no_own_file(experiment, tmp_path):
