@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -79,6 +80,19 @@ class Componentwise:
         "how many samples have each value of each number, to a relative width of 1/128, products of the functions of "
         "each column, and at each step their products with the residuals"
     )
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        found = Componentwise.shows
+        if options.get("average"):
+            found = found.replace("their products with the residuals", "the sums of the peers' own fits")
+        more = {
+            "site_df": "the sum of the errors of effects of the peers' own",
+            "average": "the sum of the errors of these fits",
+            "early_stopping": "the loss of the validation parts",
+        }
+        return ", ".join([found, *(words for key, words in more.items() if options.get(key))])
 
     features: int
     classes: int | None

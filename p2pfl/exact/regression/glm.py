@@ -113,8 +113,8 @@ class GLM(Regression):
     @staticmethod
     def shown(options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        more = ", and the derivatives of the likelihood by alpha" if options.get("alpha") == ESTIMATE else ""
-        return f"{GLM.shows}{more}"
+        more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
+        return f"{more}{GLM.shows}"
 
     def _risen(self, objective: float, tensors: Tensors) -> bool:
         """Return whether the last step has raised the objective."""
