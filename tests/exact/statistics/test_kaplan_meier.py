@@ -113,7 +113,9 @@ def test_too_many_times_for_a_union_are_refused():
         )
 
 
-def test_the_command_takes_the_union_of_times(tmp_path, capsys):
+@pytest.fixture
+def trial(tmp_path):
+    """Return the file of an experiment of three hospitals with times of their own."""
     for peer in range(3):
         rows = [f"{time}.{peer + 1},{event},50" for time, event in zip(range(1, 21), "yn" * 10, strict=True)]
         (tmp_path / f"peer{peer}.csv").write_text("\n".join(["day,died,age", *rows]))
@@ -121,13 +123,37 @@ def test_the_command_takes_the_union_of_times(tmp_path, capsys):
     options["columns"] = {"day": "number", "died": ["n", "y"], "age": "number"}
     table = {"topology": {"kind": "ring", "peers": 3}, "data": {"name": "table", "options": options}}
     (tmp_path / "trial.toml").write_text(tomli_w.dumps(table))
+    return tmp_path / "trial.toml"
+
+
+def test_the_command_takes_the_union_of_times(trial, tmp_path, capsys):
     page = tmp_path / "trial.html"
-    assert main(["survival", str(tmp_path / "trial.toml"), "--union", "--json", "--html", str(page)]) == 0
+    assert main(["survival", str(trial), "--union", "--json", "--html", str(page)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["groups"][0]["times"][:4] == pytest.approx([1.1, 1.2, 1.3, 3.1], abs=1e-6)
     assert "the time of every sample" in page.read_text()
-    assert main(["survival", str(tmp_path / "trial.toml")]) == 2
+    assert main(["survival", str(trial)]) == 2
     assert "or --union, with which every peer learns the times of all samples" in capsys.readouterr().err
+
+
+def test_a_statistic_has_no_scores_and_names_the_command_that_prints_it(trial, tmp_path, capsys):
+    folder = tmp_path / "runs"
+    change = ["--set", "model.name=kaplan_meier", "--set", "model.options={ horizon = 30 }", "--set", "rounds=1"]
+    change += ["--set", "privacy.mode=pairwise"]
+    assert main(["simulate", str(trial), "--runs", str(folder), *change]) == 0
+    [run] = folder.iterdir()
+    said = capsys.readouterr().err
+    assert f"p2pfl survival {run}/peers/peer0.safetensors prints the result" in " ".join(said.split())
+    assert "None" not in said
+    assert main(["card", str(run)]) == 0
+    card = capsys.readouterr().out
+    assert "which describes the data and predicts nothing" in card
+    assert "p2pfl predict" not in card
+    for command in (["predict"], ["evaluate"]):
+        assert main([*command, str(run / "peers" / "peer0.safetensors"), "new.csv"]) == 2
+        assert "is a survival curve, which predicts nothing; p2pfl describe, survival or" in capsys.readouterr().err
+    assert main(["export", str(run / "peers" / "peer0.safetensors"), "--to", "onnx"]) == 2
+    assert "is a survival curve, which predicts nothing" in capsys.readouterr().err
 
 
 def test_what_makes_no_curves_is_refused(rossi):
