@@ -97,7 +97,8 @@ async def pooled(
     """
     names = [name for name in scores if name != "r2"]
     counts = targets[:, :1]  # [R, 1]
-    own = torch.stack([scores[name].double().cpu() for name in names], dim=-1)  # [R, S]
+    columns = [scores[name].double().cpu() for name in names]
+    own = torch.stack(columns, dim=-1) if columns else torch.zeros(len(counts), 0, dtype=torch.float64)  # [R, S]
     sums = torch.where(counts > 0, own * counts, 0.0)  # [R, S]; without samples a score is not a number
     pooled = await total(torch.cat([sums, targets], dim=-1))  # [R, S + 3]
     samples = pooled[:, len(names)]  # [R]

@@ -139,6 +139,9 @@ def _describe(commands: argparse._SubParsersAction[_Parser]) -> None:
     )
     _statistics(survival)
     survival.add_argument("--horizon", type=float, metavar="TIME", help="end of the grid of times")
+    survival.add_argument(
+        "--union", action="store_true", help="the times of all samples as the grid, which every peer then learns"
+    )
     survival.add_argument("--width", type=float, metavar="TIME", help="width of a cell of the grid (default: 1)")
     survival.add_argument("--group", metavar="COLUMN", help="a column with levels: a curve for each of them")
 

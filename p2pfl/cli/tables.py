@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
+from p2pfl.experiment.catalogue import PRINTED, STATISTICS
 from p2pfl.report.comparing import wording as comparing
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.formats import exchanged, number, size
@@ -20,6 +22,7 @@ from p2pfl.report.notices import wording
 from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.report.records import by_round, mean_scores
+from p2pfl.report.saved import SavedModels
 from p2pfl.report.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
@@ -36,7 +39,10 @@ LOSSLESS = (
 
 COMMON = {
     "auc": "its area under the ROC curve",
+    "auc_bound": "at most off by",
     "calibration_error": "its calibration error",
+    "brier": "its Brier score",
+    "concordance_bound": "at most off by",
     "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
     "hosmer_lemeshow_p": "p-value of that test",
 }
@@ -64,15 +70,16 @@ def grid(first: str, *others: str) -> Table:
 def summary(result: Mapping[str, Any], folder: Path, *, console: Console | None = None) -> None:
     """Print what learning together gave, to standard error if nothing else is said."""
     console = console or terminal.console(stderr=True)
-    lines = [] if "together" not in result else [Text(), _gains(result), Text(), *_facts(result)]
+    gains: list[RenderableType] = [Text(), _gains(result)] if result.get("metric") else []  # a statistic has no scores
+    lines = [] if "together" not in result else [*gains, Text(), *_facts(result)]
     if "scores" in result:  # of one peer
         said = ", ".join(f"{name} {number(value)}" for name, value in result["scores"].items())
-        lines.append(Text(f"{result['peer']} has learned: {said}"))
+        lines.append(Text(f"{result['peer']} has learned: {said}" if said else f"{result['peer']} has the result"))
         lines += [Text(sentence) for sentence in comparing.gained_by(result)]
         lines += [*_stopped(result), *_outside(result), *_alarms(result)]
     lines.append(Text(f"run directory: {folder}"))
     if (folder / "model.json").is_file():
-        lines.append(Text("model.json there says how raw values become inputs of the models in peers/"))
+        lines += [Text(sentence) for sentence in _usable(folder)]
     console.print(Group(*lines), soft_wrap=not console.is_terminal)
 
 
@@ -175,6 +182,17 @@ def shaded(
         lines.append(label + "".join(cells))
     first, last = f"{places[0]:g}", f"{places[-1]:g}"
     return [*lines, " " * 7 + "└" + "─" * width, " " * 8 + first + last.rjust(width - len(first))]
+
+
+def _usable(folder: Path) -> Iterator[str]:
+    """Yield how to use the models of a run directory."""
+    name = json.loads((folder / "model.json").read_text())["model"]["name"]
+    if name not in STATISTICS:
+        yield "model.json there says how raw values become inputs of the models in peers/"
+    peer = next(iter(SavedModels(folder / "peers")), None)
+    if name in PRINTED and peer is not None:
+        what = "the result" if name in STATISTICS else "the coefficients"
+        yield f"p2pfl {PRINTED[name]} {folder / 'peers' / peer}.safetensors prints {what}"
 
 
 def _gains(result: Mapping[str, Any]) -> Table:

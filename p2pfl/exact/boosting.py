@@ -15,6 +15,7 @@ from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.stopping import stopped
 from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
@@ -250,7 +251,7 @@ class Boosting:
                 "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
                 "early_stopping out"
             )
-        if self.early_stopping and _stalled(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
+        if self.early_stopping and stopped(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
             return Outcome(found, work.training_loss, over=True)
         while work.growing:
             work.level((yield work.question()))
@@ -325,10 +326,3 @@ def _with(values: Floats, place: int, value: float) -> Floats:
     found = values.copy()
     found[place] = value
     return found
-
-
-def _stalled(losses: Floats, patience: int, tol: float) -> bool:
-    """Return whether none of the last losses is below the one before them by more than a tolerance, as scikit-learn."""
-    if len(losses) <= patience:
-        return False
-    return not bool((losses[-patience:] < losses[-patience - 1] - tol).any())

@@ -11,11 +11,11 @@ import torch
 from p2pfl.data import Federation, IntArray
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import LearningError, ModelError
-from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tensors
+from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.exact.survival.curves import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
-from p2pfl.learning.histograms import histograms, length
+from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.scores.whole import Function, Whole, r2
@@ -78,6 +78,11 @@ class ExactLearner:
     def layout(self) -> Layout:
         """Places of the tensors in a row."""
         return self.model.layout
+
+    @property
+    def ranks(self) -> bool:
+        """True if scores compare samples with each other, so that those of peers have no mean."""
+        return isinstance(self.model, Tallied)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -216,6 +221,9 @@ class ExactLearner:
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
+        if isinstance(self.model, Tallied):
+            held = zip(rows, (self._part(self.federation.test[peer]) for peer in peers), strict=True)
+            return torch.stack([torch.from_numpy(self.model.tally(self.tensors(row), part)) for row, part in held])
         classes = self.federation.dataset.classes
         found = torch.zeros(len(rows), 0 if classes is None else length(classes), dtype=torch.int64)  # [R, T]
         if classes is None or self.model.scored != "classes":
@@ -226,6 +234,22 @@ class ExactLearner:
             found[number] = histograms(outputs, torch.from_numpy(part.targets))
         return found
 
+    def tallied(self, row: torch.Tensor, total: Ints, *, copies: int) -> dict[str, float]:
+        """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers.
+
+        Parameters
+        ----------
+        row
+            The model.
+        total
+            The sum, ``[T]``.
+        copies
+            How often each sample counts.
+        """
+        if isinstance(self.model, Tallied):
+            return self.model.tallied(self.tensors(row), total)
+        return scored(total, copies=copies)
+
     def own(self, peer: str) -> Own:
         """Return the samples of a peer, which only the answer of a question and scores may read."""
         parts = (self.federation.train, self.federation.validation, self.federation.test)
@@ -234,6 +258,14 @@ class ExactLearner:
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model."""
         return {name: part[0].detach().clone() for name, part in self.layout.split(row.unsqueeze(0)).items()}
+
+    def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
+        if not isinstance(self.model, Personal):
+            return {}
+        found = self.model.owned(self.tensors(row), self.own(peer))
+        own = {name: torch.from_numpy(np.asarray(value, np.float64)) for name, value in found.items()}
+        return self.state_dict(row) | own if own else {}
 
     def tensors(self, row: torch.Tensor) -> Tensors:
         """Return the tensors of a row ``[P]`` as arrays, which must not be changed."""

@@ -178,9 +178,30 @@ class ExactModel(Protocol):
 
 
 @runtime_checkable
+class Tallied(Protocol):
+    """A model whose scores on the test data of all peers follow from histograms that are no classifier's."""
+
+    def tally(self, tensors: Tensors, part: Part) -> Ints:
+        """Return histograms of what the model predicts for samples, ``[T]`` int64."""
+        ...
+
+    def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
+        """Return the scores that follow from their sum over all peers, by name."""
+        ...
+
+
+@runtime_checkable
 class Personal(Protocol):
     """A model with effects of each peer's own, which follow from its samples and the public model, and stay there."""
 
     def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
         """Return outputs as ``predicted`` does, with the effects of a peer's own."""
+        ...
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the effects of a peer's own by name, for a file that it keeps; nothing if there are none."""
+        ...
+
+    def own_module(self) -> nn.Module:
+        """Return a torch module for predictions with them; its tensors are those of the model and these."""
         ...

@@ -15,6 +15,7 @@ from p2pfl.algorithms.statistics import Sum
 from p2pfl.data import scaling
 from p2pfl.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.errors import PrivacyError
+from p2pfl.exact import ExactLearner
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
@@ -132,7 +133,7 @@ class PeersAgreement:
         return learner.tallies(rows, peers=peers) if isinstance(learner, Tallies) else NOTHING.expand(len(rows), 0)
 
     async def score(
-        self, net: Neighbourhood, scores: dict[str, torch.Tensor], counts: torch.Tensor
+        self, net: Neighbourhood, scores: dict[str, torch.Tensor], counts: torch.Tensor, *, row: torch.Tensor
     ) -> dict[str, float]:
         """Return the scores of the common model on the test data of all peers, by one total.
 
@@ -144,9 +145,14 @@ class PeersAgreement:
             Scores of the model on each peer's own test data, ``[R]``.
         counts
             :meth:`tallies` of the model.
+        row
+            The model, ``[P]``.
         """
         targets = scaling.target_totals(self.plan.federation, net.peers)
         learner = self.plan.learner.bare
+        read = partial(learner.tallied, row) if isinstance(learner, ExactLearner) else scored
+        if isinstance(learner, ExactLearner) and learner.ranks:  # pairs of samples of different peers count as well
+            scores = {}
         if isinstance(learner, TorchLearner):  # a score of all samples is no mean over the peers
             scores = {name: values for name, values in scores.items() if name not in learner.whole}
         alone = self.plan.federation.dataset.targets.dim() == 1
@@ -159,7 +165,7 @@ class PeersAgreement:
             return sums
 
         found = await pooled(total, scores=scores, targets=targets, squared=squared)
-        curves = scored(tallied[0], copies=self._copies(net, tallied[0])) if len(tallied[0]) else {}
+        curves = read(tallied[0], copies=self._copies(net, tallied[0])) if len(tallied[0]) else {}
         return {name: float(values[0]) for name, values in found.items()} | curves
 
     def _copies(self, net: Neighbourhood, total: Ints) -> int:

@@ -298,3 +298,21 @@ def imported(reference: str) -> Callable[..., Any]:
     if not callable(found):
         raise ExperimentError(f'"{reference}" cannot be called; name a class or a function')
     return found
+
+
+PRINTED: Mapping[str, str] = {
+    "description": "describe",
+    "private_description": "describe",
+    "kaplan_meier": "survival",
+    "private_kaplan_meier": "survival",
+    "pca": "components",
+    "private_pca": "components",
+    "glm": "coefficients",
+    "private_glm": "coefficients",
+    "lasso": "coefficients",
+    "cox": "coefficients",
+}
+"""Command that prints what a saved model says, by the name of the model."""
+
+STATISTICS = frozenset(name for name, command in PRINTED.items() if command != "coefficients")
+"""Names of models that predict nothing, and have no scores."""

@@ -18,6 +18,7 @@ from p2pfl.algorithms import Algorithm, Compressed, Gossip, StopCondition, avera
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
+from p2pfl.exact import ExactLearner
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.neighbourhood_sums import ring_width
@@ -301,6 +302,11 @@ class Plan:
     def saved(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` that its file contains."""
         return self.learner.state_dict(row) if self.frozen is None else self.frozen.learned(row)
+
+    def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""
+        learner = self.learner.bare
+        return learner.owned(row, peer=peer) if isinstance(learner, ExactLearner) else {}
 
     @property
     def facts(self) -> dict[str, str]:

@@ -70,7 +70,8 @@ def fit(saved: SavedModel) -> Fit:
             f"{saved.path} is a model {name}, which has no standard errors; train one of {', '.join(FACTS)}"
         )
     tensors = {key: value.numpy() for key, value in saved.module.state_dict().items()}
-    facts = {key: float(tensors[key][0]) for key in FACTS[name]}
+    estimated = tuple(key for key in ("alpha", "alpha_error") if name == "glm" and key in tensors)
+    facts = {key: float(tensors[key][0]) for key in (*FACTS[name], *estimated)}
     if not facts["converged"]:
         raise InputError(f"{saved.path} has not converged; train more rounds")
     names = [
@@ -105,7 +106,7 @@ def _with_aic(facts: Mapping[str, float], covariance: np.ndarray, *, penalised: 
     found = {key: value for key, value in facts.items() if key != "saturated"}
     if math.isnan(saturated) or penalised:
         return found
-    used = int((np.diag(covariance) > 0).sum())
+    used = int((np.diag(covariance) > 0).sum()) + ("alpha" in facts)
     return found | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
 
 

@@ -18,6 +18,8 @@ from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.errors import DataError, InputError, ModelError
 from p2pfl.exact import EXACT, ExactModel
+from p2pfl.exact.additive.predictor import OWN
+from p2pfl.exact.model import Personal
 from p2pfl.learning.models import MODELS, build
 from p2pfl.learning.modules.dividing import digest
 from p2pfl.learning.modules.norms import Norm, normalised
@@ -243,7 +245,7 @@ def _module(
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
     elif exact:
-        module = _predicting(path, about, fields)
+        module = _predicting(path, about, fields, tensors)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         how: dict[str, Any] = {
@@ -292,11 +294,14 @@ def exact_model(about: ModelContent, fields: tuple[Field, ...]) -> ExactModel:
     return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
 
 
-def _predicting(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> torch.nn.Module:
-    """Return the module of a model that follows from totals."""
+def _predicting(
+    path: Path, about: ModelContent, fields: tuple[Field, ...], tensors: dict[str, torch.Tensor]
+) -> torch.nn.Module:
+    """Return the module of a model that follows from totals, with effects of a peer's own if the file has them."""
     try:
         with torch.device("meta"):
-            return exact_model(about, fields).module()
+            model = exact_model(about, fields)
+            return model.own_module() if isinstance(model, Personal) and OWN in tensors else model.module()
     except TypeError as error:
         raise InputError(
             f"{path} describes its model with options that this release does not know ({error}); use the release of "

@@ -16,6 +16,7 @@ from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import coded, labels, numbers
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.exact.regression.roles import WEIGHTS
+from p2pfl.exact.statistics.tensors import Tensored
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
 
@@ -60,9 +61,19 @@ class Predictor:
     ----------
     saved
         The model with its description, see :meth:`load`.
+
+    Raises
+    ------
+    InputError
+        It describes data and predicts nothing.
     """
 
     def __init__(self, saved: SavedModel) -> None:
+        if isinstance(saved.module, Tensored):
+            raise InputError(
+                f"{saved.path} is {saved.module.what}, which predicts nothing; p2pfl describe, survival or components "
+                "prints it"
+            )
         self.saved = saved
         self.module = Prepared(saved)
 

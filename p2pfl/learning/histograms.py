@@ -14,6 +14,10 @@ With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`
   .. math:: \mathrm{AUC} = \frac{1}{P N} \sum_b P_b \Bigl( \sum_{a < b} N_a + \tfrac{1}{2} N_b \Bigr),
 
   which is the area for scores that are rounded down to their bin.
+  Bins hide the order of scores within them, so it is at most :math:`\sum_b P_b N_b / (2 P N)` from the area for the
+  scores themselves.
+- **Brier score**: :math:`\tfrac{1}{2 n} \sum_i \sum_c (p_{ic} - [c = y_i])^2`, where what each sample adds is
+  rounded to a multiple of :math:`2^{-30}`.
 - **Test of Hosmer and Lemeshow**, for two classes: the same bins, with the sums of :math:`p_{i1}`, each rounded to a
   multiple of :math:`2^{-30}`, make ten groups, see :func:`p2pfl.learning.scores.calibration.hosmer_lemeshow`.
 
@@ -39,7 +43,7 @@ SCORES = 1000
 
 _POINTS = 2**20  # resolution of a confidence
 
-_FINE = 2**30  # resolution of a probability of class 1
+_FINE = 2**30  # resolution of a probability of class 1, and of a squared error
 
 
 def length(classes: int) -> int:
@@ -48,15 +52,16 @@ def length(classes: int) -> int:
     Examples
     --------
     >>> length(10), length(2)
-    (45, 3045)
+    (46, 3046)
     """
-    return 3 * CONFIDENCES + (3 * SCORES if classes == 2 else 0)
+    return 3 * CONFIDENCES + 1 + (3 * SCORES if classes == 2 else 0)
 
 
 def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     """Return the histograms of samples, ``[T]`` int64.
 
-    They are counts, hits and confidences by bin, and for two classes counts of both classes and sums of scores by bin.
+    They are counts, hits and confidences by bin, the sum of squared errors, and for two classes counts of both classes
+    and sums of scores by bin.
 
     Parameters
     ----------
@@ -68,7 +73,7 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     Examples
     --------
     >>> found = histograms(torch.tensor([[0.0, 9.0], [9.0, 0.0]]), torch.tensor([1, 1]))
-    >>> found[:15].sum(), found[15:30].sum(), found[45:2045].sum()
+    >>> found[:15].sum(), found[15:30].sum(), found[46:2046].sum()
     (tensor(2), tensor(1), tensor(2))
     """
     chances = outputs.double().softmax(-1)  # [B, C]
@@ -77,6 +82,8 @@ def histograms(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     points = (confidence * _POINTS).round().long()  # [B]
     hits = (likely == targets).long()  # [B]
     parts = [_counted(place, values, CONFIDENCES) for values in (torch.ones_like(hits), hits, points)]
+    gaps = chances - torch.nn.functional.one_hot(targets.long(), chances.shape[-1])  # [B, C]
+    parts.append((gaps.square().sum(-1) * (_FINE / 2)).round().long().sum().reshape(1))
     if chances.shape[-1] == 2:
         place = _places(chances[:, 1], SCORES) + SCORES * targets.long()  # class 0, then class 1
         parts.append(_counted(place, torch.ones_like(hits), 2 * SCORES))
@@ -113,13 +120,15 @@ def scored(total: IntArray, *, copies: int = 1) -> dict[str, float]:
     if not samples:
         return {}
     gaps = np.abs(hits * _POINTS - points)  # [B], exact
-    found = {"calibration_error": int(gaps.sum()) / (_POINTS * samples)}
-    if len(total) > 3 * CONFIDENCES:
-        negative, positive, fine = total[3 * CONFIDENCES :].reshape(3, SCORES)
+    first = 3 * CONFIDENCES
+    found = {"calibration_error": int(gaps.sum()) / (_POINTS * samples), "brier": int(total[first]) / (_FINE * samples)}
+    if len(total) > first + 1:
+        negative, positive, fine = total[first + 1 :].reshape(3, SCORES)
         pairs = int(negative.sum()) * int(positive.sum())
         below = np.cumsum(negative) - negative  # [B]
         if pairs:  # with one class alone there is no curve
             found["auc"] = int((positive * (2 * below + negative)).sum()) / (2 * pairs)
+            found["auc_bound"] = int((positive * negative).sum()) / (2 * pairs)
         test = hosmer_lemeshow((negative + positive) // copies, positive // copies, fine / (_FINE * copies))
         if test is not None:
             found |= {"hosmer_lemeshow": test.statistic, "hosmer_lemeshow_p": test.p}

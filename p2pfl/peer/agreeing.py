@@ -99,7 +99,7 @@ class Agreeing:
             return state, None
         counts = await asyncio.to_thread(self.agreement.tallies, state.rows, peers=(self.name,))
         try:
-            return state, await self.agreement.score(net(), scored, counts)
+            return state, await self.agreement.score(net(), scored, counts, row=state.rows[0])
         except (LostError, PrivacyError) as error:
             notify(CommonScoresUnknown(peer=self.name, message=str(error)))
             return state, None

@@ -450,4 +450,5 @@ class Peer:
         """Begin to write the checkpoint of the last round, unless it is written already."""
         if self._saved != self._done:
             self._saved = self._done
-            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.saved)
+            own = self.plan.owned(state.rows[0], peer=self.name)
+            await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.saved, own=own)

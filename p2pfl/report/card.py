@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.errors import InputError
+from p2pfl.experiment.catalogue import PRINTED, STATISTICS
 from p2pfl.report.formats import number
 from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.notices.wording import sentence
@@ -85,6 +86,8 @@ def _about(run: Run) -> Iterator[str]:
 
 def _of(about: Mapping[str, Any]) -> str:
     outputs = about["outputs"]
+    if about["model"]["name"] in STATISTICS:
+        return "which describes the data and predicts nothing"
     if outputs["classes"] is None:
         return "which predicts a number"
     names = printable(", ".join(map(str, outputs["class_names"] or ())))
@@ -102,7 +105,10 @@ def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
         ["column", "values", "a missing cell becomes", "an unknown text becomes"], map(_column, inputs["columns"])
     )
     yield ""
-    yield "The file of the model contains the scaling; `p2pfl predict` takes the raw columns."
+    if about["model"]["name"] in STATISTICS:
+        yield f"`p2pfl {PRINTED[about['model']['name']]}` prints the file."
+    else:
+        yield "The file of the model contains the scaling; `p2pfl predict` takes the raw columns."
 
 
 def _column(column: Mapping[str, Any]) -> list[str]:
@@ -117,6 +123,9 @@ def _scores(run: Run) -> Iterator[str]:
     summary = run.summary
     yield "## Scores"
     yield ""
+    if run.description["model"]["name"] in STATISTICS:
+        yield "It has none."
+        return
     if "scores" in summary:  # of one peer
         yield f"On the held-out part of the data of {summary['peer']}:"
         yield ""
@@ -164,14 +173,19 @@ def _protection(run: Run) -> Iterator[str]:
 def _limits(run: Run) -> Iterator[str]:
     yield "## Limits"
     yield ""
-    yield "- Scores are means over the peers' own held-out data. They say nothing of other populations; use"
-    yield "  `p2pfl evaluate` on your own data before you use the model, and look at subgroups."
-    yield "- Scores are statistics of private data that no guarantee covers."
+    if run.description["model"]["name"] not in STATISTICS:
+        yield from _of_scores()
     if run.experiment.data.scale:
         yield "- The model contains the mean and deviation of each feature over all peers, which are exact."
     yield "- The statement on protection covers what peers sent. A model that is published gives away as much about the"
     yield "  training data as the guarantee allows, and without a guarantee there is no limit."
     yield "- The intended use, and who may not use the model, are for its owners to add here."
+
+
+def _of_scores() -> Iterator[str]:
+    yield "- Scores are means over the peers' own held-out data. They say nothing of other populations; use"
+    yield "  `p2pfl evaluate` on your own data before you use the model, and look at subgroups."
+    yield "- Scores are statistics of private data that no guarantee covers."
 
 
 def _table(header: Sequence[str], rows: Any) -> Iterator[str]:

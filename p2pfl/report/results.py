@@ -239,7 +239,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         each peer, to the last bit; null for other models.
     common
         Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
-        expected calibration error of a classifier; with two classes ``auc`` is the area under the ROC curve, and
+        expected calibration error of a classifier, and ``brier`` its Brier score; with two classes ``auc`` is the area
+        under the ROC curve, of scores in bins, which is at most ``auc_bound`` from that of the scores themselves, and
         ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` are the statistic and the p-value of that test with ten groups.
     per_peer
         Scores by peer.

@@ -41,7 +41,7 @@ from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, restored
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.results import PeerSummary, Summary
-from p2pfl.report.saved import SavedModels
+from p2pfl.report.saved import OWN, SavedModels
 
 
 class Run:
@@ -177,11 +177,35 @@ class Run:
             text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
             replace(self.folder / "model.json", text.encode(), mode=0o600)
 
-    def checkpoint(self, peer: str, model: Mapping[str, Any], state: Mapping[str, Any], *, round: int) -> None:
-        """Store a peer's model and state after ``round``; an old checkpoint is replaced as a whole or not at all."""
+    def checkpoint(
+        self,
+        peer: str,
+        model: Mapping[str, Any],
+        state: Mapping[str, Any],
+        *,
+        round: int,
+        own: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store a peer's model and state after ``round``; an old checkpoint is replaced as a whole or not at all.
+
+        Parameters
+        ----------
+        peer
+            Its name.
+        model, state
+            Tensors by name.
+        round
+            Last round.
+        own
+            The model with effects of the peer's own, for a file that only its owner can read; none if it is empty.
+        """
         self.models[peer] = model
-        if self.folder is not None:
-            save(self.folder / "peers", peer, model, state, round=round, about=self.description)
+        if self.folder is None:
+            return
+        save(self.folder / "peers", peer, model, state, round=round, about=self.description)
+        if own:
+            path = self.folder / "peers" / f"{peer}{OWN}.safetensors"
+            replace(path, _file(own, peer=peer, round=round, about=self.description), mode=0o600)
 
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
@@ -410,14 +434,18 @@ def save(
     StorageError
         The disk is full or not writable; an older checkpoint stays unchanged.
     """
+    replace(folder / f"{peer}.safetensors", _file(model, peer=peer, round=round, about=about or {}))
+    replace(folder / f"{peer}.state", _file(state, peer=peer, round=round, about={}))
+
+
+def _file(tensors: Mapping[str, Any], *, peer: str, round: int, about: Mapping[str, Any]) -> bytes:
+    """Return the content of a safetensors file."""
     from safetensors.torch import save as to_bytes  # noqa: PLC0415 (imports torch)
 
     from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
 
-    note = {"peer": peer, "round": str(round)}
-    plain = {name: _plain(value) for name, value in model.items()}
-    replace(folder / f"{peer}.safetensors", to_bytes(plain, note | metadata(about or {})))
-    replace(folder / f"{peer}.state", to_bytes({name: _plain(value) for name, value in state.items()}, note))
+    plain = {name: _plain(value) for name, value in tensors.items()}
+    return to_bytes(plain, {"peer": peer, "round": str(round)} | metadata(about))
 
 
 def _plain(tensor: Any) -> Any:

@@ -9,6 +9,9 @@ from p2pfl.errors import InputError
 BEST = ".best"
 """Ending of the name of the file with a peer's best model, beside that of its last one."""
 
+OWN = ".own"
+"""Ending of the name of the file with a peer's last model and the effects of its own, which nobody else may have."""
+
 
 class SavedModels(MutableMapping[str, Mapping[str, Any]]):
     """State dicts by peer, read from their files when they are asked for.
@@ -61,6 +64,11 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
 
     def _names(self) -> set[str]:
         files = {path.name.removesuffix(".safetensors") for path in self._folder.glob("*.safetensors")}
-        last = {name for name in files if name.removesuffix(BEST) == name or name.removesuffix(BEST) not in files}
+        last = {name for name in files if not any(_besides(name, ending, files) for ending in (BEST, OWN))}
         changed = {peer for peer, model in self._changed.items() if model is not None}
         return (last | changed) - {peer for peer, model in self._changed.items() if model is None}
+
+
+def _besides(name: str, ending: str, files: set[str]) -> bool:
+    """Return whether a file lies beside that of the last model of a peer."""
+    return name.endswith(ending) and name.removesuffix(ending) in files

@@ -39,7 +39,8 @@ def closed(resolved: Plan, shard: Shard, state: State, *, round: int) -> tuple[S
     if not scored or not agreement.scored:
         return state, None
     try:
-        return state, settled(agreement.score(net, scored, agreement.tallies(state.rows, peers=net.peers)))
+        counts = agreement.tallies(state.rows, peers=net.peers)
+        return state, settled(agreement.score(net, scored, counts, row=state.rows[0]))
     except PrivacyError:  # live peers keep their scores as well, and report why
         return state, None
 

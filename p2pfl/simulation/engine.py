@@ -294,7 +294,8 @@ def _write_models(
         rows = tensors.pop("rows")
         for index, number in enumerate(numbers.tolist()):
             kept = {**scale, **{key: value[index] for key, value in tensors.items()}}
-            run.checkpoint(shard.everyone[number], resolved.saved(rows[index]), kept, round=round)
+            peer, row = shard.everyone[number], rows[index]
+            run.checkpoint(peer, resolved.saved(row), kept, round=round, own=resolved.owned(row, peer=peer))
 
 
 def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:

@@ -23,7 +23,7 @@ from p2pfl.secagg.protocol import Sum, SumSlot
 from p2pfl.secagg.ring import portion, portions
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
-from p2pfl.topology import Topology, Weights
+from p2pfl.topology import Schedule, Topology, Weights
 
 
 def summing(
@@ -104,7 +104,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         width: int = 64,
         colluders: int = 1,
         masking: Masking | None = None,
-        graph: Topology | None = None,
+        graph: Topology | Schedule | None = None,
         masks: TotalMasks | None = None,
         shard: Shard | None = None,
     ) -> None:

@@ -22,7 +22,7 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.sharding import Shard
-from p2pfl.topology import Topology, Tree, Weights, spanning
+from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class Faults:
 class TotalArguments(TypedDict):
     """Arguments of :class:`StackedNeighbourhood` for totals."""
 
-    graph: Topology
+    graph: Topology | Schedule
     masks: TotalMasks | None
 
 
 def totalling(plan: Plan) -> TotalArguments:
     """Return over which edges the peers of a plan take totals, and which masks hide their contributions."""
-    return {"graph": plan.topology.union, "masks": masks_of(plan, {})}
+    return {"graph": plan.topology, "masks": masks_of(plan, {})}
 
 
 class StackedNeighbourhood:
@@ -136,7 +136,7 @@ class StackedNeighbourhood:
         seed: int,
         faults: Faults | None = None,
         zstd: Zstd | None = None,
-        graph: Topology | None = None,
+        graph: Topology | Schedule | None = None,
         masks: TotalMasks | None = None,
         mixer: Mixer | None = None,
         shard: Shard | None = None,

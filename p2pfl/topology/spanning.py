@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 from p2pfl.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
-from p2pfl.topology.graph import Topology, brief
+from p2pfl.topology.graph import Schedule, Topology, brief
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Tree:
         return {parent: tuple(children) for parent, children in found.items()}
 
 
-def spanning(graph: Topology, *, among: Collection[str]) -> Tree:
+def spanning(graph: Topology | Schedule, *, among: Collection[str]) -> Tree:
     """Return the breadth-first tree of a participant set, from the first peer of its centre in the order of names.
 
     Every peer that knows the graph and the set computes the same tree.
@@ -68,7 +68,9 @@ def spanning(graph: Topology, *, among: Collection[str]) -> Tree:
     Parameters
     ----------
     graph
-        Edges count in both directions, for peers at both ends can send to each other.
+        Edges count in both directions, for peers at both ends can send to each other. Of equally near parents a peer
+        has the one with which it shares an edge in the earliest graph of a schedule, which are the innermost groups of
+        :func:`~p2pfl.topology.nested`, so one edge leads out of each group; then the first one in the order of names.
     among
         Participants.
 
@@ -84,21 +86,33 @@ def spanning(graph: Topology, *, among: Collection[str]) -> Tree:
     'peer1'
     >>> spanning(ring(4), among=ring(4).peers)
     Tree(root='peer0', parents={'peer1': 'peer0', 'peer3': 'peer0', 'peer2': 'peer1'})
+    >>> from p2pfl.topology import nested
+    >>> spanning(nested(6, levels=[2, 3]), among=nested(6).peers).parents["peer4"]
+    'peer3'
     """
     return _spanning(graph, tuple(sorted({*among})))
 
 
 @lru_cache(maxsize=64)
-def _spanning(graph: Topology, among: tuple[str, ...]) -> Tree:
-    _check(graph, among)
-    here, root = {*among}, _centre(graph, among)
-    parents: dict[str, str] = {}
-    reached = [root]
-    for peer in reached:  # which grows
-        for other in graph.neighbours(peer):
-            if other in here and other != root and other not in parents:
-                parents[other] = peer
-                reached.append(other)
+def _spanning(graph: Topology | Schedule, among: tuple[str, ...]) -> Tree:
+    whole = graph.union if isinstance(graph, Schedule) else graph
+    _check(whole, among)
+    rest, root = {*among}, _centre(whole, among)
+    graphs = graph.topologies if isinstance(graph, Schedule) else (graph,)
+    ranks = {edge: rank for rank, each in reversed([*enumerate(graphs)]) for edge in each.edges}
+    parents, frontier = dict[str, str](), [root]
+    rest.discard(root)
+    while frontier:
+        found = dict[str, tuple[int, str]]()  # in the order in which peers are reached
+        for peer in frontier:
+            for other in whole.neighbours(peer):
+                if other in rest:
+                    rank = min(ranks.get(edge, len(graphs)) for edge in ((peer, other), (other, peer)))
+                    if other not in found or rank < found[other][0]:
+                        found[other] = rank, peer
+        parents |= {other: peer for other, (_, peer) in found.items()}
+        frontier = [*found]
+        rest -= found.keys()
     return Tree(root, parents)
 
 

@@ -47,6 +47,23 @@ def trained(model, federation, *, rounds, peer="all"):
     return learner, learner.tensors(rows[0])
 
 
+def played(learner, row, peer):
+    """Return the sizes of the totals of a round that a peer plays alone, and its result."""
+    sizes = []
+
+    def counted(asking):
+        total = None
+        while True:
+            try:
+                question = next(asking) if total is None else asking.send(total)
+            except StopIteration as stop:
+                return stop.value
+            sizes.append(question.size)
+            total = question.answer(peer)
+
+    return sizes, counted(learner.asking(row, round=0))
+
+
 def adult(folder):
     """Return Adult's features, in which a category is the number of its level, and whether a person earns much."""
     lines = (folder / "adult" / "adult.data").read_text().strip().splitlines()

@@ -54,7 +54,7 @@ def test_at_consensus_all_peers_hold_one_model_whose_score_is_that_on_all_test_d
     scores = learner.evaluate(row, peers=["pooled"])
     curves = scored(learner.tallies(row, peers=["pooled"])[0].numpy())
     expected = {name: float(value) for name, value in scores.items()} | curves
-    assert {*expected} == {"loss", "accuracy", "calibration_error"}
+    assert {*expected} == {"loss", "accuracy", "calibration_error", "brier"}
     assert ended.summary["common"] == pytest.approx(expected, abs=1e-5)
 
 

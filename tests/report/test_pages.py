@@ -253,6 +253,8 @@ def test_the_page_of_one_peer_has_its_scores_and_events(run):
     assert "Alone it reaches accuracy 0.950, so learning together lost 0.040." in said
     assert "-0.040" in said  # the gain in accuracy, and that in loss
     assert "-0.100" in said
+    bare = copied(run, summary=summary | {"scores": {}, "alone": {}}, metrics=metrics)
+    assert "peer0 has the result; there is no score." in "".join(checked(run_page(bare)).text)
     other = copied(run, summary=summary, metrics=metrics)
     levels = {chart.title: chart.levels for chart in scores(other)}
     assert levels["accuracy by round"] == [("alone", 0.95)]
@@ -265,6 +267,8 @@ def test_a_run_without_scores_and_one_with_scores_that_are_no_numbers_have_pages
     bare = [msgspec.structs.replace(record, scores={}) for record in run.metrics]
     summary = run.summary | {"metric": None, "together": None, "alone": None, "pooled": None}
     assert "there is no score" in run_page(copied(run, summary=summary, metrics=bare))
+    once = run_page(copied(run, summary=summary | {"rounds": 1}, metrics=bare))
+    assert "learned together for 1 round; there is no score" in once
     nan = [msgspec.structs.replace(each, scores={"loss": math.nan, "accuracy": 0.5}) for each in run.metrics]
     checked(run_page(copied(run, metrics=nan)))
 

@@ -1,13 +1,16 @@
 """The tree along which totals travel: breadth first, from the centre, the same at every peer."""
 
+import math
+
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
 from p2pfl.errors import TopologyError
-from p2pfl.topology import Topology, complete, cut, exponential, grid, path, ring, spanning, star
+from p2pfl.topology import Schedule, Topology, complete, cut, exponential, grid, nested, path, ring, spanning, star
 
 
 def heights(tree):
@@ -93,3 +96,20 @@ def test_a_cut_is_named_exactly_where_the_vertex_connectivity_is_below_the_bound
 
 def test_participants_that_are_not_connected_at_all_are_cut_by_nobody():
     assert cut(path(4), among=["peer0", "peer3"], least=1) == ()
+
+
+@pytest.mark.parametrize(("levels", "depth"), [([4, 5], 2), ([6, 3], 2), ([2, 3, 4], 3)])
+def test_one_edge_leads_out_of_each_group_of_nested_groups(levels, depth):
+    schedule = nested(math.prod(levels), levels=levels)
+    tree = spanning(schedule, among=schedule.peers)
+    assert max(heights(tree).values()) == depth
+    places = dict(zip(sorted(schedule.peers, key=lambda peer: int(peer[4:])), np.ndindex(*levels), strict=True))
+    for level in range(1, len(levels)):
+        groups = {place[:level] for place in places.values()}
+        crossing = [each for each in tree.parents.items() if places[each[0]][:level] != places[each[1]][:level]]
+        assert len(crossing) == len(groups) - 1
+
+
+@given(connected())
+def test_a_schedule_of_one_graph_has_the_tree_of_that_graph(graph):
+    assert spanning(Schedule((graph,)), among=graph.peers) == spanning(graph, among=graph.peers)

@@ -75,6 +75,8 @@ def _show(found: Mapping[str, Any]) -> None:
             table.add_row(Text(two), Text(one), f"{value:+.3f}")
         console.print(table)
         console.print()
+    for each in found["warnings"]:
+        console.print(Text(f"warning: {each}"), soft_wrap=not console.is_terminal)
     kept = "with private noise" if found["private"] else f"nothing is stated of fewer than {found['least']}"
     said = f"{found['samples']} samples of all peers; {kept}"
     console.print(Text(said), soft_wrap=not console.is_terminal)

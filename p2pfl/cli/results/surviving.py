@@ -27,17 +27,26 @@ PLACES = 4
 def run(options: argparse.Namespace) -> int:
     """Print curves of an experiment, or those that peers have found."""
     given = {name: getattr(options, name) for name in ("horizon", "width", "group")}
-    if given["horizon"] is None and not _complete(options):
-        raise InputError("the grid of times needs its end; give --horizon, after which all are censored")
+    given["times"] = "union" if options.union else None
+    if given["horizon"] is None and not options.union and not _complete(options):
+        raise InputError(
+            "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "
+            "every peer learns the times of all samples"
+        )
     name, model, tensors, meaning = totalling.found(
         options, model=KaplanMeier.name, given=given, private=PrivateKaplanMeier.name
     )
-    results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": model.horizon}
+    results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": _end(tensors, model)}
 
     def page() -> str:
-        return survival_page(name, results, disclosed=model.shows)
+        return survival_page(name, results, disclosed=model.shown({"times": model.times}))
 
     return write(options, results, rows=_rows(results), page=page, show=_show)
+
+
+def _end(tensors: Mapping[str, Any], model: KaplanMeier) -> float:
+    """Return the time at which curves end."""
+    return model.horizon or float(max(tensors["times"], default=0.0))
 
 
 def _complete(options: argparse.Namespace) -> bool:

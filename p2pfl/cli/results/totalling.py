@@ -47,14 +47,14 @@ def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any], 
         experiment = experiment_of(options)
         if private is not None and experiment.model.name == private:
             if chosen:
-                named = ", ".join(f"--{key}" for key in chosen)
+                named = ", ".join(map(_option, chosen))
                 raise InputError(f"options of {private} are in model.options, so {named} has no effect; leave it out")
             return experiment.name, *_run(plan(experiment))
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
         return experiment.name, *totalled(experiment, model=model, options=chosen)
     if options.changes or chosen:
-        named = ", ".join([*(f"--{key}" for key in chosen), *(["--set"] if options.changes else [])])
+        named = ", ".join([*map(_option, chosen), *(["--set"] if options.changes else [])])
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
     names = [model, *([] if private is None else [private])]
@@ -87,6 +87,11 @@ def totalled(
         privacy=PrivacySettings(mode="none"),
     )
     return _run(plan(wanted))
+
+
+def _option(key: str) -> str:
+    """Return the option of the command that sets an option of a model."""
+    return "--union" if key == "times" else f"--{key}"
 
 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Description]:

@@ -317,4 +317,5 @@ def _round(records: list[Record], plan: Plan, *, missed: set[str]) -> str:
     whose = f"mean of {len(kept)} {which}" if len(kept) > 1 else kept[0].peer
     whose += f", scores of {evaluated}" if 0 < evaluated < len(kept) else ""
     without = f", without all models of {brief(tuple(sorted(missed)))}" if missed else ""
-    return f"round {records[0].round + 1}/{plan.experiment.rounds}: {said.removesuffix(', ')} ({whose}){without}"
+    found = f": {said.removesuffix(', ')}" if said else ""  # a statistic has no scores
+    return f"round {records[0].round + 1}/{plan.experiment.rounds}{found} ({whose}){without}"

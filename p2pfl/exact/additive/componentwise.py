@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -14,12 +15,13 @@ from p2pfl.encodings import Floats, Ints, from_wide, wide
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact import sums
 from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
+from p2pfl.exact.additive.beginning import ends, site_penalty
 from p2pfl.exact.additive.freedom import penalty_for
-from p2pfl.exact.additive.predictor import AdditiveModel
+from p2pfl.exact.additive.predictor import OWN, AdditiveModel
 from p2pfl.exact.additive.site import Log, Site
 from p2pfl.exact.elementary import added_along, inverse, log
 from p2pfl.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
-from p2pfl.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
+from p2pfl.exact.stopping import stopped
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -28,9 +30,6 @@ FRACTION = 44
 
 TIE = 1e-9
 """Errors of a shared learner and of own effects that differ by less are equal; the shared one is then chosen."""
-
-CANDIDATES, REFINEMENTS = 64, 12
-"""Penalties of sites that are compared by one total, and such totals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +53,9 @@ class Componentwise:
         Steps of a round.
     learning_rate
         :math:`\nu`.
+    average
+        True to average the fits of the peers, weighted by their samples, in place of fitting the sums: FedAvg of base
+        learners, with which the model is not that of the pooled data.
     df
         Degrees of freedom of a learner, which choose :math:`\lambda_j`.
     site_df
@@ -64,6 +66,8 @@ class Componentwise:
         Columns of numbers that are straight lines instead of splines.
     ranges
         Ends of columns of numbers that are known; those of others follow from counts of their values, to 1/128.
+    early_stopping, n_iter_no_change, tol
+        Stop where the loss on the validation parts has not fallen by ``tol`` within ``n_iter_no_change`` steps.
 
     References
     ----------
@@ -77,17 +81,34 @@ class Componentwise:
         "each column, and at each step their products with the residuals"
     )
 
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        found = Componentwise.shows
+        if options.get("average"):
+            found = found.replace("their products with the residuals", "the sums of the peers' own fits")
+        more = {
+            "site_df": "the sum of the errors of effects of the peers' own",
+            "average": "the sum of the errors of these fits",
+            "early_stopping": "the loss of the validation parts",
+        }
+        return ", ".join([found, *(words for key, words in more.items() if options.get(key))])
+
     features: int
     classes: int | None
     rounds: int
     fields: tuple[Field, ...] | None = None
     every: int = 100
     learning_rate: float = 0.1
+    average: bool = False
     df: float = 5.0
     site_df: float = 0.0
     knots: int = 20
     linear: tuple[str, ...] = ()
     ranges: dict[str, tuple[float, float]] | None = None
+    early_stopping: bool = False
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
 
     def __post_init__(self) -> None:
         if self.classes is not None and self.classes != 2:
@@ -101,6 +122,13 @@ class Componentwise:
             )
         if not 0 <= self.site_df < math.inf:
             raise ModelError(f"model.options.site_df is {self.site_df}; set it to a number of sites, or to 0 for none")
+        if self.average and self.site_df:
+            raise ModelError("model.options: average = true has no effects of sites; leave out average, or site_df")
+        if not (self.n_iter_no_change >= 1 and self.tol >= 0):
+            raise ModelError(
+                f"model.options.n_iter_no_change = {self.n_iter_no_change} and tol = {self.tol} stop at no step; set "
+                "n_iter_no_change to at least 1 and tol to at least 0"
+            )
         named = {learner.column for learner in self.learners if learner.kind != "onehot"}
         if unknown := [name for name in (*self.linear, *(self.ranges or {})) if name not in named]:
             raise ModelError(
@@ -128,6 +156,11 @@ class Componentwise:
         return tuple(found)
 
     @property
+    def fits_alone(self) -> bool:
+        """True if each peer fits learners to its own samples."""
+        return self.average or self.site_df > 0
+
+    @property
     def widest(self) -> int:
         """Largest number of coefficients of a learner."""
         return max(learner.size for learner in self.learners)
@@ -140,11 +173,16 @@ class Componentwise:
         shapes |= dict.fromkeys(("low", "high", "penalty"), (many,))
         shapes |= {"coefficients": (many, widest), "gram": (many, widest, widest)}
         shapes |= {"choices": (steps,), "risks": (steps,), "updates": (steps, widest)}
+        shapes |= {"validation": (steps,)} if self.early_stopping else {}
         return Layout(tuple(shapes), tuple(shapes.values()))
 
     def module(self) -> AdditiveModel:
         """Return the torch module of the shared effects."""
         return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
+
+    def own_module(self) -> AdditiveModel:
+        """Return the torch module of the shared effects and those of a peer's own."""
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=True)
 
     def start(self) -> Tensors:
         """Return the model without a step."""
@@ -160,10 +198,19 @@ class Componentwise:
 
     def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
         """Return outputs as :meth:`predicted` does, with the effects of a peer's own."""
-        site = self._site(tensors, own.train)
+        site = self._site(tensors, own)
         shared = self.predicted(tensors, part)[:, -1]
         bases = self._bases(tensors, part)
         return self._outputs(shared + sum(basis @ own for basis, own in zip(bases, site.effects, strict=True)))
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the coefficients of a peer's own effects, ``[J, W]``; nothing without effects of sites."""
+        if not self.site_df or not tensors["samples"][0]:
+            return {}
+        found = np.zeros((len(self.learners), self.widest))
+        for row, effect in zip(found, self._site(tensors, own).effects, strict=True):
+            row[: len(effect)] = effect
+        return {OWN: found}
 
     def _outputs(self, scores: Floats) -> Floats:
         if self.classes is None:
@@ -183,53 +230,65 @@ class Componentwise:
         solvers = self._solvers(new)
         steps, sites = list[tuple[int, Floats | None]](), dict[str, Site]()
         sizes = [learner.size for learner in self.learners]
-        terms = sum(sizes) + 2 + (len(sizes) if self.site_df else 0)
+        terms = sum(sizes) + 2 + (len(sizes) if self.fits_alone else 0) + (2 if self.early_stopping else 0)
+        taken, stalled = done, False
 
         def answer(peer: str) -> Ints:
             if peer not in sites:
-                sites[peer] = self._site(tensors, own(peer).train)
+                sites[peer] = self._site(tensors, own(peer))
             sites[peer].advance(steps[sites[peer].applied - done :])
             return wide(sites[peer].terms(), fraction=FRACTION)
 
         for step in range(done, done + self.every):
             total = yield Question(answer, size=2 * terms)
             values = from_wide(total, fraction=FRACTION)
-            choice, theta = self._chosen(values, new["gram"], solvers)
-            new["choices"][step], new["risks"][step] = choice, values[sum(sizes) + 1] / new["samples"][0]
+            new["risks"][step] = values[sum(sizes) + 1] / new["samples"][0]
+            if self.early_stopping:
+                new["validation"][step] = _validated(*values[-2:].tolist())
+                values = values[:-2]
+                stalled = stopped(new["validation"][: step + 1], self.n_iter_no_change, self.tol)
+                if stalled:
+                    break
+            choice, theta = self._averaged(values, new) if self.average else self._chosen(values, new["gram"], solvers)
+            new["choices"][step], taken = choice, step + 1
             steps.append((choice, theta))
             if theta is not None:
                 new["updates"][step] = theta
                 new["coefficients"][choice] += self.learning_rate * theta
-        new["steps"] = np.array([float(done + self.every)])
-        loss = float(new["risks"][done + self.every - 1])
-        return Outcome(new, loss, over=done + self.every >= self.rounds * self.every)
+        new["steps"] = np.array([float(taken)])
+        return Outcome(new, float(new["risks"][step]), over=stalled or taken >= self.rounds * self.every)
 
-    def _site(self, tensors: Tensors, part: Part) -> Site:
+    def _site(self, tensors: Tensors, own: Own) -> Site:
         """Return the private part of a peer after the steps of a model: the one kept, or one made anew from the log."""
         done = int(tensors["steps"][0])
         origin = b"".join(tensors[name].tobytes() for name in ("offset", "low", "high", "penalty", "site_penalty"))
+        part = own.train
         found: Site | None = part.kept.get("componentwise")
         followed = found is not None and found.origin == origin
         if found is None or not followed or not found.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
-            found = self._made(tensors, part, origin)
+            found = self._made(tensors, own, origin)
             part.kept["componentwise"] = found
         found.advance(_log(tensors, since=found.applied))
         return found
 
-    def _made(self, tensors: Tensors, part: Part, origin: bytes) -> Site:
+    def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
+        part, checked = own.train, own.validation if self.early_stopping else None
         sites = float(tensors["site_penalty"][0])
+        share = len(part) / float(tensors["samples"][0]) if self.average else 1.0
         penalties = [
-            strength * learner.penalty + sites * np.eye(learner.size)
+            share * strength * learner.penalty + sites * np.eye(learner.size)
             for strength, learner in zip(tensors["penalty"].tolist(), self.learners, strict=True)
         ]
         return Site(
             bases=self._bases(tensors, part),
             targets=part.targets.astype(np.float64),
-            penalties=penalties if self.site_df else (),
+            penalties=penalties if self.fits_alone else (),
+            averaged=self.average,
             offset=float(tensors["offset"][0]),
             rate=self.learning_rate,
             binary=self.classes is not None,
             origin=origin,
+            validation=None if checked is None else (self._bases(tensors, checked), checked.targets.astype(np.float64)),
         )
 
     def _bases(self, tensors: Tensors, part: Part) -> list[Floats]:
@@ -252,6 +311,14 @@ class Componentwise:
             return many + int(own.argmin()), None
         return shared, thetas[shared]
 
+    def _averaged(self, values: Floats, tensors: Tensors) -> tuple[int, Floats]:
+        """Return the learner whose fits by the peers have the least error in all, and their average."""
+        sizes = [learner.size for learner in self.learners]
+        choice = int(values[sum(sizes) + 2 :].argmin())
+        theta, first = np.zeros(self.widest), sum(sizes[:choice])
+        theta[: sizes[choice]] = values[first : first + sizes[choice]] / float(tensors["samples"][0])
+        return choice, theta
+
     def _solvers(self, tensors: Tensors) -> Floats:
         """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
         found = np.zeros_like(tensors["gram"])
@@ -262,7 +329,7 @@ class Componentwise:
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on ends of columns, products of functions, penalties and the offset."""
-        low, high = yield from self._ends(own)
+        low, high = yield from ends(self.learners, self.ranges or {}, own, model=self.name)
         given = {**tensors, "low": low, "high": high}
         sizes = [learner.size for learner in self.learners]
         terms = sum(size * size for size in sizes)
@@ -282,7 +349,7 @@ class Componentwise:
         if self.classes is not None and not 0 < mean < 1:
             raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
         offset = log(mean) - log(1 - mean) if self.classes is not None else mean
-        sites = yield from self._site_penalty(own)
+        sites = (yield from site_penalty(own, df=self.site_df, fraction=FRACTION)) if self.site_df else 0.0
         scalars = {"samples": samples, "offset": offset, "site_penalty": sites}
         return {**given, "gram": gram, "penalty": penalty} | {key: np.array([float(v)]) for key, v in scalars.items()}
 
@@ -298,55 +365,21 @@ class Componentwise:
         terms = sum(learner.size**2 for learner in self.learners) + 1
         return np.append(sums.summed(len(part), terms, each), len(part))
 
-    def _ends(self, own: Owns) -> Asked[tuple[Floats, Floats]]:
-        """Return the ends of each column: those that are given, or those of the cells of its values."""
-        low, high = np.zeros(len(self.learners)), np.ones(len(self.learners))
-        known = self.ranges or {}
-        asked = [
-            (number, learner.place)
-            for number, learner in enumerate(self.learners)
-            if learner.kind != "onehot" and learner.column not in known
-        ]
-        for number, learner in enumerate(self.learners):
-            if learner.column in known:
-                low[number], high[number] = known[learner.column]
 
-        def values(peer: str) -> list[Any]:
-            part = own(peer).train
-            part.check_complete(peer, model=self.name)
-            return [part.features[:, place] for _, place in asked]
+def _validated(loss: float, samples: float) -> float:
+    """Return the mean loss of the validation parts.
 
-        if not asked:
-            return low, high
-        total = yield Question(lambda peer: coarse(values(peer)), size=len(asked) * EXPONENTS)
-        used = live(total)
-        total = yield Question(lambda peer: fine(values(peer), used), size=len(used) * FINE)
-        for (number, _), sketch in zip(asked, sketches(used, total, columns=len(asked)), strict=True):
-            if len(sketch.counts):
-                low[number], high[number] = sketch.low[0], sketch.high[-1]
-        return low, high
-
-    def _site_penalty(self, own: Owns) -> Asked[float]:
-        """Return the penalty with which a random intercept of the peers has ``site_df`` degrees of freedom.
-
-        Peers add their degrees of freedom under several penalties at once, so that nobody shows its number of samples.
-        """
-        if not self.site_df:
-            return 0.0
-        low, high = 0.0, 2.0**40
-        for _ in range(REFINEMENTS):
-            tried = low + (high - low) * np.arange(1, CANDIDATES) / CANDIDATES
-
-            def terms(peer: str, tried: Floats = tried) -> Ints:
-                samples = len(own(peer).train)
-                shares = samples / (samples + tried)
-                return wide(2 * shares - shares * shares, fraction=FRACTION)
-
-            total = yield Question(terms, size=2 * (CANDIDATES - 1))
-            above = from_wide(total, fraction=FRACTION) > self.site_df
-            place = int(above.sum())  # degrees of freedom fall as the penalty rises
-            low, high = (tried[place - 1] if place else low), (tried[place] if place < len(tried) else high)
-        return 0.5 * (low + high)
+    Raises
+    ------
+    ModelError
+        They have no samples.
+    """
+    if not samples:
+        raise ModelError(
+            "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
+            "early_stopping out"
+        )
+    return loss / samples
 
 
 def _applied(matrices: Floats, vectors: Floats) -> Floats:

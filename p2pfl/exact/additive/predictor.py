@@ -10,6 +10,9 @@ from torch import nn
 from p2pfl.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.rows import Layout
 
+OWN = "own"
+"""Name of the coefficients of a peer's own effects."""
+
 
 class AdditiveModel(nn.Module):
     """Sum of functions of single columns.
@@ -22,6 +25,8 @@ class AdditiveModel(nn.Module):
         Base learners.
     binary
         True if outputs are logits of two classes.
+    own
+        True if there are coefficients of a peer's own effects, which are added to the shared ones.
     """
 
     offset: torch.Tensor
@@ -29,16 +34,19 @@ class AdditiveModel(nn.Module):
     low: torch.Tensor
     high: torch.Tensor
 
-    def __init__(self, layout: Layout, learners: Sequence[BaseLearner], *, binary: bool) -> None:
+    def __init__(self, layout: Layout, learners: Sequence[BaseLearner], *, binary: bool, own: bool = False) -> None:
         super().__init__()
+        self._own = own
         self.learners, self.binary = tuple(learners), binary
         for name, shape in zip(layout.names, layout.shapes, strict=True):
             self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+            if own and name == "coefficients":
+                self.register_buffer(OWN, torch.zeros(shape, dtype=torch.float64))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, for features ``[n, F]``."""
         wide = features.flatten(1).double()
-        found = self.offset.expand(len(wide))
+        found = self.offset.expand(wide.shape[0])  # an export follows shape, not len
         for number, learner in enumerate(self.learners):
             found = found + self._effect(number, learner, wide)
         if self.binary:
@@ -47,6 +55,8 @@ class AdditiveModel(nn.Module):
 
     def _effect(self, number: int, learner: BaseLearner, features: torch.Tensor) -> torch.Tensor:
         own = self.coefficients[number]  # [W]
+        if self._own:
+            own = own + self.get_buffer(OWN)[number]
         if learner.kind == "onehot":
             return features[:, learner.place : learner.place + learner.size] @ own[: learner.size]
         low, high = self.low[number], self.high[number]

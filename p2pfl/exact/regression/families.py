@@ -195,7 +195,7 @@ class Gamma:
 
 @dataclass(frozen=True)
 class NegativeBinomial(Poisson):
-    r"""Counts of variance :math:`\mu + \alpha \mu^2`, whose :math:`\alpha` is given."""
+    r"""Counts of variance :math:`\mu + \alpha \mu^2`."""
 
     alpha: float = 1.0
 

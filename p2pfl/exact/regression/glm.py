@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -16,7 +17,8 @@ from p2pfl.exact.elementary import added, inverse, times
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.exact.regression.coefficients import unbounded
 from p2pfl.exact.regression.disclosure import check_coefficients, check_least
-from p2pfl.exact.regression.regression import Regression
+from p2pfl.exact.regression.overdispersion import TERMS, estimated, terms
+from p2pfl.exact.regression.regression import ESTIMATE, Regression
 from p2pfl.learning.additive import Question
 
 DECREMENT = 1e-22
@@ -57,7 +59,8 @@ class GLM(Regression):
     link
         Of two classes: ``logit`` by default, ``probit`` or ``cloglog``.
     alpha
-        With ``negative_binomial``, the variance is :math:`\mu + \alpha \mu^2`; 1 / theta of R.
+        With ``negative_binomial``, the variance is :math:`\mu + \alpha \mu^2`; 1 / theta of R. ``"estimate"`` finds the
+        alpha of the largest likelihood under the means of each step, as R's ``glm.nb`` does.
     offset, exposure
         Name of a column that is added to the linear predictor, itself or its logarithm, without a coefficient.
     freq_weights, var_weights
@@ -98,13 +101,67 @@ class GLM(Regression):
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
+        if self.estimates:
+            return (yield from self._alternating(tensors, own))
         beta = self.stacked(tensors)
         found = yield from self._derived(beta, tensors, own)
-        before = float(tensors["objective"][0])
-        if tensors["steps"][0] and found["objective"] > before + ROUNDING * max(1.0, abs(before)):
+        if self._risen(found["objective"], tensors):
             beta = yield from self._shortened(beta, tensors, own)
             found = yield from self._derived(beta, tensors, own)
         return self._step(beta, found, tensors)
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
+        return f"{more}{GLM.shows}"
+
+    def _risen(self, objective: float, tensors: Tensors) -> bool:
+        """Return whether the last step has raised the objective."""
+        before = float(tensors["objective"][0])
+        return bool(tensors["steps"][0]) and objective > before + ROUNDING * max(1.0, abs(before))
+
+    def _alternating(self, tensors: Tensors, own: Owns) -> Round:
+        """Take one step under the alpha of the largest likelihood, which is found first."""
+        beta, before = self.stacked(tensors), float(tensors["alpha"][0])
+        if tensors["steps"][0]:
+            last = replace(self, alpha=before)
+            deviance = yield from last._deviance(beta, own)  # noqa: SLF001 (it is of this class)
+            if self._risen(deviance + added(self._penalty() * beta * beta), tensors):
+                beta = yield from last._shortened(beta, tensors, own)  # noqa: SLF001
+
+        def asked(theta: float) -> Asked[Floats]:
+            return self._by_alpha(beta, theta, own)
+
+        alpha = yield from estimated(before, asked)
+        model = replace(self, alpha=alpha.value)
+        found = yield from model._derived(beta, tensors, own)  # noqa: SLF001
+        outcome = model._step(beta, found, tensors)  # noqa: SLF001
+        given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
+        if outcome.over:
+            given["null_deviance"], _ = yield from model._null(np.zeros(1), own)  # noqa: SLF001
+        return replace(outcome, tensors={**outcome.tensors, **{key: np.array([each]) for key, each in given.items()}})
+
+    def _by_alpha(self, beta: Floats, theta: float, own: Owns) -> Asked[Floats]:
+        """Ask for the derivatives of the likelihood by 1 / alpha, and what an estimate by moments needs."""
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            means = self.kind.means(self._predictor(beta, part.features))[:, 0]
+            return self._summed(part, TERMS, lambda where: terms(part.targets[where], means[where], theta))
+
+        total = yield Question(answer, size=sums.size(TERMS))
+        return sums.numbers(total)
+
+    def _deviance(self, beta: Floats, own: Owns) -> Asked[float]:
+        """Ask for the deviance of a model."""
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            return self._compared(part, [self.kind.means(self._predictor(beta, part.features))])
+
+        total = yield Question(answer, size=sums.size(1))
+        return float(sums.numbers(total)[0])
 
     def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on the number of samples and on the mean, from which the intercept starts."""

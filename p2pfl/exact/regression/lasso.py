@@ -10,8 +10,8 @@ import numpy as np
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact import sums
-from p2pfl.exact.elementary import added
-from p2pfl.exact.model import Asked, Outcome, Owns, Round, Tensors
+from p2pfl.exact.elementary import added, times
+from p2pfl.exact.model import Asked, Outcome, Owns, Round, Tensors, symmetric
 from p2pfl.exact.regression.glm import GLM, HALVINGS
 from p2pfl.learning.additive import Question
 
@@ -25,6 +25,50 @@ DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
 
 
+@dataclass(frozen=True)
+class Quadratic:
+    r"""Deviance of a linear model as a function of its coefficients, from totals at one point.
+
+    .. math:: D(\beta) = D(b) - 2 g^T (\beta - b) + (\beta - b)^T H (\beta - b)
+
+    Parameters
+    ----------
+    at
+        b, ``[p]``.
+    information, score
+        H ``[p, p]`` and g ``[p]``: weighted products of columns, and of columns with the residuals of b.
+    squares
+        D(b).
+    weight
+        Sum of the weights of the samples.
+
+    Examples
+    --------
+    >>> found = Quadratic(np.zeros(1), np.array([[2.0]]), np.array([3.0]), 5.0, 4.0)
+    >>> found.slope(np.ones(1)).tolist(), found.deviance(np.ones(1)), found.mean(np.ones(1))
+    ([1.0], 1.0, 0.25)
+    """
+
+    at: Floats
+    information: Floats
+    score: Floats
+    squares: float
+    weight: float
+
+    def slope(self, beta: Floats) -> Floats:
+        """Return the products of columns with the residuals, ``[p]``."""
+        return self.score - times(self.information, beta - self.at)
+
+    def deviance(self, beta: Floats) -> float:
+        """Return the deviance."""
+        moved = beta - self.at
+        return self.squares - added(moved * (self.score + self.slope(beta)))
+
+    def mean(self, beta: Floats) -> float:
+        """Return the mean deviance; NaN without samples."""
+        return self.deviance(beta) / self.weight if self.weight else float("nan")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lasso(GLM):
     r"""Path of generalised linear models with the elastic net penalty of glmnet and scikit-learn.
@@ -33,7 +77,8 @@ class Lasso(GLM):
               + \tfrac{1 - \rho}{2} \lVert \beta \rVert_2^2\Bigr)
 
     A round is one penalty, from the smallest with which all coefficients are zero downwards, each from the model
-    before. Its steps are Newton's, with coordinate descent on the totals, which needs no further ones.
+    before. Its steps are Newton's, with coordinate descent on the totals, which needs no further ones. With the family
+    ``gaussian`` the first round is the whole path, as one total of products is enough for all penalties.
 
     Parameters
     ----------
@@ -64,6 +109,10 @@ class Lasso(GLM):
         super().__post_init__()
         if self.ridge:
             raise ModelError("model.options.ridge has no effect with lasso; leave it out, and set l1_ratio below 1")
+        if self.estimates:
+            raise ModelError(
+                'model.options.alpha = "estimate" does not work with lasso; give a number that glm estimated'
+            )
         if self.chosen == "multinomial":
             raise ModelError(
                 f"lasso predicts two classes or a number, not {self.classes} classes; use glm without a penalty, or "
@@ -101,17 +150,55 @@ class Lasso(GLM):
             tensors = yield from self._begin(tensors, own)
             if not tensors["samples"][0]:
                 return Outcome(tensors, over=True)
+            if self.chosen == "gaussian":
+                return (yield from self._whole(tensors, own))
             null = yield from self._derived(self.stacked(tensors), tensors, own)
-            largest = float(np.abs(null["score"][: len(self.roles.kept)]).max(initial=0.0))
-            tensors = {**tensors, "largest": np.array([largest / (tensors["weight_sum"][0] * self.l1_ratio)])}
+            tensors = self._starting(null["score"], tensors)
         before = tensors["path"][place - 1] if place else self.stacked(tensors)
         penalty = float(tensors["largest"][0]) * self._share(place)
         beta, deviance = yield from self._fitted(before, penalty, tensors, own)
         validation = yield from self._validated(beta, own)
-        new = {name: tensors[name].copy() for name in ("penalties", "deviances", "validation", "path")}
-        new["penalties"][place], new["deviances"][place], new["validation"][place] = penalty, deviance, validation
-        new["path"][place] = beta
-        return self._kept({**tensors, **new}, place)
+        return self._kept(_noted(tensors, place, beta, (penalty, deviance, validation)), place)
+
+    def _starting(self, score: Floats, tensors: Tensors) -> Tensors:
+        """Return the tensors with the smallest penalty under which all coefficients are zero."""
+        largest = float(np.abs(score[: len(self.roles.kept)]).max(initial=0.0))
+        return {**tensors, "largest": np.array([largest / (tensors["weight_sum"][0] * self.l1_ratio)])}
+
+    def _whole(self, tensors: Tensors, own: Owns) -> Round:
+        """Return the whole path of a linear model, whose deviances are quadratic in the coefficients."""
+        start = self.stacked(tensors)
+        train, validation = yield from self._quadratics(start, own)
+        tensors = self._starting(train.score, tensors)
+        beta = start
+        for place in range(self.lambdas):
+            penalty = float(tensors["largest"][0]) * self._share(place)
+            first, second = self._prices(penalty, tensors)
+            beta = descended(train.information, train.slope(beta), beta, first=first, second=second)
+            scores = penalty, train.deviance(beta), validation.mean(beta)
+            tensors = _noted(tensors, place, beta, scores)
+        return self._kept(tensors, self.lambdas - 1)
+
+    def _quadratics(self, beta: Floats, own: Owns) -> Asked[tuple[Quadratic, Quadratic]]:
+        """Ask for the products of all columns in the training and the validation parts, by one total."""
+        upper = np.triu_indices(self.width)
+        terms = len(upper[0]) + self.width + 2
+
+        def answer(peer: str) -> Ints:
+            found = []
+            for part in (own(peer).train, own(peer).validation):
+                part.check_complete(peer, model=self.name)
+                products = self._terms(part, beta, upper, terms)
+                found += [products, self._summed(part, 1, lambda where: np.ones((where.stop - where.start, 1)))]
+            return np.concatenate(found)
+
+        total = yield Question(answer, size=2 * (sums.size(terms) + sums.size(1)))
+        found = []
+        for half in np.split(total, 2):
+            values, weight = sums.numbers(half[: sums.size(terms)]), sums.numbers(half[sums.size(terms) :])
+            information = symmetric(values[: len(upper[0])], size=self.width)
+            found.append(Quadratic(beta, information, values[len(upper[0]) : -2], float(values[-2]), float(weight[0])))
+        return found[0], found[1]
 
     def _share(self, place: int) -> float:
         """Return a penalty as a share of the first one, by square roots and products alone."""
@@ -139,11 +226,7 @@ class Lasso(GLM):
 
     def _fitted(self, beta: Floats, penalty: float, tensors: Tensors, own: Owns) -> Asked[tuple[Floats, float]]:
         """Return the coefficients of a penalty, and their deviance."""
-        weight = penalty * float(tensors["weight_sum"][0])
-        first = np.full(self.width, weight * self.l1_ratio)
-        second = np.full(self.width, weight * (1 - self.l1_ratio))
-        if self.fit_intercept:
-            first[-1] = second[-1] = 0.0
+        first, second = self._prices(penalty, tensors)
         deviance = 0.0
         for _ in range(STEPS):
             found = yield from self._derived(beta, tensors, own)
@@ -153,8 +236,17 @@ class Lasso(GLM):
             change = added(step * step * np.diag(found["information"]))
             if change <= DECREMENT * max(1.0, abs(deviance)):
                 break
-            beta = new if self.chosen == "gaussian" else (yield from self._searched(beta, step, own, first, second))
+            beta = yield from self._searched(beta, step, own, first, second)
         return beta, deviance
+
+    def _prices(self, penalty: float, tensors: Tensors) -> tuple[Floats, Floats]:
+        """Return the penalties of magnitudes and of squares of each coefficient, ``[width]``."""
+        weight = penalty * float(tensors["weight_sum"][0])
+        first = np.full(self.width, weight * self.l1_ratio)
+        second = np.full(self.width, weight * (1 - self.l1_ratio))
+        if self.fit_intercept:
+            first[-1] = second[-1] = 0.0
+        return first, second
 
     def _searched(self, beta: Floats, step: Floats, own: Owns, first: Floats, second: Floats) -> Asked[Floats]:
         """Return the best of the whole step and shortened ones."""
@@ -180,6 +272,14 @@ class Lasso(GLM):
         total = yield Question(compared, size=2 * sums.size(1))
         deviance, weight = (float(sums.numbers(each)[0]) for each in np.split(total, 2))
         return deviance / weight if weight else float("nan")
+
+
+def _noted(tensors: Tensors, place: int, beta: Floats, scores: tuple[float, float, float]) -> Tensors:
+    """Return the tensors with the coefficients of a penalty, the penalty, its deviance and that of validation."""
+    new = {name: tensors[name].copy() for name in ("penalties", "deviances", "validation", "path")}
+    new["penalties"][place], new["deviances"][place], new["validation"][place] = scores
+    new["path"][place] = beta
+    return {**tensors, **new}
 
 
 def descended(information: Floats, score: Floats, beta: Floats, *, first: Floats, second: Floats) -> Floats:

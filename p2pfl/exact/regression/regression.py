@@ -38,6 +38,10 @@ SCALARS = (
 """Numbers of a fit."""
 
 
+ESTIMATE = "estimate"
+"""Value of ``alpha`` with which it is estimated."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Regression:
     """Linear predictors with a family; :class:`p2pfl.exact.regression.glm.GLM` describes the parameters.
@@ -52,7 +56,7 @@ class Regression:
     classes: int | None
     family: str | None = None
     link: str | None = None
-    alpha: float = 1.0
+    alpha: float | str = 1.0
     offset: str | None = None
     exposure: str | None = None
     freq_weights: str | None = None
@@ -78,10 +82,16 @@ class Regression:
             return self.family
         return "gaussian" if self.classes is None else "binomial" if self.classes <= 2 else "multinomial"
 
+    @property
+    def estimates(self) -> bool:
+        """True if alpha is estimated."""
+        return self.alpha == ESTIMATE
+
     @cached_property
     def kind(self) -> Response:
         """The family with its link."""
-        return response(self.chosen, self.link, alpha=self.alpha, classes=self.classes)
+        alpha = self.alpha if isinstance(self.alpha, float | int) else 1.0
+        return response(self.chosen, self.link, alpha=alpha, classes=self.classes)
 
     @cached_property
     def roles(self) -> Roles:
@@ -122,6 +132,8 @@ class Regression:
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:
         scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
+        if self.estimates:
+            scalars |= dict.fromkeys(("alpha", "alpha_error"), (1,))
         square = (self.width, self.width)
         return {"covariance": square, "moments": square} | scalars
 
@@ -215,8 +227,7 @@ def _check_choices(model: Regression) -> None:
         raise ModelError(f'model.options.family is "{model.family}"; choose from {", ".join(FAMILIES)}')
     _check_target(model)
     _check_link(model)
-    if model.chosen == "negative_binomial" and not 0 < model.alpha < math.inf:
-        raise ModelError(f"model.options.alpha is {model.alpha}; set it above 0, or choose the family poisson")
+    _check_alpha(model)
     if model.chosen == "multinomial":
         _check_multinomial(model)
     elif model.exposure is not None and model.kind.link.name != "log":
@@ -232,6 +243,19 @@ def _check_target(model: Regression) -> None:
         raise ModelError(
             f'model.options.family = "{model.chosen}" does not fit the target; binomial takes two classes, multinomial '
             "more of them, and the others take numbers"
+        )
+
+
+def _check_alpha(model: Regression) -> None:
+    if model.estimates and model.chosen != "negative_binomial":
+        raise ModelError(
+            f'model.options.alpha = "{ESTIMATE}" belongs to negative_binomial, not to {model.chosen}; leave it out'
+        )
+    if model.estimates or model.chosen != "negative_binomial":
+        return
+    if isinstance(model.alpha, str) or not 0 < model.alpha < math.inf:
+        raise ModelError(
+            f'model.options.alpha is {model.alpha}; set it above 0 or to "{ESTIMATE}", or choose the family poisson'
         )
 
 

@@ -13,6 +13,7 @@ from p2pfl.data.description import Description as Meaning
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats
 from p2pfl.exact.statistics.description import QUANTILES, Description
+from p2pfl.exact.statistics.doubtful import doubt
 from p2pfl.exact.statistics.private_description import PrivateDescription
 
 
@@ -81,6 +82,8 @@ class Described:
         Names of all features and targets, and Pearson's correlations of each pair; empty if they were not counted.
     private
         Whether everything is with private noise; then quantiles interpolate the histogram, and ends are public bounds.
+    warnings
+        Sentences on columns that look like identifiers or timestamps.
     """
 
     samples: int
@@ -89,6 +92,7 @@ class Described:
     names: tuple[str, ...]
     correlations: tuple[tuple[float | None, ...], ...]
     private: bool = False
+    warnings: tuple[str, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """Return everything as JSON values."""
@@ -118,11 +122,12 @@ def described(tensors: Mapping[str, Floats], model: Description | PrivateDescrip
     middle = np.concatenate([np.broadcast_to(meaning.mean, width), np.zeros(model.width - width)])
     if model.classes is None:
         scale[width], middle[width] = meaning.target_deviation, meaning.target_mean
-    columns, names, place = list[Number | Levels](), list[str](), 0
+    columns, names, doubts, place = list[Number | Levels](), list[str](), list[str](), 0
     for field in (*fields, *_targets(model, meaning)):
         if field.levels is None:
             columns.append(_number(tensors, field.name, place, scale=scale[place], middle=middle[place]))
             names.append(field.name)
+            doubts += filter(None, [doubt(tensors, place, field.name)])
             place += 1
         else:
             where = slice(place, place + len(field.levels))
@@ -131,7 +136,9 @@ def described(tensors: Mapping[str, Floats], model: Description | PrivateDescrip
             place += len(field.levels)
     found = tensors["correlation"] if model.correlations else np.zeros((0, 0))
     pairs = tuple(tuple(map(_known, row)) for row in found.tolist())
-    return Described(int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private)
+    return Described(
+        int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private, tuple(doubts)
+    )
 
 
 def _targets(model: Description, meaning: Meaning) -> tuple[Field, ...]:

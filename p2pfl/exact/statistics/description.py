@@ -53,13 +53,13 @@ class Description(Statistic):
     Examples
     --------
     >>> Description(features=3, classes=2).layout.names[:3]
-    ('samples', 'present', 'mean')
+    ('samples', 'present', 'distinct')
     """
 
     name: ClassVar[str] = "description"
     shows: ClassVar[str] = (
-        "how many samples have each value of each column, to a relative width of 1/128, exact sums and squares of each "
-        "column, and the correlation of each pair of columns"
+        "how many samples have each value of each column, to a relative width of 1/128, how many different values "
+        "peers have, exact sums and squares of each column, and the correlation of each pair of columns"
     )
     subject: ClassVar[str] = "a description"
 
@@ -100,7 +100,7 @@ class Description(Statistic):
         """Names and shapes of the tensors."""
         width = self.width
         shapes: dict[str, tuple[int, ...]] = {"samples": (1,)}
-        shapes |= dict.fromkeys(("present", "mean", "deviation", "whole", "low", "high"), (width,))
+        shapes |= dict.fromkeys(("present", "distinct", "mean", "deviation", "whole", "low", "high"), (width,))
         shapes |= {"quantiles": (width, len(QUANTILES)), "edges": (width, self.bins + 1), "counts": (width, self.bins)}
         if self.correlations:
             shapes |= {"pairs": (width, width), "correlation": (width, width)}
@@ -111,13 +111,13 @@ class Description(Statistic):
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
         width = self.width
-        first = 1 + width + width + sums.size(width)
+        first = 1 + 3 * width + sums.size(width)
         total = yield Question(lambda peer: self._first(peer, own), size=first + width * EXPONENTS)
-        samples, present, fractions = int(total[0]), total[1 : 1 + width], total[1 + width : 1 + 2 * width]
+        samples, (present, distinct, fractions) = int(total[0]), total[1 : 1 + 3 * width].reshape(3, width)
         if not samples:
             return Outcome(tensors, over=True)
         known = np.maximum(present, 1)
-        mean = sums.numbers(total[1 + 2 * width : first]) / known
+        mean = sums.numbers(total[1 + 3 * width : first]) / known
         used = live(total[first:])
         size = sums.size(width)
         total = yield Question(lambda peer: self._second(own, peer, mean, used), size=size + len(used) * FINE)
@@ -127,6 +127,7 @@ class Description(Statistic):
         given: dict[str, Any] = {
             "samples": [samples],
             "present": present,
+            "distinct": distinct,
             "mean": mean,
             "deviation": deviation,
             "whole": fractions == 0,
@@ -144,7 +145,7 @@ class Description(Statistic):
         return self.columns.values(own(peer), whole=self.owned)
 
     def _first(self, peer: str, own: Owns) -> Ints:
-        """Return samples, values and fractions by column, their sums, and the magnitudes of values."""
+        """Return samples, values, different ones and fractions by column, their sums, and the magnitudes of values."""
         values = self._values(own, peer)
         if 0 < len(values) < self.least:
             raise DataError(
@@ -154,8 +155,10 @@ class Description(Statistic):
         there = ~np.isnan(values)
         known = np.where(there, values, 0.0).astype(np.float64)
         fractions = (known != np.rint(known)).sum(axis=0)
+        distinct = [len(np.unique(column[here])) for column, here in zip(known.T, there.T, strict=True)]
         total = sums.summed(len(values), self.width, lambda where: known[where])
-        return np.concatenate([[len(values)], there.sum(axis=0), fractions, total, coarse(list(values.T))])
+        counts = there.sum(axis=0), distinct, fractions
+        return np.concatenate([[len(values)], *counts, total, coarse(list(values.T))])
 
     def _second(self, own: Owns, peer: str, mean: Floats, used: Ints) -> Ints:
         """Return sums of squares about the mean, and values by cell."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -15,7 +16,8 @@ from p2pfl.exact.model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.exact.regression.coefficients import REACH
 from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.exact.survival.curves import kaplan_meier, log_rank
-from p2pfl.exact.survival.grid import Grid
+from p2pfl.exact.survival.grid import Grid, check_times
+from p2pfl.exact.survival.union import MOST_TIMES, SHAPES, Union, union_of, united
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -35,6 +37,8 @@ class KaplanMeier(Statistic):
         End of the grid of times.
     width
         Width of a cell of the grid.
+    times
+        ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     group
         Name of a column with levels, each of which is a group; all samples are one group if ``None``.
     fields
@@ -55,15 +59,18 @@ class KaplanMeier(Statistic):
 
     features: int
     classes: int | None
-    horizon: float
+    horizon: float | None = None
     width: float = 1.0
+    times: str = "grid"
     group: str | None = None
     fields: tuple[Field, ...] | None = None
     owned: bool = False
     least: int = 5
 
     def __post_init__(self) -> None:
-        _ = self.grid
+        check_times(self.times, horizon=self.horizon, width=self.width)
+        if self.times == "grid":
+            _ = self.grid({})
         if self.classes is not None:
             raise ModelError("model.name: kaplan_meier takes times until an event, not classes; choose another target")
         if self.group is not None and self._block is None:
@@ -73,10 +80,22 @@ class KaplanMeier(Statistic):
                 f"{', '.join(named) or 'none, as there is none'}"
             )
 
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        more = "the time of every sample, and " if options.get("times") == "union" else ""
+        return f"{more}{KaplanMeier.shows}"
+
+    def grid(self, tensors: Tensors) -> Grid | Union:
+        """Return the cells of time."""
+        if self.times == "union":
+            return union_of(tensors, horizon=self.horizon)
+        return Grid(width=self.width, horizon=self.horizon or 0.0)
+
     @property
-    def grid(self) -> Grid:
-        """Cells of time."""
-        return Grid(width=self.width, horizon=self.horizon)
+    def cells(self) -> int:
+        """Number of cells that the tensors have room for."""
+        return MOST_TIMES + 1 if self.times == "union" else self.grid({}).cells
 
     @property
     def _block(self) -> tuple[int, Field] | None:
@@ -96,36 +115,59 @@ class KaplanMeier(Statistic):
     @property
     def layout(self) -> Layout:
         """Names and shapes of the tensors."""
-        shape = (len(self.groups), self.grid.cells)
-        return Layout(("samples", "events", "leaving"), ((1,), shape, shape))
+        shape = (len(self.groups), self.cells)
+        shapes = {"samples": (1,), "events": shape, "leaving": shape} | (SHAPES if self.times == "union" else {})
+        return Layout(tuple(shapes), tuple(shapes.values()))
 
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Take the total; further rounds change nothing."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        shape = (2, len(self.groups), self.grid.cells)
-        total = yield Question(lambda peer: self._counted(peer, own(peer)), size=math.prod(shape))
-        events, leaving = total.reshape(shape).astype(np.float64)
-        return Outcome({"samples": np.array([leaving.sum()]), "events": events, "leaving": leaving}, over=True)
+        new = dict[str, Floats]()
+        if self.times == "union":
+            horizon = math.inf if self.horizon is None else self.horizon
+            new = yield from united(lambda peer: self._times(peer, own(peer)), horizon=horizon)
+        grid = self.grid(new)
+        shape = (2, len(self.groups), grid.cells)
+        total = yield Question(lambda peer: self._counted(peer, own(peer), grid), size=math.prod(shape))
+        counts = np.zeros((2, len(self.groups), self.cells))
+        counts[:, :, : grid.cells] = total.reshape(shape)
+        events, leaving = counts
+        return Outcome({"samples": np.array([leaving.sum()]), "events": events, "leaving": leaving, **new}, over=True)
 
-    def _counted(self, peer: str, own: Own) -> Ints:
+    def _times(self, peer: str, own: Own) -> Floats:
+        """Return the times of the samples of a peer."""
+        self._check(peer, own)
+        return np.concatenate([part.targets for part in self._parts(own)])
+
+    def _counted(self, peer: str, own: Own, grid: Grid | Union) -> Ints:
+        self._check(peer, own)
+        return self._cells(own, grid)
+
+    def _check(self, peer: str, own: Own) -> None:
+        """Refuse to count few samples.
+
+        Raises
+        ------
+        DataError
+            There are fewer than ``least``.
+        """
         count = sum(map(len, self._parts(own)))
         if 0 < count < self.least:
             raise DataError(
                 f"{peer} has {count} samples, fewer than model.options.least = {self.least}, so its counts would show "
                 "single samples; take part with more, or leave this peer out"
             )
-        return self._cells(own)
 
     def _parts(self, own: Own) -> list[Part]:
         return [own.train, own.validation, *([own.test] if self.owned and own.test is not None else [])]
 
-    def _cells(self, own: Own) -> Ints:
+    def _cells(self, own: Own, grid: Grid | Union) -> Ints:
         """Return events and departures of the samples of a peer, ``[2 G cells]``."""
-        found = np.zeros((2, len(self.groups) * self.grid.cells), np.int64)
+        found = np.zeros((2, len(self.groups) * grid.cells), np.int64)
         for part in self._parts(own):
-            cell, event = self.grid.placed(part.targets)
-            place = self._group(part) * self.grid.cells + cell
+            cell, event = grid.placed(part.targets)
+            place = self._group(part) * grid.cells + cell
             found += [np.bincount(each, minlength=found.shape[1]) for each in (place[event], place)]
         return found.ravel()
 
@@ -195,9 +237,11 @@ class Survival:
 def survival(tensors: Tensors, model: KaplanMeier) -> Survival:
     """Return what the counts of a model say."""
     events, leaving = (np.rint(tensors[name]).astype(np.int64) for name in ("events", "leaving"))
+    grid = model.grid(tensors)
+    events, leaving = events[:, : grid.cells], leaving[:, : grid.cells]
     noise = float(tensors["noise"][0]) if "noise" in tensors else None
     curves = tuple(
-        _curve(name, *counts, model=model, noise=noise or 0.0)
+        _curve(name, *counts, grid=grid, noise=noise or 0.0)
         for name, *counts in zip(model.groups, events, leaving, strict=True)
     )
     if noise is not None:
@@ -208,11 +252,11 @@ def survival(tensors: Tensors, model: KaplanMeier) -> Survival:
     return Survival(curves, statistic, p, sparse)
 
 
-def _curve(name: str, events: Ints, leaving: Ints, *, model: KaplanMeier, noise: float) -> GroupCurve:
+def _curve(name: str, events: Ints, leaving: Ints, *, grid: Grid | Union, noise: float) -> GroupCurve:
     found = kaplan_meier(events, leaving).noised(noise)
     cells = np.flatnonzero(events)
     low, high = _interval(found.survival[cells], found.error[cells])
-    times = (cells * model.width).tolist()
+    times = grid.begins(cells).tolist()
     half = np.flatnonzero(found.survival[cells] <= 0.5)
     return GroupCurve(
         name,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from p2pfl.encodings import Floats, Ints
+from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added
 from p2pfl.exact.model import Outcome, Own, Owns, Round, Tensors
 from p2pfl.exact.statistics.kaplan_meier import KaplanMeier
@@ -53,6 +55,20 @@ class PrivateKaplanMeier(KaplanMeier):
     )
     noisy: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        if self.times != "grid":
+            raise ModelError(
+                "model.options.times has no effect with private_kaplan_meier, as the times of samples are no public "
+                "grid; set horizon and width"
+            )
+        super().__post_init__()
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show."""
+        del options
+        return PrivateKaplanMeier.shows
+
     @property
     def layout(self) -> Layout:
         """Names and shapes of the tensors."""
@@ -63,19 +79,19 @@ class PrivateKaplanMeier(KaplanMeier):
         """Take the total; further rounds take none."""
         if tensors["samples"][0]:
             return Outcome(tensors, over=True)
-        size = 2 * len(self.groups) * self.grid.cells + SPARE
+        size = 2 * len(self.groups) * self.cells + SPARE
         total = yield Question(lambda peer: self._added(own(peer)), size=size, change=2.0**FRACTION)
         return Outcome(self._estimated(total.astype(np.float64) * 2.0**-FRACTION), over=True)
 
     def _added(self, own: Own) -> Ints:
         """Return events and censored samples, and the numbers to which nobody adds, in points of the grid."""
-        events, leaving = self._cells(own).reshape(2, -1)
+        events, leaving = self._cells(own, self.grid({})).reshape(2, -1)
         return np.concatenate([events, leaving - events, np.zeros(SPARE, np.int64)]) << FRACTION
 
     def _estimated(self, sums: Floats) -> Tensors:
         """Return the counts that noisy ones give."""
         spare = sums[-SPARE:]
-        counts = sums[:-SPARE].reshape(2, len(self.groups), self.grid.cells)
+        counts = sums[:-SPARE].reshape(2, len(self.groups), self.cells)
         events, censored = (np.stack([_departures(row) for row in each]) for each in counts)
         leaving = events + censored
         noise = math.sqrt(added(spare * spare) / SPARE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -24,7 +25,9 @@ from p2pfl.exact.regression.disclosure import (
     check_least,
     check_limits,
 )
-from p2pfl.exact.survival.grid import Grid
+from p2pfl.exact.survival.grid import Grid, check_times
+from p2pfl.exact.survival.tallies import scored, tally
+from p2pfl.exact.survival.union import SHAPES, Union, union_of, united
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
@@ -62,6 +65,8 @@ class Cox:
         End of the grid of times.
     width
         Width of a cell of the grid; times within a cell are tied.
+    times
+        ``grid``, or ``union`` for cells that begin at the times of all samples, which every peer then learns.
     ties
         ``efron`` or ``breslow``.
     ridge
@@ -94,8 +99,9 @@ class Cox:
 
     features: int
     classes: int | None
-    horizon: float
+    horizon: float | None = None
     width: float = 1.0
+    times: str = "grid"
     ties: str = "efron"
     ridge: float = 0.0
     least: int = LEAST
@@ -103,7 +109,9 @@ class Cox:
     fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
-        _ = self.grid
+        check_times(self.times, horizon=self.horizon, width=self.width)
+        if self.times == "grid":
+            _ = self.grid({})
         if self.classes is not None:
             raise ModelError("model.name: cox takes times until an event, not classes; choose another target")
         if self.ties not in {"efron", "breslow"}:
@@ -116,10 +124,16 @@ class Cox:
         """The model without limits, for a peer that learns alone and shows its totals to nobody."""
         return replace(self, least=1, coefficients_per_sample=math.inf)
 
-    @property
-    def grid(self) -> Grid:
-        """Cells of time."""
-        return Grid(width=self.width, horizon=self.horizon)
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        return f"the time of every sample, {Cox.shows}" if options.get("times") == "union" else Cox.shows
+
+    def grid(self, tensors: Tensors) -> Grid | Union:
+        """Return the cells of time."""
+        if self.times == "union":
+            return union_of(tensors, horizon=self.horizon)
+        return Grid(width=self.width, horizon=self.horizon or 0.0)
 
     @property
     def layout(self) -> Layout:
@@ -131,7 +145,8 @@ class Cox:
     def _others(self) -> dict[str, tuple[int, ...]]:
         scalars: dict[str, tuple[int, ...]] = dict.fromkeys(SCALARS, (1,))
         square = (self.features, self.features)
-        return {"means": (self.features,), "step": (self.features,), "covariance": square, "moments": square} | scalars
+        found = {"means": (self.features,), "step": (self.features,), "covariance": square, "moments": square} | scalars
+        return found | SHAPES if self.times == "union" else found
 
     def module(self) -> Risk:
         """Return the torch module for predictions."""
@@ -152,6 +167,9 @@ class Cox:
                 check_coefficients(self.features, samples, most=self.coefficients_per_sample)
             means = sums.numbers(total[:-1]) / max(1, samples)
             tensors = {**tensors, "samples": np.array([float(samples)]), "means": means}
+            if self.times == "union" and samples:
+                horizon = math.inf if self.horizon is None else self.horizon
+                tensors = {**tensors, **(yield from united(lambda peer: own(peer).train.targets, horizon=horizon))}
         if not tensors["samples"][0]:
             return Outcome(tensors, over=True)
         beta = tensors["weight"][0]
@@ -161,6 +179,20 @@ class Cox:
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return the log of the risk relative to a sample of mean features, ``[n, 1]``."""
         return self._risk(tensors["weight"][0], tensors["means"], part.features)[:, None]
+
+    def tally(self, tensors: Tensors, part: Part) -> Ints:
+        """Return histograms of risks by cell of time, see :mod:`p2pfl.exact.survival.tallies`."""
+        beta = tensors["weight"][0]
+        variance = added(beta * times(tensors["moments"], beta)) / max(1.0, float(tensors["samples"][0]))
+        grid = self.grid(tensors)
+        cell, event = grid.placed(part.targets)
+        risks = self._risk(beta, tensors["means"], part.features)
+        return tally(risks, cell, event, spread=math.sqrt(max(0.0, variance)), cells=grid.cells)
+
+    def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
+        """Return the scores that follow from the sum of histograms over all peers."""
+        found = scored(total, cells=self.grid(tensors).cells)
+        return {"loss": 1 - found["concordance"], **found} if found else {}
 
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)
@@ -174,18 +206,21 @@ class Cox:
     def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
         """Ask for the sums by cell, and return likelihood, score and information."""
         upper = np.triu_indices(self.features)
-        terms, cells = 1 + self.features + len(upper[0]), self.grid.cells
+        grid = self.grid(tensors)
+        terms, cells = 1 + self.features + len(upper[0]), grid.cells
         size = sums.size(2 * cells * terms + self.features) + cells
-        total = yield Question(lambda peer: self._terms(own(peer).train, beta, tensors["means"], upper), size=size)
+        total = yield Question(
+            lambda peer: self._terms(own(peer).train, beta, tensors["means"], upper, grid), size=size
+        )
         first = sums.size(2 * cells * terms)
         by_cell = sums.numbers(total[:first]).reshape(2, cells, terms)
         events, covered = total[-cells:], sums.numbers(total[first:-cells])
         return self._likelihood(beta, by_cell, events, covered)
 
-    def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints]) -> Ints:
+    def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints], grid: Grid | Union) -> Ints:
         """Return the sums of a peer by cell: of whoever leaves, of whoever has the event, and numbers of events."""
-        cell, event = self.grid.placed(part.targets)
-        cells, count = self.grid.cells, 1 + self.features + len(upper[0])
+        cell, event = grid.placed(part.targets)
+        cells, count = grid.cells, 1 + self.features + len(upper[0])
 
         def summed(some: Part, cell: Ints) -> Ints:
             def each(where: slice) -> Floats:

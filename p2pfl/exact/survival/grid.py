@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.encodings import Ints
+from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 
 
@@ -44,9 +44,37 @@ class Grid:
         """Number of cells, and one more for whoever is under observation beyond the last."""
         return math.ceil(self.horizon / self.width) + 1
 
+    def begins(self, cells: Ints) -> Floats:
+        """Return the begin of each of some cells."""
+        return cells.astype(np.float64) * self.width
+
     def placed(self, targets: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.bool_]]:
         """Return the cell ``[n]`` in which each sample leaves, and whether with the event."""
         passed = np.abs(targets)
         beyond = passed > self.horizon
         cell = np.where(beyond, self.cells - 1, np.minimum(np.floor(passed / self.width), self.cells - 2))
         return cell.astype(np.int64), ~np.signbit(targets) & ~beyond
+
+
+def check_times(times: str, *, horizon: float | None, width: float) -> None:
+    """Refuse options that make no grid of times.
+
+    Raises
+    ------
+    ModelError
+        They do not fit each other.
+    """
+    if times not in {"grid", "union"}:
+        raise ModelError(
+            f'model.options.times is "{times}"; set it to "grid", or to "union" for the times of all samples, which '
+            "every peer then learns"
+        )
+    if times == "union" and width != 1.0:
+        raise ModelError('model.options.width has no effect with times = "union"; leave it out')
+    if times == "union" and horizon is not None and not horizon > 0:
+        raise ModelError(f"model.options.horizon = {horizon:g} leaves no time; set it above 0, or leave it out")
+    if times == "grid" and horizon is None:
+        raise ModelError(
+            'model.options.horizon is missing; set it to the end of the grid of times, or set times = "union", with '
+            "which every peer learns the times of all samples"
+        )

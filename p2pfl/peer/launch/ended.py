@@ -110,5 +110,6 @@ def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
     tensors = {key: value[0] for key, value in state.tensors().items()}
     tensors |= {} if peer.statistics is None else peer.statistics.tensors()
     last = run.metrics[-1].round if run.metrics else 0  # a budget may pay for no round
-    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=last)
+    own = peer.plan.owned(state.rows[0], peer=peer.name)
+    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=last, own=own)
     return scores(peer.plan.learner.evaluate(state.rows, peers=(peer.name,)), 0)

@@ -81,4 +81,5 @@ class Incarnations:
         peer = self.peer
         if not (peer.undecided and await asyncio.to_thread(self.store.holds, peer.done)):
             checkpoint, model = peer.checkpoint(state, round=peer.done), peer.plan.saved(state.rows[0])
-            await asyncio.to_thread(self.store.save, checkpoint, model)
+            own = peer.plan.owned(state.rows[0], peer=peer.name)
+            await asyncio.to_thread(self.store.save, checkpoint, model, own=own)

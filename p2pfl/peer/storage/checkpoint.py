@@ -242,6 +242,7 @@ class Store:
         self._model = folder / f"{peer}.safetensors"
         self._journal = folder / f"{peer}.journal"
         self._best = folder / f"{peer}.best.safetensors"
+        self._own = folder / f"{peer}.own.safetensors"
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the complete checkpoints, newest first; report and remove incomplete ones."""
@@ -272,8 +273,21 @@ class Store:
         """Return all intact checkpoints, and the journal."""
         return Former(tuple(self.checkpoints()), self.journal())
 
-    def save(self, checkpoint: Checkpoint, model: Mapping[str, torch.Tensor]) -> None:
+    def save(
+        self,
+        checkpoint: Checkpoint,
+        model: Mapping[str, torch.Tensor],
+        *,
+        own: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
         """Write a checkpoint and the model in it, and keep the one before.
+
+        Parameters
+        ----------
+        checkpoint
+            State of the peer.
+        model, own
+            Tensors of the model by name, and of the model with effects of the peer's own, if it has any.
 
         Raises
         ------
@@ -281,7 +295,10 @@ class Store:
             If the disk is full or not writable; what was there stays.
         """
         replace(self._newest, packed(checkpoint), former=self._former, mode=0o600, disk=self.disk)
-        self._write(self._model, model, {"round": str(checkpoint.round - 1)})
+        about = {"round": str(checkpoint.round - 1)}
+        self._write(self._model, model, about)
+        if own:
+            self._write(self._own, own, about)
 
     def keep(self, best: Best, model: Mapping[str, torch.Tensor]) -> None:
         """Write the best model so far, in place of the one before.

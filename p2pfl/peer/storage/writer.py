@@ -156,15 +156,31 @@ class Keeper:
         if self.store is not None:
             await asyncio.to_thread(self.store.back, round)
 
-    async def save(self, checkpoint: Checkpoint, state_dict: Callable[[Rows], Mapping[str, Rows]]) -> None:
-        """Begin to write a checkpoint, and the model in it as others read it, once the one before is written."""
+    async def save(
+        self,
+        checkpoint: Checkpoint,
+        state_dict: Callable[[Rows], Mapping[str, Rows]],
+        *,
+        own: Mapping[str, Rows] | None = None,
+    ) -> None:
+        """Begin to write a checkpoint, and the model in it as others read it, once the one before is written.
+
+        Parameters
+        ----------
+        checkpoint
+            State of the peer.
+        state_dict
+            Function that returns the tensors of a model by name.
+        own
+            Tensors of the model with effects of the peer's own, for a file that it keeps; none if it is empty.
+        """
         store = self.store
         if store is None:
             return
         await self._saved()
 
         def write() -> None:
-            store.save(checkpoint, state_dict(checkpoint.state.rows[0]))
+            store.save(checkpoint, state_dict(checkpoint.state.rows[0]), own=own)
 
         self._saving = asyncio.create_task(asyncio.to_thread(write))
 

@@ -97,7 +97,7 @@ class Totals:
         up = {peer: shared.membership.up[peer] for peer in shared.membership.present}
         try:
             self._participation = found = Participation(
-                shared.edges.topology.union,
+                shared.edges.topology,
                 tuple(peer for peer in shared.edges.topology.peers if peer not in self.lost),
                 me=shared.me.peer,
                 mark=mark_of(shared.me),

@@ -10,7 +10,7 @@ import msgspec
 from p2pfl.errors import DecodeError
 from p2pfl.identity import Identity, verify
 from p2pfl.protocol.wire.totals import AgreedParticipants, Here, participants_statement
-from p2pfl.topology import Topology, Tree, spanning
+from p2pfl.topology import Schedule, Topology, Tree, spanning
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Participation:
     Parameters
     ----------
     graph, expected
-        Graph of the neighbours, and names of the peers that are expected to take part.
+        Graph of the neighbours, or schedule, and names of the peers that are expected to take part.
     me, mark
         Name and incarnation of the peer.
     round, attempt
@@ -67,7 +67,7 @@ class Participation:
 
     def __init__(
         self,
-        graph: Topology,
+        graph: Topology | Schedule,
         expected: tuple[str, ...],
         *,
         me: str,

@@ -37,7 +37,8 @@ def description_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> 
     ]
     kept = "Every number has private noise." if found["private"] else f"Nothing is stated of {hidden}."
     head = tag("p", f"{found['samples']} samples of all peers, added up by exact totals. {kept}", class_="small")
-    return page(f"Description of {name}", sections, head=[head])
+    warned = [tag("p", f"Warning: {each}.") for each in found["warnings"]]
+    return page(f"Description of {name}", sections, head=[head, *warned])
 
 
 def cell(value: float | None) -> str:

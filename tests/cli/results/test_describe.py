@@ -28,6 +28,36 @@ COLUMNS = {
 }
 
 
+def test_columns_that_look_like_identifiers_or_timestamps_are_named(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    columns = dict.fromkeys(("patient", "seen", "age", "pulse"), "number") | {"ill": ["no", "yes"]}
+    for peer in range(2):
+        frame = pd.DataFrame(
+            {
+                "patient": 1000 * (peer + 1) + rng.permutation(150),
+                "seen": rng.integers(1_600_000_000, 1_800_000_000, 150),
+                "age": rng.integers(20, 90, 150),
+                "pulse": rng.normal(70, 9, 150),
+                "ill": np.where(rng.random(150) < 0.5, "yes", "no"),
+            }
+        )
+        frame.to_csv(tmp_path / f"peer{peer}.csv", index=False)
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "ill", "columns": columns}
+    table = {"topology": {"kind": "complete", "peers": 2}, "data": {"name": "table", "options": options}}
+    (tmp_path / "clinic.toml").write_text(tomli_w.dumps(table))
+    page = tmp_path / "clinic.html"
+    assert main(["describe", str(tmp_path / "clinic.toml"), "--json", "--html", str(page)]) == 0
+    found = json.loads(capsys.readouterr().out)["warnings"]
+    seen = 'column "seen" looks like an identifier or a timestamp, and loses its last digits, because features are '
+    assert found == [
+        'column "patient" looks like an identifier, because all values of each peer differ; leave it out',
+        seen + "numbers of single precision, exact up to 16,777,216; leave it out, or give a difference of times",
+    ]
+    assert page.read_text().count("looks like an identifier") == 2
+    assert main(["describe", str(tmp_path / "clinic.toml")]) == 0
+    assert capsys.readouterr().out.count("warning: column") == 2
+
+
 @pytest.fixture(scope="module")
 def clinic(tmp_path_factory):
     """Return the file of an experiment, and the pooled table."""

@@ -83,6 +83,63 @@ def test_without_site_effects_the_model_is_that_of_the_pooled_data():
     assert run.metrics[-1].training_loss < run.metrics[0].training_loss
 
 
+def test_averaged_base_learners_are_the_mean_of_fits_of_the_peers():
+    features, targets = diabetes()
+    names = tuple(f"x{number}" for number in range(4))
+    model = Componentwise(features=4, classes=None, rounds=1, every=1, average=True, linear=names)
+    federation = shared_out(features, targets, classes=None, peers=3)
+    found, _ = played(model, federation, topology.ring(3), privacy=Pairwise(mask_graph="complete"))
+    gaps, errors, thetas = targets.astype(float) - targets.astype(float).mean(), np.zeros(4), np.zeros((4, 2))
+    for held in federation.train.values():
+        for column in range(4):
+            design = np.column_stack([np.ones(len(held)), features[held, column].astype(float)])
+            theta, *_ = np.linalg.lstsq(design, gaps[held], rcond=None)
+            errors[column] += np.square(gaps[held] - design @ theta).sum()
+            thetas[column] += len(held) / len(targets) * theta
+    choice = int(errors.argmin())
+    assert found["choices"].tolist() == [choice]
+    assert np.allclose(found["coefficients"][choice], 0.1 * thetas[choice], rtol=1e-7, atol=1e-9)
+
+
+def test_averages_of_base_learners_lose_what_exact_sums_keep():
+    features, targets = diabetes()
+    federation = shared_out(features, targets, classes=None, peers=6)
+    options = {"features": 4, "classes": None, "rounds": 1, "every": 60, "knots": 6, "df": 3.0}
+    exact, _ = played(Componentwise(**options), federation, topology.ring(6))
+    averaged, _ = played(Componentwise(**options, average=True), federation, topology.ring(6))
+    _, pooled = trained(Componentwise(**options, average=True), federation, rounds=1)
+    assert np.array_equal(pooled["choices"], exact["choices"])  # the mean of one fit
+    assert np.allclose(pooled["risks"], exact["risks"], rtol=1e-9)
+    assert averaged["risks"][-1] > exact["risks"][-1]
+
+
+@pytest.mark.parametrize("sites", [0.0, 2.0])
+def test_steps_stop_where_the_loss_of_all_validation_parts_no_longer_falls(sites):
+    features, targets = diabetes()
+    options = {"features": 4, "classes": None, "learning_rate": 1.0, "df": 6.0, "knots": 30, "site_df": sites}
+    model = Componentwise(**options, rounds=6, every=20, early_stopping=True, n_iter_no_change=4, tol=0.0)
+    federation = shared_out(features, targets, classes=None, peers=6, validation=0.3)
+    found, _ = played(model, federation, topology.ring(6), privacy=Pairwise(mask_graph="complete"))
+    taken, losses = int(found["steps"][0]), found["validation"]
+    assert 4 < taken < 120
+    assert (losses[taken - 3 : taken + 1] >= losses[taken - 4]).all()  # none of the last four is better
+    assert all((losses[at - 4 : at] < losses[at - 5]).any() for at in range(5, taken + 1))
+    learner = ExactLearner(model, federation)
+    gaps = [
+        model.personal(found, learner.own(peer), learner.own(peer).validation)[:, 0]
+        - learner.own(peer).validation.targets
+        for peer in federation.peers
+    ]
+    assert losses[taken] == pytest.approx(np.square(np.concatenate(gaps)).mean() / 2, rel=1e-9)
+
+
+def test_early_stopping_needs_validation_samples():
+    features, targets = diabetes()
+    model = Componentwise(features=4, classes=None, rounds=1, early_stopping=True)
+    with pytest.raises(ModelError, match=r"early_stopping needs samples to validate on; set data\.validation above 0"):
+        played(model, shared_out(features, targets, classes=None, peers=3), topology.ring(3))
+
+
 def test_a_peer_that_starts_again_finds_its_own_effects_from_the_log(data_dir):
     federation, options = hospitals(data_dir)
     model = Componentwise(**options, rounds=4, every=15)
@@ -122,6 +179,8 @@ def test_penalties_leave_the_degrees_of_freedom(df):
     ("options", "said"),
     [
         ({"classes": 3}, "predicts two classes or a number, not 3"),
+        ({"average": True, "site_df": 1.0}, "average = true has no effects of sites"),
+        ({"n_iter_no_change": 0}, "n_iter_no_change = 0 and tol = 1e-07 stop at no step"),
         ({"every": 0}, "every = 0, .* cannot be; set every"),
         ({"site_df": -1.0}, "site_df is -1.0; set it"),
         ({"linear": ("sex",)}, 'names the column "sex", which has no numbers; choose from age'),

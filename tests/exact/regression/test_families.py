@@ -2,6 +2,7 @@
 
 import csv
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from exact.regression.test_glm import fitted
 from exact.tables import shared_out, trained
 from p2pfl import topology
 from p2pfl.cli import main
-from p2pfl.errors import DataError, ExperimentError, ModelError
+from p2pfl.errors import DataError, ExperimentError, LearningError, ModelError
 from p2pfl.exact.regression.coefficients import coefficients
 from p2pfl.exact.regression.glm import GLM
 from p2pfl.exact.regression.lasso import Lasso
@@ -90,6 +91,59 @@ def test_a_regression_with_offsets_and_weights_is_that_of_statsmodels(family, ro
         assert np.array_equal(found[name], value, equal_nan=True), name
 
 
+@pytest.mark.parametrize("roles", [(), ("exposure", "offset")])
+def test_alpha_is_estimated_as_statsmodels_estimates_it(roles):
+    names = {role: f"x{2 + number}" for number, role in enumerate(roles)}
+    model = GLM(features=2 + len(roles), classes=None, family="negative_binomial", alpha="estimate", **names)
+    table = np.column_stack([FEATURES, *(ROLES[role] for role in roles)])
+    found = fitted(model, table, COUNTS, classes=None, graph=topology.ring(3))
+    design = np.column_stack([FEATURES.astype(float), np.ones(SAMPLES)])
+    design[:, 0] = (design[:, 0] - 120) / 15  # statsmodels does not converge on the raw column
+    wide = {role: ROLES[role].astype(float) for role in roles}
+    alpha, beta = float(found["alpha"][0]), model.stacked(found)
+    near = np.array([15 * beta[0], beta[1], beta[2] + 120 * beta[0]])
+    oracle = sm.NegativeBinomial(COUNTS.astype(float), design, **wide)
+    with warnings.catch_warnings(action="ignore"):  # its optimiser comes by alphas near 0
+        fit = oracle.fit(disp=0)
+        fit = oracle.fit(start_params=fit.params, method="newton", tol=1e-14, maxiter=50, disp=0)
+    assert np.allclose([*near, alpha], fit.params, rtol=1e-8)
+    assert found["deviance"] - 2 * found["saturated"] + 8 == pytest.approx(fit.aic, rel=CLOSE)
+    raw = np.column_stack([FEATURES.astype(float), np.ones(SAMPLES)])
+    given = sm.GLM(COUNTS.astype(float), raw, family=sm.families.NegativeBinomial(alpha=alpha), **wide)
+    given = given.fit(tol=1e-13, tol_criterion="params", maxiter=300)
+    own = coefficients(beta, found["covariance"], list("abc"))
+    assert np.allclose([each.error for each in own], given.bse, rtol=1e-8)  # those of glm.nb
+    assert found["deviance"] == pytest.approx(given.deviance, rel=1e-9)
+    assert found["null_deviance"] == pytest.approx(given.null_deviance, rel=1e-9)
+    step = 1e-4 * alpha
+    scores = [oracle.score([*near, alpha + move])[-1] for move in (step, -step)]
+    assert found["alpha_error"][0] == pytest.approx(np.sqrt(-2 * step / (scores[0] - scores[1])), rel=1e-5)
+    _, pooled = trained(model.alone, shared_out(table, COUNTS, classes=None, peers=4), rounds=40)
+    for name, value in pooled.items():
+        assert np.array_equal(found[name], value, equal_nan=True), name
+
+
+def test_counts_that_vary_no_more_than_those_of_poisson_have_no_alpha():
+    model = GLM(features=2, classes=None, family="negative_binomial", alpha="estimate")
+    even = np.arange(SAMPLES) % 3 + 3
+    with pytest.raises(
+        LearningError, match=r'so there is no alpha to estimate; set model\.options\.family to "poisson"'
+    ):
+        fitted(model, FEATURES, even, classes=None, graph=topology.ring(3))
+
+
+def test_the_estimate_of_alpha_is_printed(admissions, tmp_path, capsys):
+    admissions["model"]["options"] = {"family": "negative_binomial", "alpha": "estimate", "exposure": "days"}
+    simulate(admissions, folder=tmp_path / "run", baselines=False)
+    saved = str(tmp_path / "run" / "peers" / "peer0.safetensors")
+    assert main(["coefficients", saved, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert 0 < found["alpha_error"] < found["alpha"]
+    assert found["aic"] > found["deviance"]
+    assert main(["coefficients", saved]) == 0
+    assert "alpha error" in capsys.readouterr().out
+
+
 def test_multinomial_regression_is_that_of_statsmodels():
     scores = np.exp(np.column_stack([np.zeros(SAMPLES), PREDICTOR, 0.5 - PREDICTOR]))
     shares = np.cumsum(scores, axis=1) / scores.sum(axis=1, keepdims=True)
@@ -143,6 +197,11 @@ def test_a_lasso_path_takes_weights_and_offsets():
         ({"classes": None, "offset": "x0", "var_weights": "x0"}, "offset, var_weights name one column twice"),
         ({"classes": None, "offset": "x0", "var_weights": "x1"}, "every column has a role, so no feature is left"),
         ({"classes": None, "family": "negative_binomial", "alpha": 0.0}, "alpha is 0.0; set it above 0"),
+        (
+            {"classes": None, "family": "negative_binomial", "alpha": "ml"},
+            'alpha is ml; set it above 0 or to "estimate"',
+        ),
+        ({"classes": None, "family": "poisson", "alpha": "estimate"}, "belongs to negative_binomial, not to poisson"),
         ({"classes": 3, "ridge": 1.0}, "ridge does not work with multinomial"),
         ({"classes": 3, "offset": "x0"}, "multinomial takes no offset and no exposure"),
     ],

@@ -6,7 +6,7 @@ import statsmodels.api as sm
 from sklearn import datasets
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
-from exact.tables import shared_out, trained
+from exact.tables import played, shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import ModelError
@@ -44,6 +44,25 @@ def test_the_path_of_a_linear_model_is_that_of_scikit_learn(ratio):
         assert np.allclose(beta[:-1], oracle.coef_, atol=1e-6)
         assert ((beta[:-1] == 0) == (oracle.coef_ == 0)).all()
         assert beta[-1] == pytest.approx(oracle.intercept_, rel=1e-9)
+
+
+@pytest.mark.parametrize("penalties", [3, 60])
+def test_the_path_of_a_linear_model_takes_one_total_of_products_for_all_penalties(penalties):
+    features, targets = datasets.load_diabetes(return_X_y=True)
+    model = Lasso(features=10, classes=None, lambdas=penalties).alone
+    federation = shared_out(20 * features, targets, classes=None, peers=3, validation=0.3)
+    learner = ExactLearner(model, federation.pooled("all"))
+    sizes, step = played(learner, learner.start(["all"])[0], "all")
+    assert step.over
+    assert len([size for size in sizes if size > 4 * model.width]) == 1
+    assert len(sizes) == 3  # samples and means, the deviance of the mean alone, and products
+    found = learner.tensors(step.row)
+    features, targets = federation.dataset.features.double().numpy(), federation.dataset.targets.double().numpy()
+    for part, stated in (("train", found["deviances"]), ("validation", None)):
+        held = np.concatenate([getattr(federation, part)[peer] for peer in federation.peers])
+        gaps = targets[held] - features[held] @ found["path"][-1, :-1] - found["path"][-1, -1]
+        deviance = stated[-1] if stated is not None else found["validation"][-1] * len(held)
+        assert deviance == pytest.approx(float(gaps @ gaps), rel=1e-9)
 
 
 @pytest.mark.slow

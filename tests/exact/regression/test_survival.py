@@ -1,5 +1,7 @@
 """Survival analysis from totals: Cox regression of statsmodels, Kaplan-Meier and log-rank test of lifelines."""
 
+import csv
+
 import numpy as np
 import pytest
 import statsmodels.api as sm
@@ -17,8 +19,13 @@ from p2pfl.exact.regression.coefficients import coefficients
 from p2pfl.exact.survival.cox import Cox
 from p2pfl.exact.survival.curves import concordance, kaplan_meier, log_rank
 from p2pfl.exact.survival.grid import Grid
+from p2pfl.exact.survival.tallies import bins
+from p2pfl.experiment import plan, read
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.identity import SeededSource
 from p2pfl.simulation import simulate
+from p2pfl.transport import MemoryTransport
+from swarms import live
 
 pytestmark = pytest.mark.filterwarnings("ignore:Starting with pandas version 4")  # inside lifelines
 
@@ -73,6 +80,22 @@ def test_cox_regression_is_that_of_lifelines_as_far_as_it_goes(rossi):
     assert run.metrics[-1].scores["concordance"] == pytest.approx(expected, abs=1e-9)
 
 
+def test_the_union_of_times_takes_times_as_they_are(rossi):
+    features, times, events = rossi
+    exact = (times + np.random.default_rng(0).random(len(times))).astype(np.float32).astype(float)
+    model = Cox(features=7, classes=None, times="union").alone
+    federation = shared_out(features, np.where(events, exact, -exact), classes=None, peers=6)
+    learner = ExactLearner(model, federation)
+    privacy = Pairwise(mask_graph="complete")
+    run = simulate(Exact(), learner, topology.ring(6), rounds=30, privacy=privacy, baselines=False)
+    found = {name: tensor.numpy() for name, tensor in run.models["peer0"].items()}
+    oracle = sm.PHReg(exact, features, status=events.astype(int), ties="efron").fit(disp=0, tol=1e-14)
+    assert np.abs(found["weight"][0] - oracle.params).max() < CLOSE
+    _, pooled = trained(model, federation, rounds=30)
+    assert all(np.array_equal(found[name], value) for name, value in pooled.items())
+    assert learner.tallies(learner._row(found)[None], peers=["peer0"]).shape == (1, 2 * bins(433) * 433)
+
+
 def test_with_a_ridge_the_score_of_statsmodels_is_the_penalty(rossi):
     features, times, events = rossi
     found, _ = fitted(features, times, events, ridge=3.0)
@@ -108,6 +131,36 @@ def test_whoever_stays_beyond_the_horizon_is_censored_there():
     cell, event = Grid(width=2.0, horizon=4.0).placed(np.array([1.0, -3.0, 4.0, 5.0, -0.0]))
     assert cell.tolist() == [0, 1, 1, 2, 0]
     assert event.tolist() == [True, False, True, False, False]
+
+
+async def test_the_concordance_of_all_test_data_is_that_of_lifelines_within_the_stated_bound(rossi, tmp_path):
+    features, times, events = rossi
+    rows = np.column_stack([features, times, events]).tolist()
+    names = ["fin", "age", "race", "wexp", "mar", "paro", "prio", "week", "arrest"]
+    for peer in range(4):
+        with (tmp_path / f"peer{peer}.csv").open("w", newline="") as file:
+            csv.writer(file).writerows([names, *([int(cell) for cell in row] for row in rows[peer::4])])
+    columns = dict.fromkeys(names, "number")
+    options = {"path": str(tmp_path / "{peer}.csv"), "target": "week", "event": "arrest", "columns": columns}
+    experiment = {
+        "rounds": 30,
+        "topology": {"kind": "ring", "peers": 4},
+        "data": {"name": "table", "options": options},
+        "model": {"name": "cox", "options": {"horizon": 52}},
+        "learning": {"consensus": True},
+        "privacy": {"mode": "pairwise", "mask_graph": "complete"},
+    }
+    run = simulate(read(experiment), baselines=False)
+    found = run.summary["common"]
+    resolved = plan(read(experiment))
+    data, held = resolved.federation, np.concatenate([*resolved.federation.test.values()])
+    targets = data.dataset.targets.numpy()[held]
+    risks = data.dataset.features.double().numpy()[held] @ run.models["peer0"]["weight"][0].numpy()
+    oracle = concordance_index(np.minimum(np.abs(targets), 52), -risks, ~np.signbit(targets))
+    assert abs(found["concordance"] - oracle) <= found["concordance_bound"] < 0.01
+    assert found["loss"] == 1 - found["concordance"]
+    for end in (await live(read(experiment), MemoryTransport(), source=SeededSource(3))).values():
+        assert end.peer.common == found
 
 
 def test_concordance_counts_ties_half():

@@ -39,6 +39,8 @@ def described():
     run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=3, privacy=privacy, baselines=False)
     _, pooled = trained(model, federation, rounds=1)
     found = {name: tensor.numpy() for name, tensor in run.models["peer3"].items()}
+    by_peer = pooled.pop("distinct")  # peers count within their own values
+    assert (found["distinct"] >= by_peer).all()
     assert all(np.array_equal(found[name], value, equal_nan=True) for name, value in pooled.items())
     return found, pd.DataFrame(np.column_stack([features, targets == 0, targets == 1]).astype(np.float64))
 
@@ -61,6 +63,17 @@ def test_quantiles_are_those_of_pandas_to_the_width_of_a_cell(described):
     assert found["quantiles"][0].tolist() == oracle[0].tolist()  # whole numbers up to 256 have cells of their own
     assert found["low"][0] == frame[0].min()
     assert found["high"][0] == frame[0].max()
+
+
+def test_different_values_are_counted_at_each_peer():
+    features, targets = table()
+    model = Description(features=4, classes=2, least=1)
+    federation = shared_out(features, targets, classes=2, peers=6)
+    learner = ExactLearner(model, federation)
+    run = simulate(Exact(), learner, topology.ring(6), rounds=1, baselines=False)
+    found = run.models["peer0"]["distinct"]
+    owned = [pd.DataFrame(features[federation.train[peer]]) for peer in federation.peers]
+    assert found[:4].tolist() == sum(frame.nunique() for frame in owned).tolist()
 
 
 def test_histograms_are_those_of_numpy(described):

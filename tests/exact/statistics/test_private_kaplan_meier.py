@@ -92,6 +92,6 @@ def test_intervals_include_the_noise():
             at = np.searchsorted(group.times, 9.0, side="right") - 1
             truth = np.exp(-(np.floor(9.0) + 1) / 15)
             covered[place] += group.low[at] <= truth <= group.high[at]
-    assert len(counts) == 2 * model.grid.cells + SPARE
+    assert len(counts) == 2 * model.cells + SPARE
     assert covered[0] >= 0.93 * 300
     assert covered[1] < 0.85 * 300

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import brier_score_loss, roc_auc_score
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning.histograms import CONFIDENCES, SCORES, histograms, length, scored
@@ -35,6 +35,20 @@ def test_the_area_is_that_of_scikit_learn_for_scores_in_bins(seed):
     found = scored(histograms(outputs, targets).numpy())["auc"]
     assert found == pytest.approx(roc_auc_score(targets, np.floor(chances * SCORES)), abs=1e-12)
     assert found == pytest.approx(roc_auc_score(targets, chances), abs=2e-3)
+    bound = scored(histograms(outputs, targets).numpy())["auc_bound"]
+    assert abs(found - roc_auc_score(targets, chances)) <= bound < 2e-3
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_brier_score_of_the_sum_over_peers_is_that_of_scikit_learn(classes):
+    outputs, targets = samples(1, classes=classes)
+    total = sum(histograms(outputs[part::4], targets[part::4]) for part in range(4)).numpy()
+    chances = outputs.softmax(-1).numpy()
+    if classes == 2:
+        oracle = brier_score_loss(targets, chances[:, 1])
+    else:
+        oracle = brier_score_loss(targets, chances, labels=range(classes)) / 2
+    assert scored(total)["brier"] == pytest.approx(oracle, abs=1e-8)
 
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
@@ -62,7 +76,7 @@ def test_histograms_of_parts_add_up_to_those_of_all_samples(owners, classes):
 
 def test_certain_outputs_fall_into_the_last_bin_and_one_class_alone_has_no_curve():
     outputs, targets = torch.tensor([[0.0, 900.0]]), torch.tensor([1])
-    assert scored(histograms(outputs, targets).numpy()) == {"calibration_error": 0.0}
+    assert scored(histograms(outputs, targets).numpy()) == {"calibration_error": 0.0, "brier": 0.0}
     assert scored(np.zeros(length(2), np.int64)) == {}
 
 

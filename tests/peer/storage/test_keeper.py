@@ -37,11 +37,11 @@ class Held(Store):
         self.begun = []
         self.busy = threading.Event()
 
-    def save(self, checkpoint, model):
+    def save(self, checkpoint, model, *, own=None):
         self.begun.append(checkpoint.round)
         self.busy.set()
         assert self.gates[checkpoint.round].wait(timeout=30)
-        super().save(checkpoint, model)
+        super().save(checkpoint, model, own=own)
 
 
 async def test_a_checkpoint_is_begun_when_the_one_before_is_written_also_where_nothing_was_sent_in_between(tmp_path):
@@ -141,8 +141,8 @@ async def test_a_release_that_noise_alone_hides_is_never_written_without_its_cos
 
 async def test_a_checkpoint_that_found_no_room_is_told_before_the_next_is_begun(tmp_path):
     class Full(Store):
-        def save(self, checkpoint, model):
-            del checkpoint, model
+        def save(self, checkpoint, model, *, own=None):
+            del checkpoint, model, own
             raise StorageError("expected room, got none")
 
     kept = keeper(Full(tmp_path, "ada"))

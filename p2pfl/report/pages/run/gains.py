@@ -9,7 +9,7 @@ from typing import Any
 from p2pfl.report.comparing.comparison import lower_is_better
 from p2pfl.report.comparing.wording import gained_by
 from p2pfl.report.formats import number
-from p2pfl.report.notices.wording import stopped
+from p2pfl.report.notices.wording import counted, stopped
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import MOST_PEERS, TOTAL, beside, table
 from p2pfl.report.reading import alone_of, stop_of
@@ -47,9 +47,12 @@ def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: in
     if "scores" in summary:
         said = ", ".join(f"{name} {number(value)}" for name, value in summary["scores"].items())
         alone = "".join(f" {sentence}" for sentence in gained_by(summary))
+        if not said:  # a statistic, or a learner that does not evaluate
+            return f"{summary['peer']} has the result; there is no score.{early}"
         return f"{summary['peer']} learned a model with {said}.{alone}{early}"
     if summary["metric"] is None:
-        return f"{summary['peers']} peers learned together for {summary['rounds']} rounds; there is no score.{early}"
+        took = counted(summary["rounds"], "round")
+        return f"{summary['peers']} peers learned together for {took}; there is no score.{early}"
     means = [("Together", "together"), ("alone", "alone")]
     said = ", ".join(f"{word} {number(summary[key])}" for word, key in means if summary[key] is not None)
     said += f" ({summary['metric']}, mean of the peers)"
