@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
 
 from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
@@ -18,8 +19,13 @@ from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
-from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
+from p2pfl.exact.trees.losses.logarithmic import Gamma, LogLink, Poisson
+from p2pfl.exact.trees.losses.named import objective
+from p2pfl.exact.trees.losses.own import OwnLoss
+from p2pfl.exact.trees.losses.quantiles import Quantile
+from p2pfl.exact.trees.losses.smooth import Loss
 from p2pfl.exact.trees.work import BoostingRound
+from p2pfl.learning.losses import PerSample
 from p2pfl.rows import Layout
 
 LARGEST = 2**15
@@ -31,7 +37,8 @@ GROWN = (
     "at each level of each tree, how many samples of each node are in each bin of each feature, with sums from which "
     "the classes or the mean targets of these samples follow"
 )
-"""Facts that totals of the sketch and of the trees show."""
+LEFT = ", and how many residuals of each leaf are of each size, to a factor of 2, and to 1/128 near the quantile"
+"""Facts that totals of the sketch, of the trees and of quantiles show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,14 @@ class Boosting:
         Number of features; of classes, ``None`` for a regression; and of trees for each output.
     learning_rate
         :math:`\eta`.
+    loss
+        ``"squared_error"``, ``"absolute_error"``, ``"poisson"``, ``"gamma"`` or ``"quantile"`` for numbers,
+        ``"log_loss"`` for classes, as in scikit-learn; or ``"package.module:function"``, as
+        :class:`p2pfl.exact.trees.losses.own.OwnLoss` calls it.
+    quantile
+        With the loss of that name, the quantile that is predicted.
+    loss_bound
+        With a loss of the user's own, the bound of the magnitude of its derivatives.
     max_leaf_nodes, max_depth
         Bounds of a tree, at least one of them. With ``max_leaf_nodes`` it grows best first; 0 or ``None`` is no bound.
     min_samples_leaf
@@ -98,6 +113,9 @@ class Boosting:
     classes: int | None
     rounds: int
     learning_rate: float = 0.1
+    loss: str | None = None
+    quantile: float | None = None
+    loss_bound: float | None = None
     max_leaf_nodes: int | None = 31
     max_depth: int | None = None
     min_samples_leaf: int = 20
@@ -129,6 +147,7 @@ class Boosting:
             if not valid:
                 raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
         self._check_edges()
+        self._check_loss()
         self.seen.signs(self.monotonic_cst)
         if self.leaves > LARGEST:
             raise ModelError(
@@ -147,6 +166,30 @@ class Boosting:
         elif self.bounds is not None:
             raise ModelError('model.options.bounds has no effect with the sketch; leave it out, or set edges = "even"')
 
+    def _check_loss(self) -> None:
+        known = self.objective
+        if self.early_stopping and not known.valued:
+            raise ModelError(
+                f'model.options.early_stopping needs a loss, and "{self.loss}" returns its derivatives alone; leave '
+                "early_stopping out"
+            )
+        if self.monotonic_cst is not None and known.quantile is not None:
+            raise ModelError(
+                f'model.options.monotonic_cst does not work with loss = "{self.loss}", whose leaves are quantiles that '
+                "need not follow the order of a feature; leave it out, or choose another loss"
+            )
+
+    def check(self) -> None:
+        """Refuse a loss of the user's own that cannot be imported.
+
+        Raises
+        ------
+        ModelError
+            The function does not exist.
+        """
+        if isinstance(self.objective, OwnLoss):
+            self.objective.check()
+
     @property
     def leaves(self) -> int:
         """Largest number of leaves of a tree."""
@@ -158,14 +201,25 @@ class Boosting:
     @property
     def columns(self) -> int:
         """Number of margins of a sample, and of trees of a round."""
-        return self.loss.columns
+        return self.objective.columns
+
+    @cached_property
+    def objective(self) -> Loss:
+        """Loss that the trees minimise."""
+        return objective(self.loss, classes=self.classes, quantile=self.quantile, bound=self.loss_bound)
 
     @property
-    def loss(self) -> Loss:
-        """Loss that the trees minimise."""
-        if self.classes is None:
-            return Numbers()
-        return Two() if self.classes == 2 else Several(self.classes)
+    def logarithmic(self) -> bool:
+        """True if margins are logarithms of the predicted means."""
+        return isinstance(self.objective, LogLink)
+
+    @property
+    def lost(self) -> PerSample | None:
+        """Loss of predicted numbers; ``None`` for the squared error, and for classes."""
+        found = self.objective
+        if not isinstance(found, Poisson | Gamma | Quantile):
+            return None
+        return lambda outputs, targets: torch.from_numpy(found.lost(outputs[:, 0].numpy(), targets.numpy()))
 
     @cached_property
     def seen(self) -> TreeFeatures:
@@ -180,7 +234,8 @@ class Boosting:
     @staticmethod
     def shown(options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        return GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
+        shown = GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
+        return f"{shown}{LEFT}" if options.get("loss") in {"quantile", "absolute_error"} else shown
 
     @property
     def scored(self) -> str:
@@ -224,6 +279,7 @@ class Boosting:
             deepest=min(self.max_depth or size, self.leaves - 1),
             shapes=self._others,
             seen=self.seen,
+            logarithmic=self.logarithmic,
         )
 
     def start(self) -> Tensors:
@@ -242,6 +298,7 @@ class Boosting:
             return Outcome(tensors, over=True)
         work = BoostingRound(self, tensors, own)
         work.root((yield work.question()))
+        loss = work.training_loss if self.objective.valued else None
         found = dict(tensors)
         found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
         found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
@@ -251,17 +308,18 @@ class Boosting:
                 "early_stopping out"
             )
         if self.early_stopping and _stalled(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
-            return Outcome(found, work.training_loss, over=True)
+            return Outcome(found, loss, over=True)
         while work.growing:
             work.level((yield work.question()))
-        rate = self.learning_rate * float(tensors["scale"][0])
-        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=rate)
+        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=self.learning_rate)
+        if self.objective.quantile is not None:
+            trees = yield from work.set_quantiles(trees, share=self.objective.quantile, rate=self.learning_rate)
         where = slice(done * self.columns, (done + 1) * self.columns)
         for name, values in trees.items():
             found[name] = tensors[name].copy()
             found[name][where] = values
         found["trees"] = np.array([done + 1.0])
-        return Outcome(found, work.training_loss, over=done + 1 == self.rounds)
+        return Outcome(found, loss, over=done + 1 == self.rounds)
 
     def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the prediction without trees.
@@ -284,7 +342,7 @@ class Boosting:
             The model from which the first tree follows.
         """
         bins = yield from self._binned(own)
-        samples, scale, base = yield from self.loss.begin(own)
+        samples, scale, base = yield from self.objective.begin(own)
         return {
             **tensors,
             "cuts": bins.cuts,
@@ -313,6 +371,8 @@ class Boosting:
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
         margins = self.margins(tensors, part)
+        if isinstance(self.objective, LogLink):
+            return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
 
     def bins(self, tensors: Tensors) -> Bins:

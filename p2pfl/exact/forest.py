@@ -18,7 +18,7 @@ from p2pfl.exact.trees.bagging import features as drawn
 from p2pfl.exact.trees.bagging import shares, weights
 from p2pfl.exact.trees.forest import RAREST, Margins, Mean
 from p2pfl.exact.trees.growing import FIELDS
-from p2pfl.exact.trees.losses import Numbers, Several, fraction
+from p2pfl.exact.trees.losses.smooth import Numbers, Several, fraction
 from p2pfl.exact.trees.purity import Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
 from p2pfl.learning.additive import Question

@@ -22,7 +22,7 @@ from p2pfl.learning.scores.whole import Function, Whole, r2
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
 
-SCORING: Mapping[str, Mapping[str, PerSample | Whole]] = {
+SCORING: Mapping[str, dict[str, PerSample | Whole]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
     "risks": {
@@ -206,8 +206,9 @@ class ExactLearner:
 
     @property
     def scoring(self) -> Mapping[str, PerSample | Whole]:
-        """Scores by name, as functions of outputs and targets."""
-        return SCORING[self.model.scored]
+        """Scores by name, as functions of outputs and targets; a model can have a loss of its own."""
+        lost: PerSample | None = getattr(self.model, "lost", None)
+        return SCORING[self.model.scored] | ({} if lost is None else {"loss": lost})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, C]`` of a model ``[P]`` on a peer's samples and their targets."""
@@ -272,9 +273,11 @@ class ExactLearner:
             ordered = concordance(outputs[:, 0].numpy(), part.targets)
             scores = {"loss": 1 - ordered, "concordance": ordered}
             return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
-        loss = (outputs[:, 0] - targets).square().mean()
+        squares = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)
-        return {"loss": loss, "r2": torch.where(spread > 0, 1 - loss / spread, 0.0)}
+        lost: PerSample | None = getattr(self.model, "lost", None)
+        loss = squares if lost is None else lost(outputs, targets).mean()
+        return {"loss": loss, "r2": torch.where(spread > 0, 1 - squares / spread, 0.0)}
 
 
 def _check_units(model: ExactModel, federation: Federation) -> None:

@@ -17,7 +17,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.exact import Boosting, ExactLearner
 from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Asked, Part, Result, Tensors
-from p2pfl.exact.trees.losses import fraction
+from p2pfl.exact.trees.losses.smooth import fraction
 from p2pfl.exact.trees.work import EXTRAS, BoostingRound
 from p2pfl.experiment import Plan
 from p2pfl.rows import draw
@@ -129,10 +129,10 @@ class FirstTree:
         """Return what a sample of the class of a column adds to its derivatives, and what others add, ``[columns]``."""
         columns, classes = self.model.columns, self.model.classes or 1
         places = np.arange(columns) + (classes == 2)
-        grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.loss.steepest)
+        grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.objective.steepest)
         margins, scale = np.tile(self.tensors["base"], (columns, 1)), float(self.tensors["scale"][0])
         own, others = (
-            np.rint(self.model.loss.derivatives(margins, targets, scale)[0].diagonal() * grid).astype(np.int64)
+            np.rint(self.model.objective.derivatives(margins, targets, scale)[0].diagonal() * grid).astype(np.int64)
             for targets in (places, (places + 1) % classes)
         )
         return own, others

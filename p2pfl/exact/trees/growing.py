@@ -217,7 +217,7 @@ class Growth:
         limits = self.search.limits
         if limits.signs is not None:
             return rate * float(limits.value(sums, np.array(bounds)))
-        return -rate * float(sums[0] * limits.unit) / float(limits.weight(sums))
+        return -rate * float(sums[0] * limits.slope) / float(limits.weight(sums))
 
     @staticmethod
     def _describe(

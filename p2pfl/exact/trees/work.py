@@ -8,11 +8,13 @@ import numpy as np
 
 from p2pfl.encodings import Floats, Ints
 from p2pfl.exact.bins import Bins
-from p2pfl.exact.model import Owns, Part, Tensors
+from p2pfl.exact.model import Asked, Owns, Part, Tensors
 from p2pfl.exact.trees.counting import Binned, Routes
+from p2pfl.exact.trees.forest import leaves
 from p2pfl.exact.trees.growing import Growth, GrowthTask
 from p2pfl.exact.trees.limits import Limits
-from p2pfl.exact.trees.losses import Loss, fraction
+from p2pfl.exact.trees.losses.quantiles import quantiles
+from p2pfl.exact.trees.losses.smooth import Loss, fraction
 from p2pfl.exact.trees.splits import Search
 from p2pfl.learning.additive import Question
 
@@ -27,7 +29,7 @@ class Boosted(Protocol):
     """Settings of boosting that a round needs."""
 
     @property
-    def loss(self) -> Loss:
+    def objective(self) -> Loss:
         """Loss that the trees minimise."""
         ...
 
@@ -91,20 +93,22 @@ class BoostingRound:
     def __init__(self, model: Boosted, tensors: Tensors, own: Owns) -> None:
         self.model, self.tensors, self.own = model, tensors, own
         self.samples, self.scale = int(tensors["samples"][0]), float(tensors["scale"][0])
-        self.fraction = fraction(self.samples, bound=model.loss.steepest)
+        self.units = model.objective.units(self.scale)
+        self.fraction = fraction(self.samples, bound=model.objective.steepest)
         self.bins = model.bins(tensors)
         limits = Limits(
             min_samples_leaf=model.min_samples_leaf,
             min_hessian=model.min_hessian,
             l2=model.l2_regularization,
-            unit=2.0**-self.fraction,
+            slope=self.units.slope * 2.0**-self.fraction,
+            curve=self.units.curve * 2.0**-self.fraction,
             signs=model.signs,
         )
         self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes or None)
         self.training_loss = self.validation_loss = 0.0
         self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
         self._cells = int(self.bins.sizes.sum())
-        self._words = 3 if model.loss.curved else 2
+        self._words = 3 if model.objective.curved else 2
         self._routes: dict[str, Routes] = {}
         self._values: dict[str, list[Floats]] = {}
 
@@ -125,8 +129,8 @@ class BoostingRound:
         """Continue with the total of the roots."""
         training, held, count = total[-EXTRAS:].tolist()
         self.validated = int(count)
-        self.training_loss = training / self._grain / self.samples * self.scale**2
-        self.validation_loss = held / self._grain / max(1, count) * self.scale**2
+        self.training_loss = training / self._grain / self.samples * self.units.loss
+        self.validation_loss = held / self._grain / max(1, count) * self.units.loss
         self.level(total[:-EXTRAS])
 
     def level(self, total: Ints) -> None:
@@ -135,6 +139,41 @@ class BoostingRound:
         if self._words == 2:  # second derivatives are 1
             sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
         self.growth.tell(sums)
+
+    def set_quantiles(self, trees: dict[str, Floats], *, share: float, rate: float) -> Asked[dict[str, Floats]]:
+        """Replace the values of the leaves of a tree by a quantile of the residuals of their samples, times a rate.
+
+        Parameters
+        ----------
+        trees
+            Arrays ``[1, M]`` of the one tree of the round.
+        share, rate
+            Quantile, and factor of the values.
+
+        Yields
+        ------
+        Question
+            Two questions.
+
+        Returns
+        -------
+        dict of arrays
+            The tree with its new values.
+        """
+        tree = {name: values[0] for name, values in trees.items()}
+        size = 2 * int((tree["feature"] >= 0).sum()) + 1
+        ends = np.flatnonzero(tree["feature"][:size] < 0)
+        group = np.cumsum(tree["feature"][:size] < 0) - 1  # [size]
+
+        def residuals(peer: str) -> tuple[Ints, Floats]:
+            part = self.own(peer).train
+            found = leaves(tree, part.features, self.bins.categorical.tolist())
+            return group[found], part.targets - self.model.margins(self.tensors, part)[:, 0]
+
+        _, values, _ = yield from quantiles(residuals, groups=len(ends), share=share)
+        found = trees["value"].copy()
+        found[0, ends] = rate * values
+        return trees | {"value": found}
 
     def _answer(self, peer: str, task: GrowthTask) -> Ints:
         """Return what a peer adds to the total of a level."""
@@ -153,7 +192,7 @@ class BoostingRound:
     def _derivatives(self, part: Part) -> list[Floats]:
         """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""
         margins = self.model.margins(self.tensors, part)
-        slopes, curves = self.model.loss.derivatives(margins, part.targets, self.scale)
+        slopes, curves = self.model.objective.derivatives(margins, part.targets, self.scale)
         grid = 2.0**self.fraction
         ones = np.ones_like(slopes)
         return [np.rint(slopes * grid), *([] if curves is None else [np.rint(curves * grid)]), ones]
@@ -163,5 +202,5 @@ class BoostingRound:
         if not len(part):
             return 0
         margins = self.model.margins(self.tensors, part)
-        losses = np.minimum(self.model.loss.values(margins, part.targets, self.scale), WORST)
+        losses = np.minimum(self.model.objective.values(margins, part.targets, self.scale), WORST)
         return int(np.rint(losses * self._grain).astype(np.int64).sum())
