@@ -24,6 +24,7 @@ from p2pfl.exact.trees.losses.named import objective
 from p2pfl.exact.trees.losses.own import OwnLoss
 from p2pfl.exact.trees.losses.quantiles import Quantile
 from p2pfl.exact.trees.losses.smooth import Loss
+from p2pfl.exact.trees.sampling import Sampling
 from p2pfl.exact.trees.work import BoostingRound
 from p2pfl.learning.losses import PerSample
 from p2pfl.rows import Layout
@@ -55,8 +56,8 @@ class Boosting:
 
     Parameters
     ----------
-    features, classes, rounds
-        Number of features; of classes, ``None`` for a regression; and of trees for each output.
+    features, classes, rounds, seed
+        Number of features; of classes, ``None`` for a regression; of trees for each output; and the seed of all draws.
     learning_rate
         :math:`\eta`.
     loss
@@ -75,6 +76,10 @@ class Boosting:
         Smallest sum of second derivatives of a leaf; XGBoost calls it ``min_child_weight``.
     l2_regularization
         :math:`\lambda`.
+    subsample, colsample_bytree
+        Shares of the samples and of the features that the trees of a round see, as in XGBoost; both are drawn by a key.
+    max_features
+        Share of these features of which a node takes its best split, as in scikit-learn, drawn by a key.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
     edges
@@ -112,6 +117,7 @@ class Boosting:
     features: int
     classes: int | None
     rounds: int
+    seed: int = 0
     learning_rate: float = 0.1
     loss: str | None = None
     quantile: float | None = None
@@ -121,6 +127,9 @@ class Boosting:
     min_samples_leaf: int = 20
     min_hessian: float = 1e-3
     l2_regularization: float = 0.0
+    subsample: float = 1.0
+    colsample_bytree: float = 1.0
+    max_features: float = 1.0
     max_bins: int = 255
     edges: str = "sketch"
     bounds: dict[str, list[float | str]] | None = None
@@ -139,6 +148,9 @@ class Boosting:
             "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
             "min_hessian": (self.min_hessian >= 0, "at least 0"),
             "l2_regularization": (self.l2_regularization >= 0, "at least 0"),
+            "subsample": (0 < self.subsample <= 1, "above 0, at most 1"),
+            "colsample_bytree": (0 < self.colsample_bytree <= 1, "above 0, at most 1"),
+            "max_features": (0 < self.max_features <= 1, "above 0, at most 1"),
             "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
             "n_iter_no_change": (self.n_iter_no_change >= 1, "at least 1"),
             "tol": (self.tol >= 0, "at least 0"),
@@ -220,6 +232,11 @@ class Boosting:
         if not isinstance(found, Poisson | Gamma | Quantile):
             return None
         return lambda outputs, targets: torch.from_numpy(found.lost(outputs[:, 0].numpy(), targets.numpy()))
+
+    @property
+    def sampling(self) -> Sampling:
+        """Shares of samples and features that are drawn."""
+        return Sampling(self.subsample, self.colsample_bytree, self.max_features, self.seed)
 
     @cached_property
     def seen(self) -> TreeFeatures:

@@ -15,6 +15,7 @@ from p2pfl.exact.trees.growing import Growth, GrowthTask
 from p2pfl.exact.trees.limits import Limits
 from p2pfl.exact.trees.losses.quantiles import quantiles
 from p2pfl.exact.trees.losses.smooth import Loss, fraction
+from p2pfl.exact.trees.sampling import Sampling
 from p2pfl.exact.trees.splits import Search
 from p2pfl.learning.additive import Question
 
@@ -68,6 +69,11 @@ class Boosted(Protocol):
         """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
         ...
 
+    @property
+    def sampling(self) -> Sampling:
+        """Shares of samples and features that are drawn."""
+        ...
+
     def margins(self, tensors: Tensors, part: Part) -> Floats:
         """Return the margins of samples, ``[n, columns]``."""
         ...
@@ -104,7 +110,17 @@ class BoostingRound:
             curve=self.units.curve * 2.0**-self.fraction,
             signs=model.signs,
         )
-        self.growth = Growth(Search(self.bins, limits), model.columns, model.max_depth, model.max_leaf_nodes or None)
+        self.round = int(tensors["trees"][0])
+        features = model.sampling.features(self.bins, round=self.round)
+        self._counted = np.concatenate([np.arange(*ends) for ends in self._ends(features)])
+        self.growth = Growth(
+            Search(self.bins, limits, counted=int(features[0])),
+            model.columns,
+            model.max_depth,
+            model.max_leaf_nodes or None,
+            self._allowed if model.sampling.node_columns < 1 else None,
+        )
+        self._features = features
         self.training_loss = self.validation_loss = 0.0
         self._grain = 2.0 ** fraction(self.samples, bound=WORST, most=20)
         self._cells = int(self.bins.sizes.sum())
@@ -122,7 +138,7 @@ class BoostingRound:
         task = self.growth.task
         assert task is not None  # noqa: S101 (it is growing)
         extras = 0 if task.splits else EXTRAS
-        size = len(task.counted) * self._cells * self._words + extras
+        size = len(task.counted) * len(self._counted) * self._words + extras
         return Question(lambda peer: self._answer(peer, task), size=size)
 
     def root(self, total: Ints) -> None:
@@ -135,10 +151,17 @@ class BoostingRound:
 
     def level(self, total: Ints) -> None:
         """Continue with the total of a level."""
-        sums = total.reshape(-1, self._cells, self._words)
+        sums = self.table(total)
         if self._words == 2:  # second derivatives are 1
             sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
         self.growth.tell(sums)
+
+    def table(self, total: Ints) -> Ints:
+        """Return the sums of a total by node and bin, ``[m, cells, V]``, zeros for features that are not drawn."""
+        sums = total.reshape(-1, len(self._counted), self._words)
+        found = np.zeros((len(sums), self._cells, self._words), np.int64)
+        found[:, self._counted] = sums
+        return found
 
     def set_quantiles(self, trees: dict[str, Floats], *, share: float, rate: float) -> Asked[dict[str, Floats]]:
         """Replace the values of the leaves of a tree by a quantile of the residuals of their samples, times a rate.
@@ -167,8 +190,9 @@ class BoostingRound:
 
         def residuals(peer: str) -> tuple[Ints, Floats]:
             part = self.own(peer).train
-            found = leaves(tree, part.features, self.bins.categorical.tolist())
-            return group[found], part.targets - self.model.margins(self.tensors, part)[:, 0]
+            drawn = self.model.sampling.samples(part, round=self.round)
+            found = leaves(tree, part.features[drawn], self.bins.categorical.tolist())
+            return group[found], (part.targets - self.model.margins(self.tensors, part)[:, 0])[drawn]
 
         _, values, _ = yield from quantiles(residuals, groups=len(ends), share=share)
         found = trees["value"].copy()
@@ -180,14 +204,25 @@ class BoostingRound:
         if task.splits:
             routes = self._routes[peer]
             routes.move(task)
-            return routes.count(task, self._values[peer]).ravel()
+            return routes.count(task, self._values[peer])[:, self._counted].ravel()
         own = self.own(peer)
         binned = Binned.of(own.train, self.bins)
-        self._routes[peer] = Routes(binned, self.model.columns)
+        drawn = self.model.sampling.samples(own.train, round=self.round)
+        self._routes[peer] = Routes(binned, self.model.columns, drawn)
         self._values[peer] = self._derivatives(own.train)
-        counted = self._routes[peer].count(task, self._values[peer]).ravel()
+        counted = self._routes[peer].count(task, self._values[peer])[:, self._counted].ravel()
         extras = [self._lost(own.train), self._lost(own.validation), len(own.validation)]
         return np.concatenate([counted, np.array(extras, np.int64)])
+
+    def _ends(self, features: Ints) -> list[tuple[int, int]]:
+        """Return the first and the end of the cells of some features."""
+        starts, sizes = self.bins.starts, self.bins.sizes
+        return [(int(starts[number]), int(starts[number] + sizes[number])) for number in features]
+
+    def _allowed(self, node: int, used: frozenset[int]) -> Ints:
+        """Return the features that may split a node."""
+        del used
+        return self.model.sampling.candidates(self._features, round=self.round, node=node)
 
     def _derivatives(self, part: Part) -> list[Floats]:
         """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""
