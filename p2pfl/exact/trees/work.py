@@ -12,6 +12,7 @@ from p2pfl.exact.model import Asked, Owns, Part, Tensors
 from p2pfl.exact.trees.counting import Binned, Routes
 from p2pfl.exact.trees.forest import leaves
 from p2pfl.exact.trees.growing import Growth, GrowthTask
+from p2pfl.exact.trees.interactions import Interactions
 from p2pfl.exact.trees.limits import Limits
 from p2pfl.exact.trees.losses.quantiles import quantiles
 from p2pfl.exact.trees.losses.smooth import Loss, fraction
@@ -70,6 +71,11 @@ class Boosted(Protocol):
         ...
 
     @property
+    def interactions(self) -> Interactions | None:
+        """Which columns may split a tree together; ``None`` if all may."""
+        ...
+
+    @property
     def sampling(self) -> Sampling:
         """Shares of samples and features that are drawn."""
         ...
@@ -118,7 +124,7 @@ class BoostingRound:
             model.columns,
             model.max_depth,
             model.max_leaf_nodes or None,
-            self._allowed if model.sampling.node_columns < 1 else None,
+            self._allowed if model.sampling.node_columns < 1 or model.interactions else None,
         )
         self._features = features
         self.training_loss = self.validation_loss = 0.0
@@ -221,8 +227,9 @@ class BoostingRound:
 
     def _allowed(self, node: int, used: frozenset[int]) -> Ints:
         """Return the features that may split a node."""
-        del used
-        return self.model.sampling.candidates(self._features, round=self.round, node=node)
+        sets = self.model.interactions
+        features = self._features if sets is None else sets.allowed(used, self._features)
+        return self.model.sampling.candidates(features, round=self.round, node=node)
 
     def _derivatives(self, part: Part) -> list[Floats]:
         """Return derivatives and counts as whole numbers, ``[columns, n]`` each."""
