@@ -15,9 +15,11 @@ from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
+from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.logarithmic import LogLink
 from p2pfl.exact.trees.settings import BoostingSettings
 from p2pfl.exact.trees.work import BoostingRound
+from p2pfl.learning.scores.explanation import Importance
 from p2pfl.rows import Layout
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
@@ -200,6 +202,11 @@ class Boosting(BoostingSettings):
         if isinstance(self.objective, LogLink):
             return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
+
+    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+        """Return the importances of the features, the most important first."""
+        trees = int(tensors["trees"][0]) * self.columns
+        return importances(tensors, self.seen.names, trees=trees, averaged=False)
 
     def bins(self, tensors: Tensors) -> Bins:
         """Return the bins of a model."""
