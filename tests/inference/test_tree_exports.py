@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import sys
 from itertools import count
 
 import numpy as np
@@ -173,3 +174,21 @@ def test_what_a_format_cannot_express_is_refused(tmp_path, capsys):
         export(Predictor.load(other), tmp_path / "model.py", to="sklearn")
     assert main(["export", str(predictor.saved.path), "--to", "xgboost"]) == 0
     assert capsys.readouterr().out.strip() == str(predictor.saved.path.with_suffix(".json"))
+
+
+def test_a_loss_of_the_users_own_is_not_needed_for_predictions(tmp_path, monkeypatch):
+    source = "def slopes(margins, targets):\n    return (margins - targets) / 20, 0 * margins + 0.05\n"
+    (tmp_path / "clinic_loss.py").write_text(source)
+    with monkeypatch.context() as importable:
+        importable.syspath_prepend(str(tmp_path))
+        options = {"loss": "clinic_loss:slopes", "loss_bound": 2.0, "learning_rate": 0.5}
+        predictor = trained(tmp_path, target="number", **options)
+    sys.modules.pop("clinic_loss")
+    again = Predictor.load(predictor.saved.path).predict(tmp_path / "peer1.csv")
+    table = pd.read_csv(tmp_path / "peer1.csv")
+    assert np.corrcoef(again.values, table["y"])[0, 1] > 0.7
+    found = estimator(export(predictor, tmp_path / "model.py", to="sklearn"))
+    assert np.allclose(found.predict(table), again.values, rtol=1e-12)
+    assert "clinic_loss" not in sys.modules
+    with pytest.raises(ModelError, match=r"nowhere:slopes.*cannot be imported"):
+        trained(tmp_path, target="number", loss="nowhere:slopes", loss_bound=1.0)

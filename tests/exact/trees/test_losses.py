@@ -311,3 +311,9 @@ def test_the_module_for_predictions_predicts_numbers(loss):
     part = Part(np.asarray(features, np.float32), targets)
     found = module(torch.from_numpy(part.features)).numpy()
     assert np.allclose(found, model.predicted(tensors, part), rtol=1e-12, atol=1e-12)
+
+
+def test_what_totals_show_has_the_residuals_of_quantiles():
+    assert "residuals of each leaf" in Boosting.shown({"loss": "quantile"})
+    assert "residuals of each leaf" in Boosting.shown({"loss": "absolute_error", "edges": "even"})
+    assert "residuals" not in Boosting.shown({"loss": "poisson"})

@@ -10,8 +10,9 @@ from sklearn import datasets
 from exact.tables import shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
-from p2pfl.errors import ModelError
+from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.exact import Boosting, ExactLearner, Part
+from p2pfl.experiment import plan, read
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import additive
 from p2pfl.simulation import simulate
@@ -154,6 +155,14 @@ def test_leaves_of_quantiles_follow_from_the_drawn_samples():
     for value in np.unique(moved):
         residuals = part.targets[drawn & (moved == value)] - tensors["base"][0]
         assert abs(value - np.quantile(residuals, 0.7)) < 2**-7 * np.abs(residuals).max()
+
+
+@pytest.mark.parametrize("option", ["subsample", "colsample_bytree", "max_features"])
+def test_trees_with_private_noise_draw_nothing_that_is_not_accounted(option):
+    table = {"data": {"name": "breast_cancer"}, "model": {"name": "random_boosting", "options": {option: 0.5}}}
+    table |= {"privacy": {"mode": "pairwise", "epsilon": 1.0}, "topology": {"kind": "ring", "peers": 4}}
+    with pytest.raises(ExperimentError, match=f"random_boosting has no option {option}; its options are"):
+        plan(read(table))
 
 
 @pytest.mark.parametrize("option", ["subsample", "colsample_bytree", "max_features"])
