@@ -128,7 +128,7 @@ class TreeFeatures:
             if "categories" not in train.kept:
                 self._check(peer, train.features)
                 train.kept["categories"] = True
-            return Own(train, validation)
+            return Own(train, validation, None if mine.test is None else self.seen(mine.test))
 
         return own if self.plain else found
 

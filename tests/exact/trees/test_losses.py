@@ -317,3 +317,13 @@ def test_what_totals_show_has_the_residuals_of_quantiles():
     assert "residuals of each leaf" in Boosting.shown({"loss": "quantile"})
     assert "residuals of each leaf" in Boosting.shown({"loss": "absolute_error", "edges": "even"})
     assert "residuals" not in Boosting.shown({"loss": "poisson"})
+
+
+def test_a_test_sample_without_a_logarithm_of_a_mean_is_refused_before_it_is_scored():
+    features, targets = counted()
+    federation = shared_out(features, targets + 1.0, classes=None, peers=1)
+    federation.train[federation.peers[0]] = np.arange(10, len(targets))
+    federation.dataset.targets[3] = 0.0
+    learner = ExactLearner(boosting(features, "gamma"), federation)
+    with pytest.raises(DataError, match="has a target that is not above 0"):
+        learner.fit(learner.start(federation.peers), peers=federation.peers, round=0)

@@ -108,8 +108,8 @@ def _checked(own: Owns, valid: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_
 
     def found(peer: str) -> Own:
         mine = own(peer)
-        for part in (mine.train, mine.validation):
-            if not valid(part.targets).all():
+        for part in (mine.train, mine.validation, mine.test):
+            if part is not None and not valid(part.targets).all():
                 raise DataError(
                     f'{peer} has a target that is not {words}, as model.options.loss = "{name}" needs them; choose '
                     "another loss, or give a table with targets in their own units"
