@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from threading import get_ident
+from functools import cache, lru_cache
 
 import torch
 
 from p2pfl.learning import Correction
 from p2pfl.rows import Rows
 
+THREADS = 4
+"""Selections of rows that are kept, one for each thread that trains."""
+
 
 def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
     """Return a function that selects K of R rows on the device of training, to which it copies them once.
 
-    Steps of the same rows follow each other, so each thread keeps what it selected last.
+    Steps of the same rows follow each other, so what was selected last is kept, for a few threads.
 
     Examples
     --------
@@ -27,16 +29,11 @@ def beside(rows: Rows) -> Callable[[Rows, torch.Tensor], Rows]:
     def there(device: torch.device, dtype: torch.dtype) -> Rows:
         return rows.to(device, dtype)
 
-    last: dict[int, tuple[torch.Tensor, Rows]] = {}  # by thread
+    @lru_cache(maxsize=THREADS)
+    def selected(indices: torch.Tensor, device: torch.device, dtype: torch.dtype) -> Rows:
+        return there(device, dtype).index_select(0, indices)  # [K, P]
 
-    def selected(like: Rows, indices: torch.Tensor) -> Rows:
-        asked, found = last.get(get_ident(), (None, like))
-        if asked is not indices:
-            found = there(like.device, like.dtype).index_select(0, indices)  # [K, P]
-            last[get_ident()] = indices, found
-        return found
-
-    return selected
+    return lambda like, indices: selected(indices, like.device, like.dtype)
 
 
 def constant(terms: Rows) -> Correction:

@@ -4,39 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
 
-from p2pfl.data.description import Field
-from p2pfl.encodings import Floats, Ints
+from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.stopping import stopped
-from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.growing import FIELDS, WORDS
-from p2pfl.exact.trees.losses import Loss, Numbers, Several, Two
+from p2pfl.exact.trees.importances import importances
+from p2pfl.exact.trees.losses.logarithmic import LogLink
+from p2pfl.exact.trees.settings import BoostingSettings
 from p2pfl.exact.trees.work import BoostingRound
+from p2pfl.learning.scores.explanation import Importance
 from p2pfl.rows import Layout
-
-LARGEST = 2**15
-"""Largest number of leaves of a tree."""
-
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
 GROWN = (
     "at each level of each tree, how many samples of each node are in each bin of each feature, with sums from which "
     "the classes or the mean targets of these samples follow"
 )
-"""Facts that totals of the sketch and of the trees show."""
+LEFT = ", and how many residuals of each leaf are of each size, to a factor of 2, and to 1/128 near the quantile"
+"""Facts that totals of the sketch, of the trees and of quantiles show."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Boosting:
+class Boosting(BoostingSettings):
     r"""Gradient boosting of trees from histograms, with the parameters of scikit-learn's ``HistGradientBoosting*``.
 
     A round adds one tree, or one for each of more than two classes. With :math:`g_i, h_i` the derivatives of the loss
@@ -47,39 +44,7 @@ class Boosting:
     is largest and positive, and a leaf has the value :math:`-\eta G / (H + \lambda)`; G and H are totals over all
     peers. Derivatives are rounded sample by sample, so the trees do not depend on who holds which sample.
 
-    Parameters
-    ----------
-    features, classes, rounds
-        Number of features; of classes, ``None`` for a regression; and of trees for each output.
-    learning_rate
-        :math:`\eta`.
-    max_leaf_nodes, max_depth
-        Bounds of a tree, at least one of them. With ``max_leaf_nodes`` it grows best first; 0 or ``None`` is no bound.
-    min_samples_leaf
-        Smallest number of samples of a leaf.
-    min_hessian
-        Smallest sum of second derivatives of a leaf; XGBoost calls it ``min_child_weight``.
-    l2_regularization
-        :math:`\lambda`.
-    max_bins
-        Largest number of bins of a feature, besides that of missing values.
-    edges
-        ``"sketch"`` for quantiles of the values, by two totals; ``"even"`` for bins of equal width between public
-        bounds, by none.
-    bounds
-        With even edges, by name of a number its public bounds ``[low, high]`` or ``[low, high, "log"]``; values beyond
-        them fall into the first or the last bin.
-    early_stopping
-        True to stop when the loss on ``data.validation`` no longer falls.
-    n_iter_no_change, tol
-        Number of trees within which that loss must fall by ``tol``.
-    categorical_features
-        Names or positions of the columns whose values are categories: levels of a table, or whole numbers from 0 to
-        254. ``"from_dtype"`` means all columns that have levels.
-    monotonic_cst
-        By name of a feature, or for all of them in their order, whether predictions rise (1) or fall (-1) with it.
-    fields
-        Columns of the table that the features come from; ``None`` if there is none.
+    Its parameters are those of :class:`p2pfl.exact.trees.settings.BoostingSettings`.
 
     Examples
     --------
@@ -95,93 +60,11 @@ class Boosting:
     name: ClassVar[str] = "boosting"
     shows: ClassVar[str] = f"{SKETCHED}{GROWN}"
 
-    features: int
-    classes: int | None
-    rounds: int
-    learning_rate: float = 0.1
-    max_leaf_nodes: int | None = 31
-    max_depth: int | None = None
-    min_samples_leaf: int = 20
-    min_hessian: float = 1e-3
-    l2_regularization: float = 0.0
-    max_bins: int = 255
-    edges: str = "sketch"
-    bounds: dict[str, list[float | str]] | None = None
-    early_stopping: bool = False
-    n_iter_no_change: int = 10
-    tol: float = 1e-7
-    categorical_features: list[str | int] | str | None = None
-    monotonic_cst: dict[str, int] | list[int] | None = None
-    fields: tuple[Field, ...] | None = None
-
-    def __post_init__(self) -> None:
-        bounds = {
-            "learning_rate": (self.learning_rate > 0, "above 0"),
-            "max_leaf_nodes": (not self.max_leaf_nodes or self.max_leaf_nodes >= 2, "at least 2, or 0 for no bound"),
-            "max_depth": (self.max_depth is None or self.max_depth >= 1, "at least 1"),
-            "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
-            "min_hessian": (self.min_hessian >= 0, "at least 0"),
-            "l2_regularization": (self.l2_regularization >= 0, "at least 0"),
-            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
-            "n_iter_no_change": (self.n_iter_no_change >= 1, "at least 1"),
-            "tol": (self.tol >= 0, "at least 0"),
-        }
-        for key, (valid, words) in bounds.items():
-            if not valid:
-                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
-        self._check_edges()
-        self.seen.signs(self.monotonic_cst)
-        if self.leaves > LARGEST:
-            raise ModelError(
-                f"trees of model.options.max_depth = {self.max_depth} could have more than {LARGEST} leaves; set "
-                "model.options.max_leaf_nodes as well"
-            )
-
-    def _check_edges(self) -> None:
-        if self.edges not in {"sketch", "even"}:
-            raise ModelError(
-                f'model.options.edges is "{self.edges}"; set it to "sketch" or "even" (exact quantiles are values of '
-                "single samples, so there are none)"
-            )
-        if self.edges == "even":
-            even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
-        elif self.bounds is not None:
-            raise ModelError('model.options.bounds has no effect with the sketch; leave it out, or set edges = "even"')
-
-    @property
-    def leaves(self) -> int:
-        """Largest number of leaves of a tree."""
-        if not self.max_leaf_nodes and self.max_depth is None:
-            raise ModelError("trees need a bound; set model.options.max_leaf_nodes or max_depth")
-        deep = 2**self.max_depth if self.max_depth is not None and self.max_depth < 60 else 2**60
-        return min(deep, self.max_leaf_nodes or deep)
-
-    @property
-    def columns(self) -> int:
-        """Number of margins of a sample, and of trees of a round."""
-        return self.loss.columns
-
-    @property
-    def loss(self) -> Loss:
-        """Loss that the trees minimise."""
-        if self.classes is None:
-            return Numbers()
-        return Two() if self.classes == 2 else Several(self.classes)
-
-    @cached_property
-    def seen(self) -> TreeFeatures:
-        """Features that the trees split."""
-        return TreeFeatures.of(self.features, self.fields, categorical=self.categorical_features)
-
-    @property
-    def signs(self) -> Ints | None:
-        """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
-        return self.seen.signs(self.monotonic_cst)
-
     @staticmethod
     def shown(options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        return GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
+        shown = GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
+        return f"{shown}{LEFT}" if options.get("loss") in {"quantile", "absolute_error"} else shown
 
     @property
     def scored(self) -> str:
@@ -225,6 +108,7 @@ class Boosting:
             deepest=min(self.max_depth or size, self.leaves - 1),
             shapes=self._others,
             seen=self.seen,
+            logarithmic=self.logarithmic,
         )
 
     def start(self) -> Tensors:
@@ -243,6 +127,7 @@ class Boosting:
             return Outcome(tensors, over=True)
         work = BoostingRound(self, tensors, own)
         work.root((yield work.question()))
+        loss = work.training_loss if self.objective.valued else None
         found = dict(tensors)
         found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
         found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
@@ -252,17 +137,18 @@ class Boosting:
                 "early_stopping out"
             )
         if self.early_stopping and stopped(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
-            return Outcome(found, work.training_loss, over=True)
+            return Outcome(found, loss, over=True)
         while work.growing:
             work.level((yield work.question()))
-        rate = self.learning_rate * float(tensors["scale"][0])
-        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=rate)
+        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=self.learning_rate)
+        if self.objective.quantile is not None:
+            trees = yield from work.set_quantiles(trees, share=self.objective.quantile, rate=self.learning_rate)
         where = slice(done * self.columns, (done + 1) * self.columns)
         for name, values in trees.items():
             found[name] = tensors[name].copy()
             found[name][where] = values
         found["trees"] = np.array([done + 1.0])
-        return Outcome(found, work.training_loss, over=done + 1 == self.rounds)
+        return Outcome(found, loss, over=done + 1 == self.rounds)
 
     def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
         """Agree on bins, on the number of samples and on the prediction without trees.
@@ -285,7 +171,7 @@ class Boosting:
             The model from which the first tree follows.
         """
         bins = yield from self._binned(own)
-        samples, scale, base = yield from self.loss.begin(own)
+        samples, scale, base = yield from self.objective.begin(own)
         return {
             **tensors,
             "cuts": bins.cuts,
@@ -314,7 +200,14 @@ class Boosting:
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
         margins = self.margins(tensors, part)
+        if isinstance(self.objective, LogLink):
+            return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
+
+    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+        """Return the importances of the features, the most important first."""
+        trees = int(tensors["trees"][0]) * self.columns
+        return importances(tensors, self.seen.names, trees=trees, averaged=False)
 
     def bins(self, tensors: Tensors) -> Bins:
         """Return the bins of a model."""

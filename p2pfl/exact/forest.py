@@ -10,18 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
+from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
 from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.exact.tree_features import TreeFeatures
 from p2pfl.exact.trees.bagging import features as drawn
 from p2pfl.exact.trees.bagging import shares, weights
 from p2pfl.exact.trees.forest import RAREST, Margins, Mean
 from p2pfl.exact.trees.growing import FIELDS
-from p2pfl.exact.trees.losses import Numbers, Several, fraction
+from p2pfl.exact.trees.importances import importances
+from p2pfl.exact.trees.losses.smooth import Numbers, Several, fraction
 from p2pfl.exact.trees.purity import Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
 from p2pfl.learning.additive import Question
+from p2pfl.learning.scores.explanation import Importance
 from p2pfl.rows import Layout
 
 DEEPEST = 15
@@ -68,6 +72,8 @@ class RandomForest:
         the cuts of that feature above it, as in scikit-learn's ``ExtraTrees*``.
     max_bins
         Largest number of bins of a feature, besides that of missing values.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
 
     Examples
     --------
@@ -94,6 +100,7 @@ class RandomForest:
     bootstrap: bool | None = None
     max_bins: int = 64
     extra: bool = False
+    fields: tuple[Field, ...] | None = None
 
     def __post_init__(self) -> None:
         wanted = self.max_features
@@ -198,6 +205,12 @@ class RandomForest:
         trees = int(tensors["trees"][0])
         mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
         return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
+
+    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+        """Return the importances of the features, the most important first."""
+        names = TreeFeatures.of(self.features, self.fields, categorical=None).names
+        trees = int(tensors["trees"][0])
+        return importances(tensors, names, trees=trees, averaged=True)
 
     def bins(self, tensors: Tensors) -> Bins:
         """Return the bins of a model."""

@@ -9,20 +9,23 @@ import numpy as np
 import torch
 
 from p2pfl.data import Federation, IntArray
+from p2pfl.data.description import Field
 from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
+from p2pfl.exact.regression.fits import fitted
 from p2pfl.exact.survival.curves import concordance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
+from p2pfl.learning.scores.explanation import Explanation, Importance
 from p2pfl.learning.scores.whole import Function, Whole, r2
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
 
-SCORING: Mapping[str, Mapping[str, PerSample | Whole]] = {
+SCORING: Mapping[str, dict[str, PerSample | Whole]] = {
     "classes": {"loss": cross_entropy, "accuracy": accuracy},
     "numbers": {"loss": squared_error, "r2": r2},
     "risks": {
@@ -33,6 +36,10 @@ SCORING: Mapping[str, Mapping[str, PerSample | Whole]] = {
     "nothing": {},
 }
 """Scores by what a model predicts, as functions of outputs and targets."""
+
+
+Splits = Callable[[Tensors], tuple[Importance, ...]]
+"""Method of a model that returns the importances of its features."""
 
 
 class ExactLearner:
@@ -211,13 +218,26 @@ class ExactLearner:
 
     @property
     def scoring(self) -> Mapping[str, PerSample | Whole]:
-        """Scores by name, as functions of outputs and targets."""
-        return SCORING[self.model.scored]
+        """Scores by name, as functions of outputs and targets; a model can have a loss of its own."""
+        lost: PerSample | None = getattr(self.model, "lost", None)
+        return SCORING[self.model.scored] | ({} if lost is None else {"loss": lost})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, C]`` of a model ``[P]`` on a peer's samples and their targets."""
         held = self._part(getattr(self.federation, part)[peer])
         return torch.from_numpy(self._predicted(row, held, peer=peer)), torch.from_numpy(held.targets)
+
+    def explained(self, row: torch.Tensor) -> Explanation | None:
+        """Return what a model ``[P]`` says of its features; ``None`` of statistics, or of a fit that goes on."""
+        description = self.federation.dataset.description
+        fields = description.columns or tuple(Field(f"x{number}") for number in range(self._features.shape[1]))
+        classes = tuple(map(str, description.classes or range(self.federation.dataset.classes or 0)))
+        tensors = self.tensors(row)
+        fit = fitted(self.model, tensors, fields=fields, classes=classes)
+        if fit is not None:
+            return Explanation(regression=fit)
+        trees: Splits | None = getattr(self.model, "importances", None)
+        return None if trees is None else Explanation(importances=trees(tensors))
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
@@ -304,9 +324,11 @@ class ExactLearner:
             ordered = concordance(outputs[:, 0].numpy(), part.targets)
             scores = {"loss": 1 - ordered, "concordance": ordered}
             return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
-        loss = (outputs[:, 0] - targets).square().mean()
+        squares = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)
-        return {"loss": loss, "r2": torch.where(spread > 0, 1 - loss / spread, 0.0)}
+        lost: PerSample | None = getattr(self.model, "lost", None)
+        loss = squares if lost is None else lost(outputs, targets).mean()
+        return {"loss": loss, "r2": torch.where(spread > 0, 1 - squares / spread, 0.0)}
 
 
 def _check_units(model: ExactModel, federation: Federation) -> None:

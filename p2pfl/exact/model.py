@@ -134,10 +134,15 @@ class ExactModel(Protocol):
     only its owner computes it.
 
     A model with an attribute ``noisy`` that is true asks for one total a round, says by how much one sample can change
-    it, and takes nothing else from the data; then private noise works. A model may have an attribute ``alone``,
-    the model of a peer that learns alone, without limits on what others see; and an attribute ``converges`` that is
-    true if further rounds change nothing in the end. A class whose totals show less with some options has a class
-    method ``shown`` that returns ``shows`` for options of the experiment file.
+    it, and takes nothing else from the data; then private noise works. A model may also have
+
+    - an attribute ``alone``, the model of a peer that learns alone, without limits on what others see;
+    - an attribute ``converges`` that is true if further rounds change nothing in the end;
+    - an attribute ``lost``, the loss of predicted numbers where it is not the squared error;
+    - a method ``importances`` of its tensors, whose features the summary then lists;
+    - a method ``check`` that refuses options before anything starts;
+    - a class method ``shown`` that returns ``shows`` for options of the experiment file, where totals show less with
+      some of them.
     """
 
     @property

@@ -21,7 +21,7 @@ from p2pfl.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.exact.trees.forest import Forest, Margins
 from p2pfl.exact.trees.forest import leaves as leaves_of
 from p2pfl.exact.trees.growing import BITS, FIELDS, WORDS
-from p2pfl.exact.trees.losses import Loss, Several, Two
+from p2pfl.exact.trees.losses.smooth import Loss, Several, Two
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout, draw
 
@@ -134,14 +134,14 @@ class RandomBoosting:
         return TreeFeatures.of(self.features, self.fields, categorical=self.categorical_features)
 
     @property
-    def loss(self) -> Loss:
+    def objective(self) -> Loss:
         """Loss that the trees minimise."""
         return Two() if self.classes == 2 else Several(self.classes or 2)
 
     @property
     def columns(self) -> int:
         """Number of margins of a sample, and of trees of a round."""
-        return self.loss.columns
+        return self.objective.columns
 
     @property
     def steepest(self) -> float:
@@ -211,7 +211,7 @@ class RandomBoosting:
         def answer(peer: str) -> Ints:
             part = own(peer).train
             first = leaves_of(structure, part.features, self.seen.categorical) - (leaves - 1)  # [n]
-            slopes, curves = self.loss.derivatives(self.margins(tensors, part), part.targets, 1.0)
+            slopes, curves = self.objective.derivatives(self.margins(tensors, part), part.targets, 1.0)
             assert curves is not None  # noqa: S101 (log losses curve)
             slopes = slopes * (self.steepest / np.maximum(np.sqrt((slopes * slopes).sum(axis=0)), self.steepest))
             grid = 2.0**FRACTION

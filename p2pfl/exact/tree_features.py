@@ -32,6 +32,10 @@ class TreeFeatures:
         By feature the first and the end of its places among the features of the data.
     categorical
         By feature whether its values are categories.
+    columns
+        By feature the position of its column in the table.
+    column_names
+        Name of each column.
 
     Examples
     --------
@@ -45,6 +49,8 @@ class TreeFeatures:
     names: tuple[str, ...]
     places: tuple[tuple[int, int], ...]
     categorical: tuple[bool, ...]
+    columns: tuple[int, ...]
+    column_names: tuple[str, ...]
 
     @classmethod
     def of(
@@ -69,6 +75,7 @@ class TreeFeatures:
         known = fields or tuple(Field(f"x{number}") for number in range(features))
         chosen = _chosen(known, categorical)
         names, places, flags, at = list[str](), list[tuple[int, int]](), list[bool](), 0
+        columns = list[int]()
         for position, field in enumerate(known):
             levels = [None] if field.levels is None else [*field.levels]
             if position in chosen and len(levels) > CODES:
@@ -81,9 +88,11 @@ class TreeFeatures:
             )
             places += parts
             flags += [position in chosen] * len(parts)
+            columns += [position] * len(parts)
             names += [field.name] if position in chosen or levels == [None] else [f"{field.name}={n}" for n in levels]
             at += len(levels)
-        return cls(tuple(names), tuple(places), tuple(flags))
+        known_names = tuple(field.name for field in known)
+        return cls(tuple(names), tuple(places), tuple(flags), tuple(columns), known_names)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -119,7 +128,7 @@ class TreeFeatures:
             if "categories" not in train.kept:
                 self._check(peer, train.features)
                 train.kept["categories"] = True
-            return Own(train, validation)
+            return Own(train, validation, None if mine.test is None else self.seen(mine.test))
 
         return own if self.plain else found
 

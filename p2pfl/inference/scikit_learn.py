@@ -70,6 +70,7 @@ def _model(predictor: Predictor, module: Forest, about: dict[str, Any]) -> dict[
         "base": tensors["base"].tolist(),
         "outputs": module.columns,
         "averaged": averaged,
+        "logarithmic": module.logarithmic,
         "trees": [_tree({name: tensors[name][number] for name in names if name in tensors}) for number in range(count)],
     }
 

@@ -54,6 +54,7 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
             f"{path} takes scaled features, which XGBoost's format cannot express; train without data.scale and "
             "without `mean` and `deviation` of columns, which boosting does not need"
         )
+    _check_units(predictor, module)
     tensors = {name: tensor.numpy() for name, tensor in module.state_dict().items()}
     columns, count = module.columns, int(tensors["trees"][0]) * module.columns
     numbers = module.classes is None
@@ -87,13 +88,13 @@ def document(predictor: Predictor, about: str) -> dict[str, Any]:
             "feature_types": ["c" if category else "float" for category in module.seen.categorical],
             "gradient_booster": {"name": "gbtree", "model": model},
             "learner_model_param": {
-                "base_score": "0E0" if numbers else "5E-1",
+                "base_score": ("1E0" if module.logarithmic else "0E0") if numbers else "5E-1",
                 "boost_from_average": "0",
                 "num_class": str(classes),
                 "num_feature": str(features),
                 "num_target": "1",
             },
-            "objective": _objective(module.classes),
+            "objective": _objective(module.classes, str(saved.model.options.get("loss"))),
         },
     }
 
@@ -107,9 +108,26 @@ def encoded(predictor: Predictor, about: str) -> bytes:
     return json.dumps(document(predictor, about), allow_nan=False).encode()
 
 
-def _objective(classes: int | None) -> dict[str, Any]:
+def _check_units(predictor: Predictor, module: Forest) -> None:
+    """Refuse targets in other units, which logarithms of means cannot express."""
+    outputs = predictor.saved.about.outputs
+    if module.logarithmic and (outputs.mean, outputs.deviation) != (0.0, 1.0):
+        raise ModelError(
+            f"{predictor.saved.path} predicts scaled targets by logarithms, which XGBoost's format cannot express; "
+            "train without `mean` and `deviation` of the target"
+        )
+
+
+LOGARITHMIC = {
+    "poisson": {"name": "count:poisson", "poisson_regression_param": {"max_delta_step": "0"}},
+    "gamma": {"name": "reg:gamma", "reg_loss_param": {"scale_pos_weight": "1"}},
+}
+"""Objectives whose predictions are exponentials of margins; others of numbers predict as squared errors do."""
+
+
+def _objective(classes: int | None, loss: str) -> dict[str, Any]:
     if classes is None:
-        return {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}}
+        return LOGARITHMIC.get(loss, {"name": "reg:squarederror", "reg_loss_param": {"scale_pos_weight": "1"}})
     if classes == 2:
         return {"name": "binary:logistic", "reg_loss_param": {"scale_pos_weight": "1"}}
     return {"name": "multi:softprob", "softmax_multiclass_param": {"num_class": str(classes)}}

@@ -24,7 +24,6 @@ from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import Held
-from p2pfl.learning.steps.choosing import engines
 from p2pfl.learning.steps.inputs import accepted, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
@@ -32,7 +31,7 @@ from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
-from p2pfl.learning.steps.trial import Trial
+from p2pfl.learning.steps.trial import Trial, engines
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Rows, placed
 from p2pfl.traits import LearnerTraits

@@ -19,7 +19,7 @@ from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.observing import TelemetryStopped
 from p2pfl.report.records import Record
-from p2pfl.report.telemetry import Level, Recent, encoded
+from p2pfl.report.swarm.telemetry import Level, Recent, encoded
 from p2pfl.transport import Message
 
 READ = 5.0

@@ -13,7 +13,7 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.results import GainInterval, Unsettled
+from p2pfl.report.results import Explained, GainInterval, Unsettled
 from p2pfl.report.spending.stated import BudgetStop
 
 
@@ -63,6 +63,8 @@ class Done(msgspec.Struct, frozen=True):
         Best model that the peer keeps, and the state that it could not settle with its neighbours.
     spent
         Epsilon spent so far.
+    explained
+        Importances or coefficients of the features, where the model has them.
     samplings
         Noise, sampling rate, steps and count of rounds for each setting of DP-SGD.
     """
@@ -78,6 +80,7 @@ class Done(msgspec.Struct, frozen=True):
     unsettled: Unsettled | None = None
     spent: float | None = None
     samplings: tuple[tuple[float, float, int, int], ...] | None = None
+    explained: Explained | None = None
 
     @property
     def played(self) -> dict[Sampling, int] | None:

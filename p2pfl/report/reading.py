@@ -11,7 +11,7 @@ import msgspec
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import Evaluated
+from p2pfl.report.results import Evaluated, Explained
 from p2pfl.report.spending.stated import BudgetStop
 
 SCORES = {"scores", "before", "now"}
@@ -54,6 +54,11 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
     of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
     on = "" if found.samples is None else f" on up to {found.samples} samples each"
     return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
+
+
+def explained_of(summary: Mapping[str, Any]) -> Explained | None:
+    """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
+    return msgspec.convert(summary.get("explained"), Explained | None)
 
 
 def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:

@@ -207,6 +207,116 @@ class FeatureStatistics(msgspec.Struct, frozen=True):
     deviation: tuple[float, ...]
 
 
+class FeatureImportance(msgspec.Struct, frozen=True):
+    """Importance of a feature of trees.
+
+    Attributes
+    ----------
+    name
+        Name of the feature.
+    importance
+        Share of the gain of all splits: of boosting, of their sum; of a forest, the mean over its trees of the share of
+        each.
+    total_gain
+        Sum of the gains of its splits, as XGBoost calls it.
+    weight
+        Number of its splits, as XGBoost calls it.
+    """
+
+    name: str
+    importance: float
+    total_gain: float
+    weight: int
+
+
+class FittedCoefficient(msgspec.Struct, frozen=True):
+    """Coefficient of a regression with its 95 % interval.
+
+    Attributes
+    ----------
+    name
+        Name of the feature; with more than two classes after the name of the class.
+    estimate
+        Estimate; null for a feature that others determine.
+    error
+        Standard error; null without one.
+    z, p
+        Statistic of Wald's test, and its two-sided p-value; null under a penalty.
+    low, high
+        Ends of the interval; null without a standard error.
+    """
+
+    name: str
+    estimate: float | None
+    error: float | None = None
+    z: float | None = None
+    p: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+class FittedRegression(msgspec.Struct, frozen=True):
+    """Regression that has converged.
+
+    Attributes
+    ----------
+    model
+        Name of the model.
+    coefficients
+        Coefficients in the order of the features, the intercept last.
+    facts
+        Further numbers by name, such as ``deviance``, ``aic`` and ``steps``; null for one that is not a number.
+    errors
+        Kind of the standard errors: ``likelihood``, ``posterior`` under a ridge, ``private`` with private noise, or
+        ``none``.
+    path
+        Penalties of a lasso, with the numbers of coefficients that are not zero and deviances.
+    """
+
+    model: str
+    coefficients: tuple[FittedCoefficient, ...]
+    facts: dict[str, float | None]
+    errors: str
+    path: tuple[dict[str, float], ...] = ()
+
+    def notes(self) -> list[str]:
+        """Return sentences on what the coefficients lack."""
+        said = []
+        if self.errors == "private" and any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the last level of a column is the one with which the others are compared.")
+        elif any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the features above determine it, so it has no coefficient of its own.")
+        if self.errors == "none":
+            said.append("No standard errors: the lasso selects features, which no usual test accounts for.")
+        elif any(each.estimate is not None and each.error is None for each in self.coefficients):
+            said.append("No standard errors: there are no more samples than coefficients.")
+        elif self.errors == "private":
+            said.append("Standard errors and intervals include the private noise.")
+            if (self.facts.get("ridge") or 0.0) > 0:
+                said.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+        elif self.errors == "posterior":
+            said.append(
+                "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "
+                "the penalty as a normal prior, so there are no tests."
+            )
+        return said
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """What the model says of its features.
+
+    Attributes
+    ----------
+    importances
+        Features of trees that split a node, the most important first; empty for other models.
+    regression
+        Coefficients of a regression; null for other models.
+    """
+
+    importances: tuple[FeatureImportance, ...] = ()
+    regression: FittedRegression | None = None
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
     """``summary.json`` of ``run`` and ``simulate``; scores are means over the honest peers.
 
@@ -290,6 +400,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Start of the run in UTC, ISO 8601; null if it was not recorded.
     workers
         Processes that shared the peers of a simulation; empty if there was one.
+    explained
+        Importances or coefficients of the features; null where the model has none.
     """
 
     schema: Literal[1] = SCHEMA
@@ -323,6 +435,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     evaluation: Evaluated | None = None
     workers: tuple[WorkerResult, ...] = ()
     lossless: bool | None = None
+    explained: Explained | None = None
     predicted: bool | msgspec.UnsetType = msgspec.UNSET
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
@@ -366,6 +479,8 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Best model, by peer; empty if none is kept.
     intervals
         Intervals of the gains, by score; scores of which none can be computed are left out.
+    explained
+        Importances or coefficients of the features; null where the model has none.
     seed
         Seed of the experiment; absent without provenance, as are the fields below.
     algorithm
@@ -393,6 +508,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     best: dict[str, BestKept]
     alone: dict[str, float] | None = None
     intervals: dict[str, GainInterval] = {}
+    explained: Explained | None = None
     seed: int | msgspec.UnsetType = msgspec.UNSET
     algorithm: str | msgspec.UnsetType = msgspec.UNSET
     split: str | msgspec.UnsetType = msgspec.UNSET

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
+from p2pfl.learning.scores.explanation import Explains
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.comparing.gaining import gain_interval, share_interval
@@ -24,6 +25,7 @@ from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
     Evaluated,
+    Explained,
     FeatureStatistics,
     GainInterval,
     PeerResult,
@@ -138,7 +140,8 @@ def summarise(
     apart
         Function like :func:`p2pfl.algorithms.baselines.baseline`, with which every peer is trained alone.
     models
-        Returns the final model ``[P]`` by peer, where it is known; intervals of other gains than in accuracy need it.
+        Returns the final model ``[P]`` by peer, where it is known, for intervals of other gains than in accuracy, and
+        for importances or coefficients of features.
     workers
         Processes that shared the peers of a simulation, if there were several.
 
@@ -209,7 +212,23 @@ def summarise(
         gradients=gradients,
         evaluation=evaluation,
         workers=tuple(workers),
+        explained=_explained(plan, honest, models),
     )
+
+
+def explained(learner: Learner, row: torch.Tensor | None) -> Explained | None:
+    """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
+    bare = learner.bare
+    found = bare.explained(row) if row is not None and isinstance(bare, Explains) else None
+    return None if found is None else msgspec.convert(asdict(found), Explained)
+
+
+def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]) -> Explained | None:
+    """Return what the model that all peers have says of its features."""
+    if not plan.protection.totals:
+        return None
+    final = models()
+    return explained(plan.learner, next((final[peer] for peer in peers if peer in final), None))
 
 
 def _counts(plan: Plan, peer: str) -> dict[str, int]:

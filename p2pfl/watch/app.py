@@ -21,6 +21,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from p2pfl.errors import P2PFLError
+from p2pfl.report.pages.run.features_section import listed
 from p2pfl.report.swarm.state import Swarm
 from p2pfl.watch import frames
 from p2pfl.watch.access import Guard
@@ -219,8 +220,8 @@ class Server:
         feed = self._feed
         over = feed.stage != "running" or self._replay is not None
         began = None if feed.began is None else feed.began.isoformat()
-        facts = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
-        facts["observed"] = feed.observed
+        facts: dict[str, Any] = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
+        facts |= {"observed": feed.observed, "features": listed(feed.summary)}
         return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
 
     def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:

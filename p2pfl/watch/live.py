@@ -15,7 +15,7 @@ from p2pfl.protocol.telemetry.observer_messages import announcements, inbox, out
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
-from p2pfl.report.telemetry import decoded
+from p2pfl.report.swarm.telemetry import decoded
 from p2pfl.transport import Channel, Message, Transport
 from p2pfl.watch.graph import ForkedResult, Places
 from p2pfl.watch.source import Stage

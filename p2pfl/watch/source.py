@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.watch.timeline import Timeline
@@ -37,6 +37,11 @@ class StateSource(Protocol):
     @property
     def swarm(self) -> Swarm:
         """State after all events that were read."""
+        ...
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Content of ``summary.json``; empty until it exists."""
         ...
 
     @property

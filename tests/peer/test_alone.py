@@ -19,20 +19,26 @@ NAMES = ("peer0", "peer1")
 CHANGES = ["topology.kind=path", "topology.peers=2", "transport.broker=mqtt://none", "transport.gather=20"]
 
 
-@pytest.mark.slow
-async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_path):
-    experiment = read(SMALL, changes=CHANGES)
+async def lived(experiment, folder, *, compare=()):
+    """Return the events of peers that learn over a transport in memory."""
     identities = {name: Identity.generate(SeededSource(number), peer=name) for number, name in enumerate(NAMES)}
     roster = Roster({name: identity.public for name, identity in identities.items()})
     transport, events = MemoryTransport(), []
 
     def begin(name):
-        (tmp_path / name / "peers").mkdir(parents=True)
-        how = {"urls": [], "folder": tmp_path / name, "owned": Credentials(identities[name], roster)}
+        (folder / name / "peers").mkdir(parents=True)
+        how = {"urls": [], "folder": folder / name, "owned": Credentials(identities[name], roster)}
         local = plan(experiment, only=[name])
-        return worker.live(local, name, notify=events.append, transport=transport, compare=name == "peer0", **how)
+        return worker.live(local, name, notify=events.append, transport=transport, compare=name in compare, **how)
 
     await asyncio.wait_for(asyncio.gather(*map(begin, NAMES)), 60)
+    return events
+
+
+@pytest.mark.slow
+async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_path):
+    experiment = read(SMALL, changes=CHANGES)
+    events = await lived(experiment, tmp_path, compare=["peer0"])
     [found] = [event for event in events if isinstance(event, Alone)]
     [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer0"]
     assert events.index(done) < events.index(found)
@@ -43,6 +49,18 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
     assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
     assert summary.intervals.keys() == {"loss", "accuracy"}
     assert msgspec.to_builtins(summary.intervals["accuracy"]) == expected["interval"]
+
+
+@pytest.mark.slow
+async def test_the_summary_of_a_peer_has_the_importances_of_the_model(tmp_path):
+    trees = ["data.name=breast_cancer", "model.name=boosting", "privacy.mode=none", "rounds=2"]
+    experiment = read({}, changes=[*CHANGES, *trees])
+    events = await lived(experiment, tmp_path)
+    [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer1"]
+    summary = concluded(plan(experiment, only=["peer1"]), done, alarms=(), accounted=True)
+    assert summary.explained.importances
+    found = msgspec.json.decode(msgspec.json.encode(summary.explained))
+    assert found == simulate(experiment, baselines=False).summary["explained"]
 
 
 async def test_training_alone_can_be_cancelled_between_rounds(monkeypatch):

@@ -42,8 +42,8 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.protocol.wire.trailer import CHECKSUM
     from p2pfl.report.notices.kinds import PhaseBegan
     from p2pfl.report.swarm.state import Setting, swarm_of
-    from p2pfl.report.telemetry import decoded as telemetry_entry
-    from p2pfl.report.telemetry import encoded as telemetry_bytes
+    from p2pfl.report.swarm.telemetry import decoded as telemetry_entry
+    from p2pfl.report.swarm.telemetry import encoded as telemetry_bytes
 
 SOURCE = SeededSource(7)
 OPS = Identity.generate(SOURCE, peer="ops")

@@ -17,7 +17,7 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.exact import Boosting, ExactLearner
 from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Asked, Part, Result, Tensors
-from p2pfl.exact.trees.losses import fraction
+from p2pfl.exact.trees.losses.smooth import fraction
 from p2pfl.exact.trees.work import EXTRAS, BoostingRound
 from p2pfl.experiment import Plan
 from p2pfl.rows import draw
@@ -64,7 +64,7 @@ class FirstTree:
     model, tensors
         Model, and its tensors before the first tree, both public.
     answers
-        What each peer adds.
+        What each peer adds, by column and bin, ``[columns, cells, V]``.
     parts
         Training samples of each peer, with which the attack is scored.
     """
@@ -80,8 +80,10 @@ class FirstTree:
         own, peers = model.seen.owned(learner.own), learner.federation.peers
         tensors = _summed(model.begin(model.start(), own), peers)
         parts = {peer: own(peer).train for peer in peers}
-        question = BoostingRound(model, tensors, own).question()
-        return cls(model, tensors, {peer: question.answer(peer) for peer in peers}, parts)
+        work = BoostingRound(model, tensors, own)
+        question = work.question()
+        answers = {peer: work.table(question.answer(peer)[:-EXTRAS]) for peer in peers}
+        return cls(model, tensors, answers, parts)
 
     @property
     def bins(self) -> Bins:
@@ -90,8 +92,7 @@ class FirstTree:
 
     def counts(self, peers: Sequence[str]) -> Ints:
         """Return the number of samples of some peers by bin and class, ``[cells, C]``, or by bin, ``[cells, 1]``."""
-        total = np.sum([self.answers[peer] for peer in peers], axis=0)[:-EXTRAS]
-        sums = total.reshape(self.model.columns, int(self.bins.sizes.sum()), -1)
+        sums = np.sum([self.answers[peer] for peer in peers], axis=0)  # [columns, cells, V]
         samples = sums[0, :, -1]  # [cells]
         if self.model.classes is None:
             found: Ints = samples[:, None]
@@ -129,10 +130,10 @@ class FirstTree:
         """Return what a sample of the class of a column adds to its derivatives, and what others add, ``[columns]``."""
         columns, classes = self.model.columns, self.model.classes or 1
         places = np.arange(columns) + (classes == 2)
-        grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.loss.steepest)
+        grid = 2.0 ** fraction(int(self.tensors["samples"][0]), bound=self.model.objective.steepest)
         margins, scale = np.tile(self.tensors["base"], (columns, 1)), float(self.tensors["scale"][0])
         own, others = (
-            np.rint(self.model.loss.derivatives(margins, targets, scale)[0].diagonal() * grid).astype(np.int64)
+            np.rint(self.model.objective.derivatives(margins, targets, scale)[0].diagonal() * grid).astype(np.int64)
             for targets in (places, (places + 1) % classes)
         )
         return own, others

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from p2pfl.cli import tables, terminal
-from p2pfl.cli.results import comparisons
+from p2pfl.cli.results import comparisons, regressions
 from p2pfl.errors import InputError
 from p2pfl.report import Run, tensorboard
 from p2pfl.report.comparing import wording
@@ -17,6 +17,7 @@ from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comp
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
 from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.report.pages.run.run_page import run_page
+from p2pfl.report.reading import explained_of
 
 
 def show(options: argparse.Namespace) -> int:
@@ -57,7 +58,20 @@ def _one(run: Run, options: argparse.Namespace) -> int:
         print(json.dumps(run.summary))
     else:
         tables.history(run)
+        _features(run)
     return 0
+
+
+def _features(run: Run) -> None:
+    """Print importances or coefficients, of a model that has them."""
+    found = explained_of(run.summary)
+    if found is None:
+        return
+    terminal.console().print()
+    if found.regression is not None:
+        regressions.show(found.regression)
+    elif found.importances:
+        regressions.show_importances(found.importances)
 
 
 def _several(folders: list[Path], options: argparse.Namespace) -> tuple[Comparison, list[ComparedRun], str]:

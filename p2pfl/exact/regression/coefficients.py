@@ -3,42 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added, times
+from p2pfl.learning.scores.explanation import Coefficient
 
 REACH = 1.959963984540054
 """Standard errors from an estimate to the end of its 95 % interval."""
-
-
-@dataclass(frozen=True)
-class Coefficient:
-    """Coefficient with its 95 % interval.
-
-    Attributes
-    ----------
-    name
-        Name of the feature.
-    estimate, error
-        Estimate and standard error; both are ``None`` for a feature that others determine, and the error alone is where
-        there are no more samples than coefficients.
-    z, p
-        Statistic of Wald's test, and its two-sided p-value; ``None`` under a penalty, which makes estimates biased.
-    low, high
-        Interval.
-    """
-
-    name: str
-    estimate: float | None
-    error: float | None = None
-    z: float | None = None
-    p: float | None = None
-    low: float | None = None
-    high: float | None = None
 
 
 def coefficients(beta: Floats, covariance: Floats, names: list[str], *, penalised: bool = False) -> list[Coefficient]:

@@ -51,9 +51,22 @@ def weights(part: Part, *, seed: int, tree: int) -> Ints:
     >>> round(float(found.mean()), 1), round(float((found == 0).mean()), 1)
     (1.0, 0.4)
     """
-    key = draw(seed, "bootstrap", round=tree).integers(2**63, dtype=np.uint64)
-    uniform = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return np.searchsorted(POISSON, uniform, side="right")
+    return np.searchsorted(POISSON, drawn_uniform(part, "bootstrap", seed=seed, number=tree), side="right")
+
+
+def drawn_uniform(part: Part, purpose: str, *, seed: int, number: int) -> Floats:
+    """Return a number from 0 to 1 for each sample that follows from its values and a key, ``[n]``.
+
+    Parameters
+    ----------
+    part
+        Samples.
+    purpose, seed, number
+        Key of the draw; the number is that of a tree or a round.
+    """
+    key = draw(seed, purpose, round=number).integers(2**63, dtype=np.uint64)
+    found: Floats = (_mixed(digests(part) ^ key) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return found
 
 
 def features(count: int, *, among: Ints, wanted: int, seed: int, tree: int, level: int) -> Ints:

@@ -89,8 +89,8 @@ class Categories:
         """
         own = histograms[:, self._cells]  # [m, B, 3]
         whole, number = own.sum(axis=1), own.shape[1]  # [m, 3]
-        slopes, curves = own[..., 0] * self.limits.unit, own[..., 1] * self.limits.unit
-        share = whole[:, 2] / np.maximum(whole[:, 1] * self.limits.unit, np.finfo(np.float64).tiny)  # [m]
+        slopes, curves = own[..., 0] * self.limits.slope, own[..., 1] * self.limits.curve
+        share = whole[:, 2] / np.maximum(whole[:, 1] * self.limits.curve, np.finfo(np.float64).tiny)  # [m]
         counted = curves * share[:, None] >= SUPPORT
         order = np.argsort(np.where(counted, slopes / (curves + SUPPORT), np.inf), axis=1, kind="stable")  # [m, B]
         used = counted.sum(axis=1)  # [m]

@@ -13,6 +13,9 @@ from p2pfl.exact.bins import MOST, Bins
 from p2pfl.exact.model import Part
 from p2pfl.exact.trees.growing import GrowthTask
 
+OUT = -1
+"""Node of a sample that is not drawn."""
+
 
 class Binned:
     """Samples of a peer as numbers of bins.
@@ -94,12 +97,13 @@ class Routes:
         Samples.
     trees
         Number of trees.
+    drawn
+        Which samples are counted, ``[n]``; the others are nowhere.
     """
 
-    def __init__(self, binned: Binned, trees: int) -> None:
+    def __init__(self, binned: Binned, trees: int, drawn: npt.NDArray[np.bool_]) -> None:
         self.binned = binned
-        samples = binned.codes.shape[1]
-        self.nodes = np.repeat(np.arange(trees)[:, None], samples, axis=1)  # [trees, n]
+        self.nodes = np.where(drawn, np.arange(trees)[:, None], OUT)  # [trees, n]
 
     def move(self, task: GrowthTask) -> None:
         """Move samples of nodes that were split to their children."""
@@ -111,8 +115,8 @@ class Routes:
         for number, (chosen, bins, left) in task.splits.items():
             feature[number], lower[number, : len(bins)], child[number] = chosen, bins, left
         for nodes in self.nodes:
-            known = np.where(nodes < size, nodes, 0)
-            moving = np.flatnonzero((nodes < size) & (feature[known] >= 0))
+            known = np.where((nodes >= 0) & (nodes < size), nodes, 0)
+            moving = np.flatnonzero((nodes == known) & (feature[known] >= 0))
             at = nodes[moving]
             codes = self.binned.codes[feature[at], moving]
             nodes[moving] = child[at] + ~lower[at, codes]
@@ -126,7 +130,7 @@ class Routes:
         slot[list(task.counted)] = np.arange(len(task.counted))
         found = np.zeros((len(task.counted), self.binned.cells, len(values)), np.int64)
         for tree, nodes in enumerate(self.nodes):
-            slots = np.where(nodes < len(slot), slot[np.minimum(nodes, len(slot) - 1)], -1)
+            slots = np.where((nodes >= 0) & (nodes < len(slot)), slot[np.minimum(nodes, len(slot) - 1)], -1)
             if (slots >= 0).any():
                 here = slots[slots >= 0]
                 low, high = int(here.min()), int(here.max()) + 1

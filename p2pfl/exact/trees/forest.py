@@ -128,6 +128,8 @@ class Forest(nn.Module):
         Shapes of further tensors of the model, which predictions do not need.
     seen
         Features that the trees split.
+    logarithmic
+        True if the trees add up to the logarithm of a number that is predicted.
 
     Examples
     --------
@@ -152,8 +154,10 @@ class Forest(nn.Module):
         deepest: int,
         shapes: Mapping[str, Sequence[int]] | None = None,
         seen: TreeFeatures | None = None,
+        logarithmic: bool = False,
     ) -> None:
         super().__init__()
+        self.logarithmic = logarithmic
         self.columns, self.classes, self.seen = columns, classes, seen
         self.deepest = deepest
         every = (
@@ -173,7 +177,7 @@ class Forest(nn.Module):
         )  # [n, C]
         if self.classes is not None and self.columns == 1:
             return torch.cat([torch.zeros_like(added), added], dim=1)
-        return added
+        return added.exp() if self.logarithmic else added
 
     def _widths(self, trees: int, size: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of tensors that differ from those of a number for each node."""

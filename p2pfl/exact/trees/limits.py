@@ -31,8 +31,8 @@ class Limits:
         Smallest sum of second derivatives in a leaf.
     l2
         Regularisation of the value of a leaf.
-    unit
-        First and second derivatives are integers in this unit.
+    slope, curve
+        First and second derivatives are integers in these units.
     signs
         By feature whether predictions must rise (1) or fall (-1) with it, ``[F]``; ``None`` if all are free.
     """
@@ -40,16 +40,17 @@ class Limits:
     min_samples_leaf: int
     min_hessian: float
     l2: float
-    unit: float
+    slope: float
+    curve: float
     signs: Ints | None = None
 
     def weight(self, sums: Ints) -> Floats:
         """Return sums of second derivatives plus regularisation, for sums ``[..., 3]``."""
-        return sums[..., 1].astype(np.float64) * self.unit + (self.l2 + TINY)
+        return sums[..., 1].astype(np.float64) * self.curve + (self.l2 + TINY)
 
     def value(self, sums: Ints, bounds: Floats) -> Floats:
         """Return the values of leaves with sums ``[..., 3]``, within bounds ``[..., 2]``."""
-        found: Floats = -(sums[..., 0].astype(np.float64) * self.unit) / self.weight(sums)
+        found: Floats = -(sums[..., 0].astype(np.float64) * self.slope) / self.weight(sums)
         return np.minimum(np.maximum(found, bounds[..., 0]), bounds[..., 1])
 
     def score(self, sums: Ints, bounds: Floats) -> Floats:
@@ -62,12 +63,12 @@ class Limits:
         bounds
             Bounds of the values of the leaves, ``[..., 2]``.
         """
-        slope = sums[..., 0].astype(np.float64) * self.unit
+        slope = sums[..., 0].astype(np.float64) * self.slope
         return slope * slope / self.weight(sums) if self.signs is None else -slope * self.value(sums, bounds)
 
     def allowed(self, sums: Ints) -> npt.NDArray[np.bool_]:
         """Return whether a leaf may have these sums ``[..., 3]``."""
-        return (sums[..., 2] >= self.min_samples_leaf) & (sums[..., 1] * self.unit >= self.min_hessian)
+        return (sums[..., 2] >= self.min_samples_leaf) & (sums[..., 1] * self.curve >= self.min_hessian)
 
     def ordered(self, left: Ints, right: Ints, bounds: Floats) -> npt.NDArray[np.bool_]:
         """Return whether the children of splits ``[m, F, ..., 3]`` have values in the order of their features."""

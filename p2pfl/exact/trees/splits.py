@@ -61,11 +61,14 @@ class Search:
         Bins of the features.
     limits
         Which splits are allowed.
+    counted
+        A feature that is counted, from which sums of nodes follow; features that are not counted have no samples.
     """
 
-    def __init__(self, bins: Bins, limits: Limits) -> None:
-        self.limits, self.bins = limits, bins
-        self._first = int(bins.sizes[0])
+    def __init__(self, bins: Bins, limits: Limits, counted: int = 0) -> None:
+        self.limits, self.bins, self._counted = limits, bins, counted
+        first = int(bins.starts[counted]) if len(bins.sizes) else 0
+        self._first = slice(first, first + int(bins.sizes[counted]) if len(bins.sizes) else 0)
         self.cells = int(bins.sizes.sum())
         widest = int(bins.counts.max(initial=0)) + 1
         cut = np.arange(widest)
@@ -80,10 +83,12 @@ class Search:
 
     def whole(self, histogram: Ints) -> Ints:
         """Return the sums ``[3]`` of a node, those over all bins of any feature."""
-        found: Ints = histogram[: self._first].sum(0)
+        found: Ints = histogram[self._first].sum(0)
         return found
 
-    def best(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
+    def best(
+        self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_] | None = None
+    ) -> list[Split | None]:
         """Return the best split of each node, ``None`` where none gains anything.
 
         Parameters
@@ -92,15 +97,17 @@ class Search:
             Sums of first and second derivatives and samples by node and bin, ``[m, cells, 3]``.
         bounds
             Bounds of the values of their children, ``[m, 2]``.
+        features
+            Features that may split each node, ``[m, F]``; ``None`` for all.
         """
+        every = np.ones((len(histograms), len(self._place)), np.bool_) if features is None else features
         step = max(1, BLOCK // max(1, self._cuts.size * 3))
-        starts = range(0, len(histograms), step)
-        blocks = [(histograms[low : low + step], bounds[low : low + step]) for low in starts]
-        return [split for block in blocks for split in self._block(*block)]
+        blocks = [slice(low, low + step) for low in range(0, len(histograms), step)]
+        return [split for where in blocks for split in self._block(histograms[where], bounds[where], every[where])]
 
-    def _block(self, histograms: Ints, bounds: Floats) -> list[Split | None]:
-        count, features = len(histograms), len(self._place)
-        if not features:
+    def _block(self, histograms: Ints, bounds: Floats, features: npt.NDArray[np.bool_]) -> list[Split | None]:
+        count = len(histograms)
+        if not len(self._place):
             return [None] * count
         left, whole = self._sums(histograms)  # [m, F, B, 2, 3]
         right, near = whole - left, bounds.reshape(count, 1, 1, 1, 2)
@@ -109,11 +116,12 @@ class Search:
             valid &= self.limits.ordered(left, right, near)
         scores = self.limits.score(left, near) + self.limits.score(right, near)
         before = self.limits.score(whole, near)
-        gains = gained(scores, before, valid).reshape(count, features, -1)
+        gains = gained(scores, before, valid).reshape(*features.shape, -1)
         best = gains.max(axis=2, initial=-np.inf)  # [m, F]
         each = {int(one.feature): one.best(histograms, bounds, before.reshape(count)) for one in self._categories}
         for feature, found in each.items():
             best[:, feature] = found.gains
+        best = np.where(features, best, -np.inf)
         splits: list[Split | None] = []
         for node, chosen in enumerate(best.argmax(axis=1).tolist()):
             gain = float(best[node, chosen])
@@ -134,5 +142,6 @@ class Search:
         ended = np.concatenate([histograms, np.zeros((count, 1, 3), np.int64)], axis=1)  # [m, cells + 1, 3]
         below = np.cumsum(ended[:, self._place], axis=2)  # [m, F, B, 3]
         lacking = ended[:, self._missing][:, :, None]  # [m, F, 1, 3]
-        whole = (below[:, :1, -1] + lacking[:, :1, 0]).reshape(count, 1, 1, 1, 3)
+        whole = below[:, self._counted, -1] + lacking[:, self._counted, 0]  # [m, 3]
+        whole = whole.reshape(count, 1, 1, 1, 3)
         return np.stack([below, below + lacking], axis=3), whole

@@ -180,13 +180,13 @@ class Thicket:
             left = used[node.tree]
             used[node.tree] += 2
             places |= {node.left: left, node.left + 1: left + 1}
-            self._describe(found, node.cut, where, left)
+            self._describe(found, node.cut, where, left, 1.0 if self.purity.classes else unit * unit)
         drawn = found["count"][:, 0] > 0
         if not drawn.all() and drawn.any():  # a tree without samples predicts what the roots of the others do
             found["value"][~drawn, 0] = found["value"][drawn, 0].mean(axis=0)
         return found
 
-    def _describe(self, found: dict[str, Floats], cut: Cut, where: tuple[int, int], left: int) -> None:
+    def _describe(self, found: dict[str, Floats], cut: Cut, where: tuple[int, int], left: int, square: float) -> None:
         seen = bool(self.bins.missing[cut.feature])
         larger = bool(self.purity.count(cut.left) > self.purity.count(cut.right))
         last = cut.bin == self.bins.counts[cut.feature]
@@ -195,7 +195,7 @@ class Thicket:
             "threshold": np.finfo(np.float32).max if last else self.bins.cuts[cut.feature, cut.bin],
             "left": left,
             "missing": cut.missing_left if seen else larger,
-            "gain": cut.gain,
+            "gain": cut.gain * square,
         }
         for name, value in values.items():
             found[name][where] = value

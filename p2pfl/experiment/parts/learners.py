@@ -184,6 +184,8 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         for option, value in model.options.items()
     }
     made: ExactModel = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    if hasattr(made, "check"):
+        made.check()
     if experiment.data.scale and bool(getattr(made, "unscaled", None)):
         raise ExperimentError(
             "data.scale would change the units of the offset, the exposure or the weights in model.options; leave "

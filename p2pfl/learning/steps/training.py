@@ -303,14 +303,14 @@ class _Stack(_Block):
 
     def run(self, update: Update, correction: Correction | None) -> None:
         """Take every step."""
-        parts, alive = self.parts, len(self.chosen)
+        parts, where = self.parts, self.where
         for step, active in enumerate(self.plan.active):
-            if active < alive:
+            if active < len(where):
                 update.narrow(active)
-                parts, alive = [part[:active] for part in parts], active
+                parts, where = [part[:active] for part in parts], where[:active]
             losses, gradients = self._gradient(parts, step)
             if correction is not None:
-                gradients = self._corrected(correction, parts, gradients)
+                gradients = self._corrected(correction, parts, gradients, where=where)
             update.step(parts[: self.slopes], gradients)
             self.losses[step, :active] = losses
 
@@ -320,11 +320,16 @@ class _Stack(_Block):
         return self.engine.gradient(parts, self.batch(step))
 
     def _corrected(
-        self, correction: Correction, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]
+        self,
+        correction: Correction,
+        parts: Sequence[torch.Tensor],
+        gradients: Sequence[torch.Tensor],
+        *,
+        where: torch.Tensor,
     ) -> list[torch.Tensor]:
         layout = self.learner.layout
         rows = layout.join(dict(zip(layout.names, parts, strict=True)))  # [K, P]
-        terms = layout.split(correction(rows, self.where[: len(rows)]).to(rows))
+        terms = layout.split(correction(rows, where).to(rows))
         return [gradient + terms[name] for gradient, name in zip(gradients, self.learner.trained.names, strict=True)]
 
     def finish(self, update: Update) -> None:

@@ -90,4 +90,5 @@ def concluded(
         alarms=tuple(alarms),
         unsettled={done.peer: done.unsettled} if done.unsettled else {},
         best={} if done.best is None else {done.peer: kept(done.peer, done.best)},
+        explained=done.explained,
     )

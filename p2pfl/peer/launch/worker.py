@@ -39,6 +39,7 @@ from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
 from p2pfl.report.notices.kinds import STALLED, Notice, SecretsRecorded
+from p2pfl.report.summary import explained
 from p2pfl.rows import Rows
 from p2pfl.transport import Transport
 
@@ -171,6 +172,7 @@ async def live(
             unsettled=peer.unsettled or None,
             spent=spent,
             samplings=peer.meter.samples.reported(name),
+            explained=explained(learner, state.rows[0]),
         )
     )
     if compare:

@@ -14,6 +14,9 @@ MOST_LEVELS = 12
 LANE, NAMES, VALUES = 18, 110, 70
 """Height of a horizontal bar with its space, and width of the names before and the values behind it."""
 
+LETTER = 7.5
+"""Width of a letter of a name."""
+
 
 @dataclass(frozen=True)
 class Segment:
@@ -38,6 +41,7 @@ def stacked(
     title: str,
     name: str,
     form: Callable[[float], str],
+    names: int = NAMES,
 ) -> Markup | None:
     """Return stacked horizontal bars, one below the other; ``None`` if all are zero.
 
@@ -51,15 +55,18 @@ def stacked(
         Title, and unique name in the page.
     form
         Function that writes a total.
+    names
+        Width of the names.
     """
+    letters = int(names / LETTER)
     most = max(map(sum, rows.values()), default=0.0)
     if most <= 0:
         return None
-    scale = (WIDTH - NAMES - VALUES) / most
+    scale = (WIDTH - names - VALUES) / most
     drawn = []
     for place, (row, lengths) in enumerate(rows.items()):
-        top, x = place * LANE, float(NAMES)
-        drawn.append(tag("text", row if len(row) <= 14 else f"{row[:13]}…", x=0, y=top + 13))
+        top, x = place * LANE, float(names)
+        drawn.append(tag("text", row if len(row) <= letters else f"{row[: letters - 1]}…", x=0, y=top + 13))
         for part, length in zip(parts, lengths, strict=True):
             if length > 0:
                 drawn.append(

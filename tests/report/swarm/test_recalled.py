@@ -11,7 +11,7 @@ from p2pfl.report.records import Record
 from p2pfl.report.swarm.history import History
 from p2pfl.report.swarm.recalled import EACH, POINTS, SCORES, Curves
 from p2pfl.report.swarm.state import Setting, Swarm
-from p2pfl.report.telemetry import decoded, encoded
+from p2pfl.report.swarm.telemetry import decoded, encoded
 
 
 def record(round, **scores):

@@ -22,6 +22,7 @@ from p2pfl.report.pages.parts import (
     written,
 )
 from p2pfl.report.pages.run.cost_section import costs
+from p2pfl.report.pages.run.features_section import features
 from p2pfl.report.pages.run.gains import gains, verdict
 from p2pfl.report.pages.run.graph_section import neighbourhoods
 from p2pfl.report.pages.run.lanes import lanes
@@ -42,6 +43,7 @@ def run_page(run: Run) -> str:
     sections = [
         ("gain", "What learning together gave", gains(run.summary, run.honest)),
         ("curves", "Curves", _curves([*charts, *([] if moves is None else [moves])], run.summary)),
+        ("features", "Features of the model", features(run.summary)),
         ("graph", "Topology", neighbourhoods(run)),
         ("privacy", "Privacy", privacy(run)),
         ("cost", "Cost", costs(run)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,14 @@ def fraction(samples: int, *, bound: float, most: int = FRACTION) -> int:
     return min(most, EXACT - math.ceil(math.log2(max(2, samples))) - math.ceil(math.log2(bound)))
 
 
+class Units(NamedTuple):
+    """Units of what peers compute, powers of two: of first and second derivatives, and of losses."""
+
+    slope: float = 1.0
+    curve: float = 1.0
+    loss: float = 1.0
+
+
 class Loss(Protocol):
     """A loss of margins ``[n, columns]``."""
 
@@ -61,21 +69,47 @@ class Loss(Protocol):
         """True if second derivatives differ from 1."""
         ...
 
+    @property
+    def quantile(self) -> float | None:
+        """Quantile of the residuals of a leaf that is its value; ``None`` if a Newton step is."""
+        ...
+
+    @property
+    def valued(self) -> bool:
+        """True if the loss of a sample is known, and not its derivatives alone."""
+        ...
+
+    def units(self, scale: float) -> Units:
+        """Return the units of derivatives and losses, given the unit of the targets."""
+        ...
+
     def begin(self, own: Owns) -> Asked[tuple[int, float, Floats]]:
         """Agree on the number of samples, the unit of the targets, and the margins without trees ``[columns]``."""
         ...
 
     def derivatives(self, margins: Floats, targets: npt.NDArray[Any], scale: float) -> tuple[Floats, Floats | None]:
-        """Return first and second derivatives by column, ``[columns, n]``; ``None`` if the latter are 1."""
+        """Return first and second derivatives in their units, ``[columns, n]``; ``None`` if second ones are 1."""
         ...
 
     def values(self, margins: Floats, targets: npt.NDArray[Any], scale: float) -> Floats:
-        """Return the loss of each sample, ``[n]``, in the square of the unit."""
+        """Return the loss of each sample in its unit, ``[n]``."""
         ...
 
 
+class Smooth:
+    """What losses share that are twice differentiable and have no unit."""
+
+    quantile: ClassVar[float | None] = None
+    valued: ClassVar[bool] = True
+
+    def units(self, scale: float) -> Units:
+        """Return 1 for all of them."""
+        del scale
+        return Units()
+
+
 @dataclass(frozen=True)
-class Two:
+class Two(Smooth):
     """Log loss of two classes; the margin is the logit of class 1."""
 
     columns: ClassVar[int] = 1
@@ -103,7 +137,7 @@ class Two:
 
 
 @dataclass(frozen=True)
-class Several:
+class Several(Smooth):
     """Log loss of more than two classes, each of which has a margin.
 
     Parameters
@@ -152,28 +186,21 @@ class Several:
 
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Smooth):
     """Half of the squared error of numbers, in units of a power of two that no target exceeds."""
 
     columns: ClassVar[int] = 1
     steepest: ClassVar[float] = STEEPEST
     curved: ClassVar[bool] = False
 
+    def units(self, scale: float) -> Units:
+        """Return the unit of the targets, 1, and the square of that unit."""
+        return Units(scale, 1.0, scale * scale)
+
     def begin(self, own: Owns) -> Asked[tuple[int, float, Floats]]:
         """Start from the mean of the targets."""
-        counts = yield Question(lambda peer: _exponents(peer, own(peer).train.targets), size=EXPONENTS)
-        samples = int(counts.sum())
-        used = np.flatnonzero(counts)
-        if not len(used):
-            return 0, 1.0, np.zeros(1)
-        scale = 2.0 ** (int(used[-1]) - EXPONENTS // 2) if used[-1] else 1.0
-        grid = 2.0 ** fraction(samples, bound=1.0)
-
-        def summed(peer: str) -> Ints:
-            return np.array([np.rint(own(peer).train.targets / scale * grid).astype(np.int64).sum()], np.int64)
-
-        total = yield Question(summed, size=1)
-        return samples, scale, np.array([int(total[0]) / samples / grid * scale])
+        samples, scale, mean = yield from averaged(own)
+        return samples, scale, np.array([mean])
 
     def derivatives(self, margins: Floats, targets: npt.NDArray[Any], scale: float) -> tuple[Floats, Floats | None]:
         """Return residuals."""
@@ -183,6 +210,34 @@ class Numbers:
         """Return the squared error of each sample."""
         found: Floats = ((margins[:, 0] - targets) / scale) ** 2
         return found
+
+
+def averaged(own: Owns) -> Asked[tuple[int, float, float]]:
+    """Agree on the number of samples, on a power of two that no target exceeds, and on the mean of the targets.
+
+    Yields
+    ------
+    Question
+        Two questions.
+
+    Returns
+    -------
+    tuple[int, float, float]
+        Zeros and 1 without samples.
+    """
+    counts = yield Question(lambda peer: _exponents(peer, own(peer).train.targets), size=EXPONENTS)
+    samples = int(counts.sum())
+    used = np.flatnonzero(counts)
+    if not len(used):
+        return 0, 1.0, 0.0
+    scale = 2.0 ** (int(used[-1]) - EXPONENTS // 2) if used[-1] else 1.0
+    grid = 2.0 ** fraction(samples, bound=1.0)
+
+    def summed(peer: str) -> Ints:
+        return np.array([np.rint(own(peer).train.targets / scale * grid).astype(np.int64).sum()], np.int64)
+
+    total = yield Question(summed, size=1)
+    return samples, scale, int(total[0]) / samples / grid * scale
 
 
 def _classes(own: Owns, classes: int) -> Asked[Ints]:

@@ -25,7 +25,7 @@ from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.headline import headline
 from p2pfl.report.swarm.recalled import EACH, POINTS
 from p2pfl.report.swarm.state import Setting, Swarm, swarm_of
-from p2pfl.report.telemetry import FIELDS, HEALTH, LAST, MANY, RECORD, SCORES, Recent, decoded, encoded
+from p2pfl.report.swarm.telemetry import FIELDS, HEALTH, LAST, MANY, RECORD, SCORES, Recent, decoded, encoded
 from p2pfl.watch import frames
 
 NAMES = ("ada", "bob", "cy")
