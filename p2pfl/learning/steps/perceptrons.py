@@ -30,8 +30,8 @@ Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 PRODUCTS = 2**22
 """Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter."""
 
-BLOCK = 4 * 2**20
-"""Bytes that a block of rows may touch in one step."""
+BLOCK = 24 * 2**20
+"""Bytes that a block of rows may touch in one step; see :data:`p2pfl.learning.steps.training.NUMPY`."""
 
 
 class Layer(Protocol):

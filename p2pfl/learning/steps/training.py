@@ -27,11 +27,32 @@ from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 
-PIECES = 16
-"""Number of blocks into which rows are divided where enough rows are left in each."""
 
-LEAST = 1 / 3
-"""Smallest part of a full block that a block may be; blocks of a third take 1.05 to 1.2 of the time for each row."""
+@dataclass(frozen=True)
+class Division:
+    """How rows are divided into blocks.
+
+    Attributes
+    ----------
+    pieces
+        Number of blocks where enough rows are left in each.
+    least
+        Smallest part of a full block that a block may be.
+    """
+
+    pieces: int
+    least: float
+
+
+TORCH = Division(16, 1 / 3)
+"""For engines of torch; blocks of a third take 1.05 to 1.2 of the time for each row."""
+
+NUMPY = Division(4, 1 / 6)
+"""For perceptrons: in short calls of numpy, two threads spend more time on handing over the interpreter than they save.
+
+Peer-steps of 1,000 MLPs (64-32-10, batches of 16) took, in one thread and in two on two idle cores, 12.4 and 11.6
+microseconds in blocks of 62, 11.4 and 7.8 in blocks of 150 to 250, and 10.6 and 6.6 in blocks of 500.
+"""
 
 MORE = 6
 """Factor of the rows of a block where rows share groups of samples.
@@ -132,7 +153,7 @@ def train(
         most = engine.block(int(work.schedule.widths[order].max()))
     else:
         most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
-    blocks = divided(costs[order], most=most)
+    blocks = divided(costs[order], most=most, division=NUMPY if isinstance(engine, Perceptrons) else TORCH)
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
         chosen = order[slice(*rows)]
@@ -153,11 +174,11 @@ def train(
             some(engine, rows)
 
 
-def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
+def divided(costs: IntArray, *, most: int, division: Division = TORCH) -> list[tuple[int, int]]:
     """Divide rows into blocks of consecutive rows, each from its first row to the one after its last.
 
-    A block has at most ``most`` rows. It is smaller where the rows would otherwise make fewer than :data:`PIECES`
-    blocks, but on average a step of it moves a :data:`LEAST` part of ``most`` rows, or calls of Python would dominate.
+    A block has at most ``most`` rows. It is smaller where the rows would otherwise make too few blocks for several
+    threads, but on average a step of it moves a part of ``most`` rows, or calls of Python would dominate.
 
     Parameters
     ----------
@@ -165,19 +186,23 @@ def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
         Steps of each row, or samples in all its steps, most first.
     most
         Largest number of rows.
+    division
+        Number of blocks, and the smallest one.
 
     Examples
     --------
     >>> divided(np.full(1000, 20), most=390)
     [(0, 130), (130, 260), (260, 390), (390, 520), (520, 650), (650, 780), (780, 910), (910, 1000)]
+    >>> divided(np.full(300, 20), most=900, division=NUMPY)
+    [(0, 150), (150, 300)]
     >>> divided(np.array([900, 100, 100, 1, 1, 1]), most=4)
     [(0, 4), (4, 6)]
     """
-    piece = costs.sum() / PIECES
+    piece = costs.sum() / division.pieces
     bounds, low, done = [0], 0, 0
     for row, cost in enumerate(costs.tolist()):
         done += cost
-        if row + 1 - low == most or done >= max(piece, LEAST * most * costs[low]):
+        if row + 1 - low == most or done >= max(piece, division.least * most * costs[low]):
             bounds.append(row + 1)
             low, done = row + 1, 0
     if bounds[-1] < len(costs):
