@@ -7,7 +7,6 @@ of one of torch. Activations have the layout ``[K, B, units]``. ``python -m benc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Protocol, Self, cast
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch import nn
 
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample, cross_entropy
-from p2pfl.learning.steps.batching import Footprint
 from p2pfl.learning.steps.kernels import Kernels, flat
 from p2pfl.rows import Layout
 
@@ -29,9 +27,6 @@ Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 
 PRODUCTS = 2**22
 """Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter."""
-
-BLOCK = 24 * 2**20
-"""Bytes that a block of rows may touch in one step; see :data:`p2pfl.learning.steps.training.NUMPY`."""
 
 
 class Layer(Protocol):
@@ -193,7 +188,6 @@ class Perceptrons:
         self.modules, self.layout, self.kernels = tuple(modules), layout, kernels
         self.loss = _likelihood if loss is cross_entropy else _distance
         self.largest = max(module.weight.numel() for module in modules if isinstance(module, nn.Linear))
-        self.footprint: Footprint = replace(kernels.footprint, block=BLOCK)
 
     def suits(self, width: int) -> bool:
         """Return whether this is the fastest engine for batches of ``width`` samples; it follows from shapes alone."""
@@ -201,7 +195,7 @@ class Perceptrons:
 
     def block(self, width: int) -> int:
         """Return the number of rows, with batches of ``width`` samples, that make a block."""
-        return self.footprint.rows(width)
+        return self.kernels.block(width)
 
     def copies(self, count: int) -> list[Perceptrons]:
         """Return this engine as often, as it keeps nothing: any thread may use it."""

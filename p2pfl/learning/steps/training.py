@@ -27,31 +27,15 @@ from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 
+PIECES = 4
+"""Most blocks into which rows are divided for the sake of several threads."""
 
-@dataclass(frozen=True)
-class Division:
-    """How rows are divided into blocks.
+LEAST = 1 / 8
+"""Smallest part of a full block that a block of equally long rows may be.
 
-    Attributes
-    ----------
-    pieces
-        Number of blocks where enough rows are left in each.
-    least
-        Smallest part of a full block that a block may be.
-    """
-
-    pieces: int
-    least: float
-
-
-TORCH = Division(16, 1 / 3)
-"""For engines of torch; blocks of a third take 1.05 to 1.2 of the time for each row."""
-
-NUMPY = Division(4, 1 / 6)
-"""For perceptrons: in short calls of numpy, two threads spend more time on handing over the interpreter than they save.
-
-Peer-steps of 1,000 MLPs (64-32-10, batches of 16) took, in one thread and in two on two idle cores, 12.4 and 11.6
-microseconds in blocks of 62, 11.4 and 7.8 in blocks of 150 to 250, and 10.6 and 6.6 in blocks of 500.
+In short calls two threads spend more time on handing over the interpreter than they save. Peer-steps of MLPs (64-32-10,
+batches of 16) took, on two idle cores in one, two and four blocks, 12.4, 14.7 and 19.6 microseconds with 64 of them,
+11.0, 10.5 and 13.8 with 128, and 10.2, 8.0 and 9.9 with 256; 895 are a full block.
 """
 
 MORE = 6
@@ -153,7 +137,7 @@ def train(
         most = engine.block(int(work.schedule.widths[order].max()))
     else:
         most = MORE * engine.block(max(len(group.shared.positions) for group in groups))
-    blocks = divided(costs[order], most=most, division=NUMPY if isinstance(engine, Perceptrons) else TORCH)
+    blocks = divided(costs[order], most=most)
 
     def some(engine: Engine | Perceptrons, rows: tuple[int, int]) -> None:
         chosen = order[slice(*rows)]
@@ -174,11 +158,12 @@ def train(
             some(engine, rows)
 
 
-def divided(costs: IntArray, *, most: int, division: Division = TORCH) -> list[tuple[int, int]]:
+def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:
     """Divide rows into blocks of consecutive rows, each from its first row to the one after its last.
 
-    A block has at most ``most`` rows. It is smaller where the rows would otherwise make too few blocks for several
-    threads, but on average a step of it moves a part of ``most`` rows, or calls of Python would dominate.
+    A block has at most ``most`` rows. Where there are enough rows for several threads, they make two or four blocks of
+    the same cost, and more only if these would be too large. Few rows with many steps are worth a block of their own if
+    they take half of the steps.
 
     Parameters
     ----------
@@ -186,23 +171,23 @@ def divided(costs: IntArray, *, most: int, division: Division = TORCH) -> list[t
         Steps of each row, or samples in all its steps, most first.
     most
         Largest number of rows.
-    division
-        Number of blocks, and the smallest one.
 
     Examples
     --------
     >>> divided(np.full(1000, 20), most=390)
-    [(0, 130), (130, 260), (260, 390), (390, 520), (520, 650), (650, 780), (780, 910), (910, 1000)]
-    >>> divided(np.full(300, 20), most=900, division=NUMPY)
-    [(0, 150), (150, 300)]
+    [(0, 250), (250, 500), (500, 750), (750, 1000)]
+    >>> divided(np.full(100, 20), most=390)
+    [(0, 50), (50, 100)]
     >>> divided(np.array([900, 100, 100, 1, 1, 1]), most=4)
-    [(0, 4), (4, 6)]
+    [(0, 1), (1, 5), (5, 6)]
     """
-    piece = costs.sum() / division.pieces
+    least, total = LEAST * most, costs.sum()
+    pieces = next((pieces for pieces in (PIECES, PIECES // 2) if len(costs) >= pieces * least), 1)
     bounds, low, done = [0], 0, 0
     for row, cost in enumerate(costs.tolist()):
         done += cost
-        if row + 1 - low == most or done >= max(piece, division.least * most * costs[low]):
+        enough = total if pieces == 1 else max(total / pieces, min(least * costs[low], total / 2))
+        if row + 1 - low == most or done >= enough:
             bounds.append(row + 1)
             low, done = row + 1, 0
     if bounds[-1] < len(costs):

@@ -25,12 +25,13 @@ UNKEYED = (
 """Why a model with random numbers of its own is refused."""
 
 
-BLOCK = {"cpu": 12 * 2**20}
+BLOCK = {"cpu": 24 * 2**20}
 """Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
 
-Peer-steps of 2,000 MLPs (64-32-10, batches of 16) on two cores with 1 MiB of L2 each and 32 MiB of L3 took 17, 12, 11,
-9.6, 9.7 and 10.9 microseconds by kernels and -, 28, 20, 16, 14 and 15 by vmap in blocks of 1, 2, 4, 8, 16 and 32 MiB:
-calls of Python dominate below, memory above.
+Peer-steps of 2,000 CNNs (8-16 on 8x8, batches of 16) on two cores with 2 MiB of L2 each took 171, 132, 105, 105 and 118
+microseconds in blocks of 6, 12, 24, 48 and 96 MiB; those of 1,000 MLPs (64-32-10) by numpy 9.1, 7.1 and 6.6 in
+blocks of 4, 12 and 24 MiB. Calls of Python, and handing over the interpreter between threads, dominate below, memory
+above.
 """
 
 

@@ -145,8 +145,20 @@ def test_blocks_are_consecutive_bounded_and_hold_every_row_once(counts, most):
 def test_rows_with_many_steps_do_not_share_a_block_with_all_others():
     counts = np.array([1000] * 100 + [10] * 5000)
     bounds = divided(counts, most=300)
-    assert bounds[0] == (0, 100)
-    assert len(bounds) <= 19
+    assert bounds[:2] == [(0, 38), (38, 76)]  # a quarter of all steps each
+    assert len(bounds) <= 20
+
+
+def test_few_rows_that_take_half_of_the_steps_are_a_block_of_their_own_if_there_are_many_others():
+    counts = np.array([800] * 10 + [8] * 990)
+    assert divided(counts, most=900) == [(0, 10), (10, 508), (508, 1000)]
+    assert divided(counts[:100], most=900) == [(0, 100)]
+
+
+@pytest.mark.parametrize(("count", "sizes"), [(100, [100]), (256, [128, 128]), (1000, [250] * 4), (4000, [895] * 4)])
+def test_rows_of_equal_length_make_blocks_that_keep_threads_busy(count, sizes):
+    found = [high - low for low, high in divided(np.full(count, 20), most=895)]
+    assert found[: len(sizes)] == sizes
 
 
 def test_few_rows_are_one_block():
