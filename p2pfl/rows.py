@@ -256,12 +256,12 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
 
         by_blocks(some, a, numbers=block)
         return found
+    if a.shape[-1] <= block:  # a round of small live models takes few calls
+        return norms(a - (b if factor is None else b * factor.to(b)))
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
     for start in range(0, a.shape[-1], block):
-        other = b[..., start : start + block]
-        if factor is not None:
-            other = other * factor.to(other)  # [R, block]
-        squares += norms(a[..., start : start + block] - other) ** 2
+        where = ..., slice(start, start + block)
+        squares += distances(a[where], b[where], factor=factor, block=block) ** 2
     return squares.sqrt()
 
 

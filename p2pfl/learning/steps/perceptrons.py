@@ -25,8 +25,12 @@ Numbers = npt.NDArray[Any]
 Loss = Callable[[Numbers, Numbers], tuple[Numbers, Numbers]]
 """Function from outputs ``[K, B, C]`` and targets ``[K, B]`` to losses ``[K, B]`` and gradients ``[K, B, C]``."""
 
-PRODUCTS = 2**22
-"""Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter."""
+PRODUCTS = 2**20
+"""Most products of a weight and a number in one layer of a row: with more of them, calls no longer matter.
+
+OpenBLAS would divide them among threads of its own, which are in the way of torch's: one MLP of 512-512 units on 64
+features took three to four times as long as by torch.
+"""
 
 
 class Layer(Protocol):
