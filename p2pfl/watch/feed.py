@@ -119,6 +119,8 @@ class Feed:
         self._take(news.entries, now=now)
         if not self.summary:
             self.summary = table_of(self.folder / "summary.json", what="a summary")
+            if self.summary and not self.timed:
+                self.swarm.end()
 
     def abandon(self) -> None:
         """Stop waiting for the graph, because nobody looks any more."""

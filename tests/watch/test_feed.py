@@ -9,6 +9,7 @@ from growing import PEERS, at, began, ended, waits
 from p2pfl.errors import InputError
 from p2pfl.peer.storage.lock import RUN, alive, owned
 from p2pfl.report.notices.kinds import WaitEnded
+from p2pfl.simulation import simulate
 from p2pfl.watch import frames
 from p2pfl.watch.feed import Feed
 
@@ -91,6 +92,15 @@ def test_a_summary_ends_the_run(growing, feed):
     feed.refresh()
     assert (feed.stage, feed.at) == ("ended", 26.0)
     assert feed.replay().span == 26.0
+
+
+def test_the_peers_of_a_simulation_that_is_over_have_finished(tmp_path):
+    table = {"rounds": 3, "data": {"name": "wine"}, "topology": {"kind": "complete", "peers": 3}}
+    simulate(table, folder=tmp_path / "run", baselines=False)
+    with Feed(tmp_path / "run") as feed:
+        found = frame_of(feed)
+    assert found["counts"] == {"finished": 3}
+    assert found["headline"]["sentence"].startswith("3 peers have finished; median accuracy")
 
 
 def test_a_run_whose_processes_are_gone_is_interrupted(growing, feed):

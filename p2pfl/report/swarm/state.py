@@ -279,6 +279,11 @@ class Swarm:
         for name in (entry.peer, *moved):
             self.lanes.note(since, name, self.peers[name].activity)
 
+    def end(self) -> None:
+        """Take note that a simulation is over, whose peers do not say so themselves."""
+        for peer in self.peers.values():
+            peer.finished = peer.finished or peer.activity == "learning"
+
     def _record(self, at: float, peer: PeerState, record: Record) -> None:
         if peer.phase is None:  # a simulation has no phases
             peer.phase = "learning"
