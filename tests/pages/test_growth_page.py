@@ -20,7 +20,7 @@ def slope(first):
 @pytest.mark.parametrize(
     ("first", "sentence", "row"),
     [
-        ("10 | 0.010", r"exponent (\d\.\d\d) over the larger half", "peers, simulated, 1,000 to 100,000"),
+        ("10 | 0.004", r"exponent (\d\.\d\d) over the larger half", "peers, simulated, 1,000 to 100,000"),
         ("985 | 0.006", r"The exponent of time is (\d\.\d\d):", "parameters, simulated, 10⁶ to 10⁸"),
     ],
 )

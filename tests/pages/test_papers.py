@@ -164,7 +164,7 @@ def test_the_status_tells_of_a_line_that_is_not_met_and_does_not_say_why(line, s
 @pytest.mark.slow
 def test_the_runner_of_fedprox_follows_the_engine(monkeypatch):
     monkeypatch.setattr(fedprox, "ROUNDS", 2)
-    points = fedprox.curve.__wrapped__("(1, 1)", 0.9, "FedProx, mu = 1")
+    points = fedprox.computed("(1, 1)", 0.9, "FedProx, mu = 1")
     assert [round for round, _, _ in points] == [2]
 
 
