@@ -74,6 +74,13 @@ def test_what_has_no_effect_or_no_meaning_is_refused(table, said):
         plan(read(table))
 
 
+@pytest.mark.parametrize("name", ["random_boosting", "private_glm", "private_description", "private_pca"])
+def test_an_option_that_a_model_needs_is_named_where_it_is_missing(name):
+    table = TREES | {"model": {"name": name}, "privacy": {"mode": "pairwise", "epsilon": 1.0, "delta": 1e-5}}
+    with pytest.raises(ExperimentError, match=rf"model\.options\.bounds is missing, and {name} needs it"):
+        plan(read(table))
+
+
 def test_the_promise_says_what_totals_show():
     said = describe(plan(read(TREES)), spent=None)
     assert said["epsilon"] is None

@@ -160,7 +160,7 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     Raises
     ------
     ExperimentError
-        The model or an option is unknown, or the value of an option has another type.
+        The model or an option is unknown, an option is missing, or its value has another type.
     """
     model, dataset = experiment.model, federation.dataset
     kind = MODELS.kind(model.name)
@@ -183,6 +183,9 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         option: _checked(value, hints.get(option, Any), option=option, key="model.options")
         for option, value in model.options.items()
     }
+    needed = [name for name in own if parameters[name].default is inspect.Parameter.empty]
+    if missing := [option for option in needed if option not in values]:
+        raise ExperimentError(f"model.options.{missing[0]} is missing, and {model.name} needs it; set it")
     made: ExactModel = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
     if hasattr(made, "check"):
         made.check()
