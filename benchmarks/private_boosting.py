@@ -34,7 +34,7 @@ CHOICE = 1000
 """Seed of the permutation whose first 70 % served the choice of the defaults."""
 
 SHARE = 0.7
-"""Fraction of the people on whom models are trained."""
+"""Share of the people on whom models are trained."""
 
 
 def divided(people: IntArray, *, seed: int) -> tuple[IntArray, IntArray]:

@@ -13,7 +13,7 @@ from p2pfl.data.dataset import Dataset
 from p2pfl.data.description import Description
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
-from p2pfl.errors import DataError
+from p2pfl.errors import DataError, P2PFLError
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:
@@ -42,7 +42,7 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
         The function cannot be imported or does not take these arguments; when called, it raises or returns anything
         but samples of finite numbers.
     """
-    function = _function(name)
+    function = function_of(name)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -89,16 +89,37 @@ def _module(frame: Any) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
-def _function(name: str) -> Callable[..., Any]:
+def function_of(name: str, *, key: str = "", refused: type[P2PFLError] = DataError) -> Callable[..., Any]:
+    """Return the function that ``package.module:function`` names.
+
+    Parameters
+    ----------
+    name
+        Its name.
+    key
+        Key of the experiment file that has the name, for an error.
+    refused
+        Type of the error.
+
+    Raises
+    ------
+    P2PFLError
+        It cannot be imported, or is no function.
+
+    Examples
+    --------
+    >>> function_of("math:floor")(2.5)
+    2
+    """
     module, _, attribute = name.partition(":")
+    said = f'{key}: "{name}"' if key else f'"{name}"'
     try:
         function = getattr(importlib.import_module(module), attribute)
     except Exception as error:
-        raise DataError(
-            f'"{name}" cannot be imported ({located(error, module=module)}); correct the name or the module'
-        ) from error
+        reason = located(error, module=module)
+        raise refused(f"{said} cannot be imported ({reason}); correct the name or the module") from error
     if not callable(function):
-        raise DataError(f'"{name}" is a {type(function).__name__}; give the name of a function')
+        raise refused(f"{said} is a {type(function).__name__}; give the name of a function")
     found: Callable[..., Any] = function
     return found
 

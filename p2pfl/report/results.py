@@ -303,7 +303,7 @@ class FittedRegression(msgspec.Struct, frozen=True):
 
 
 class Explained(msgspec.Struct, frozen=True):
-    """What the model says of its features.
+    """Importances of trees, or the coefficients of a regression.
 
     Attributes
     ----------

@@ -82,15 +82,13 @@ def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
     from p2pfl.inference.fits import fit  # noqa: PLC0415
-    from p2pfl.report.reading import explained_of  # noqa: PLC0415
+    from p2pfl.report.reading import regression_of  # noqa: PLC0415
 
     found = fit(_predictor(options).saved)
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
         return 0
-    shown = explained_of({"explained": {"regression": asdict(found)}})
-    assert shown is not None and shown.regression is not None  # noqa: S101, PT018 (it was given)
-    regressions.show(shown.regression)
+    regressions.show(regression_of(asdict(found)))
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What peers agree on before the first step of component-wise boosting: ends of columns, and the penalty of sites."""
+"""Agreement before the first step of component-wise boosting: ends of columns, and the penalty of sites."""
 
 from __future__ import annotations
 

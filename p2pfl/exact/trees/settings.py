@@ -223,5 +223,5 @@ class BoostingSettings:
 
     @cached_property
     def interactions(self) -> Interactions | None:
-        """Which columns may split a tree together; ``None`` if all may."""
+        """Columns that may split a tree together; ``None`` if all may."""
         return None if self.interaction_cst is None else Interactions.of(self.seen, self.interaction_cst)

@@ -72,7 +72,7 @@ class Boosted(Protocol):
 
     @property
     def interactions(self) -> Interactions | None:
-        """Which columns may split a tree together; ``None`` if all may."""
+        """Columns that may split a tree together; ``None`` if all may."""
         ...
 
     @property

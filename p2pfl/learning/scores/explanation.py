@@ -1,4 +1,4 @@
-"""What a model says of its features: importances of trees, and coefficients of regressions."""
+"""Explanations of models by their features: importances of trees, and coefficients of regressions."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def finite(facts: Mapping[str, float]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What a model says of its features.
+    """Explanation of a model by its features.
 
     Attributes
     ----------

@@ -24,7 +24,7 @@ HIGHEST = 1024.0
 
 
 class LogLink(Smooth):
-    """What losses of logarithms of means share: where they start, and how they predict."""
+    """Start and predictions of a loss whose margin is the logarithm of a mean."""
 
     columns: ClassVar[int] = 1
     curved: ClassVar[bool] = True

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.data.imported import located
+from p2pfl.data.imported import function_of, located
 from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.model import Asked, Owns
@@ -19,7 +17,7 @@ from p2pfl.exact.trees.losses.smooth import Units
 from p2pfl.learning.additive import Question
 
 KEY = "model.options.loss"
-"""Where the function is named."""
+"""Key of the experiment file that names the function."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class OwnLoss:
         ModelError
             It does not exist or cannot be called.
         """
-        self._function()
+        function_of(self.reference, key=KEY, refused=ModelError)
 
     def units(self, scale: float) -> Units:
         """Return the bound, as a power of two, for all."""
@@ -76,7 +74,9 @@ class OwnLoss:
         if not len(targets):
             return np.zeros((1, 0)), np.zeros((1, 0))
         try:
-            slopes, curves = self._function()(np.array(margins[:, 0]), targets.astype(np.float64))
+            slopes, curves = function_of(self.reference, key=KEY, refused=ModelError)(
+                np.array(margins[:, 0]), targets.astype(np.float64)
+            )
             found = np.array([slopes, curves], np.float64)  # [2, n]
         except ModelError:
             raise
@@ -106,16 +106,3 @@ class OwnLoss:
         """Return zeros, because derivatives alone are known."""
         del margins, scale
         return np.zeros(len(targets))
-
-    def _function(self) -> Callable[[Floats, Floats], tuple[Any, Any]]:
-        module, _, name = self.reference.partition(":")
-        try:
-            found: Callable[[Floats, Floats], tuple[Any, Any]] = getattr(importlib.import_module(module), name)
-        except Exception as error:
-            said = located(error, module=module)
-            raise ModelError(
-                f'{KEY}: "{self.reference}" cannot be imported as "package.module:function" ({said}); correct it'
-            ) from error
-        if not callable(found):
-            raise ModelError(f'{KEY}: "{self.reference}" cannot be called; name a function')
-        return found

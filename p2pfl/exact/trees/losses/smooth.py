@@ -97,7 +97,7 @@ class Loss(Protocol):
 
 
 class Smooth:
-    """What losses share that are twice differentiable and have no unit."""
+    """Base of losses that are twice differentiable and have no unit."""
 
     quantile: ClassVar[float | None] = None
     valued: ClassVar[bool] = True

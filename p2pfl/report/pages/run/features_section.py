@@ -24,7 +24,7 @@ ABOUT = (
     "The importance of a feature is its share of what splits gain on the training data of all peers. A feature with "
     "many values splits more often by chance, and of two features that say the same, either can have it all."
 )
-"""What importances are, and are not."""
+"""Explanation of importances below their table."""
 
 
 HEADS = ("feature", "importance", "total gain", "splits")
