@@ -1,11 +1,16 @@
 """Atomic files, which are written as a whole or not at all."""
 
 import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from p2pfl.errors import StorageError
+
+WRITERS = 4
+"""Files that are synced at a time: the disk takes several in hardly more time than one."""
 
 
 class Disk(Protocol):
@@ -94,15 +99,68 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
         disk.sync(path.parent)
     except OSError as error:
         disk.remove(temporary)
-        raise StorageError(
-            f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
-        ) from None
+        raise _unwritten(path, error) from None
+
+
+def replace_all(folder: Path, contents: Mapping[str, bytes], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
+    """Replace files of a folder, each of them atomically, and sync the folder once.
+
+    Parameters
+    ----------
+    folder
+        Path of the folder.
+    contents
+        New contents by the name of the file.
+    mode
+        Mode of new files, before the umask.
+    disk
+        Disk of the files.
+
+    Raises
+    ------
+    StorageError
+        The disk is full or not writable; each file has its old or its new contents.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     replace_all(Path(folder), {"a": b"1", "b": b"2"})
+    ...     sorted((path.name, path.read_bytes()) for path in Path(folder).iterdir())
+    [('a', b'1'), ('b', b'2')]
+    """
+
+    def write(name: str) -> None:
+        temporary = _part(folder / name)
+        try:
+            disk.remove(temporary)
+            disk.write(temporary, contents[name], mode=mode)
+            disk.rename(temporary, folder / name)
+        except OSError as error:
+            disk.remove(temporary)
+            raise _unwritten(folder / name, error) from None
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for written in [pool.submit(write, name) for name in contents]:
+            written.result()
+    disk.sync(folder)
+
+
+def _unwritten(path: Path, error: OSError) -> StorageError:
+    return StorageError(
+        f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
+    )
+
+
+def _part(path: Path) -> Path:
+    """Return the path to write first."""
+    return path.with_name(f".{path.name}.part")
 
 
 @lru_cache(maxsize=16)
 def _beside(path: Path) -> Path:
     """Return the path to write first, joined once, because each join interns a new name in a table that would grow."""
-    return path.with_name(f".{path.name}.part")
+    return _part(path)
 
 
 def _keep(disk: Disk, path: Path, former: Path) -> None:

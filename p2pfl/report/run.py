@@ -5,7 +5,7 @@ provenance.json            start and versions of the run
 metrics.jsonl              one record per peer and round
 events.jsonl               one notice per line: what happened besides the rounds
 peers/<name>.safetensors   the model under its own names
-peers/<name>.state         what a peer needs to continue, in safetensors; live peers keep the previous one as well
+peers/<name>.state         what a live peer needs to continue; it keeps the previous one as well
 keys/                      identities of the peers of a live run, for resuming it
 run.lock, peer.lock        locks of the processes of live peers
 simulation.state           the state of all peers of a simulation that has not ended, for resuming it
@@ -34,7 +34,7 @@ import msgspec
 from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
 from p2pfl.experiment.file.reading import kept
-from p2pfl.files import DRIVE, replace
+from p2pfl.files import DRIVE, replace, replace_all
 from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.provenance import provenance
@@ -177,35 +177,39 @@ class Run:
             text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
             replace(self.folder / "model.json", text.encode(), mode=0o600)
 
-    def checkpoint(
+    def save(
         self,
-        peer: str,
-        model: Mapping[str, Any],
-        state: Mapping[str, Any],
+        models: Mapping[str, Mapping[str, Any]],
         *,
         round: int,
-        own: Mapping[str, Any] | None = None,
+        own: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
-        """Store a peer's model and state after ``round``; an old checkpoint is replaced as a whole or not at all.
+        """Store the models of some peers after ``round``; each file is replaced as a whole or not at all.
 
         Parameters
         ----------
-        peer
-            Its name.
-        model, state
-            Tensors by name.
+        models
+            Tensors by name, for each peer.
         round
             Last round.
         own
-            The model with effects of the peer's own, for a file that only its owner can read; none if it is empty.
+            Models with effects of the peers' own, for files that only their owner can read.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
         """
-        self.models[peer] = model
+        self.models.update(models)
         if self.folder is None:
             return
-        save(self.folder / "peers", peer, model, state, round=round, about=self.description)
-        if own:
-            path = self.folder / "peers" / f"{peer}{OWN}.safetensors"
-            replace(path, _file(own, peer=peer, round=round, about=self.description), mode=0o600)
+        from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
+
+        about = {"round": str(round)} | metadata(self.description)
+        for ending, mode, each in (("", 0o666, models), (OWN, 0o600, own or {})):
+            files = {peer: _file(model, {"peer": peer} | about) for peer, model in each.items()}
+            named = {f"{peer}{ending}.safetensors": content for peer, content in files.items()}
+            replace_all(self.folder / "peers", named, mode=mode)
 
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
@@ -418,34 +422,11 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def save(
-    folder: Path,
-    peer: str,
-    model: Mapping[str, Any],
-    state: Mapping[str, Any],
-    *,
-    round: int,
-    about: Mapping[str, Any] | None = None,
-) -> None:
-    """Write a checkpoint; the model's file contains ``about``, the content of ``model.json``.
-
-    Raises
-    ------
-    StorageError
-        The disk is full or not writable; an older checkpoint stays unchanged.
-    """
-    replace(folder / f"{peer}.safetensors", _file(model, peer=peer, round=round, about=about or {}))
-    replace(folder / f"{peer}.state", _file(state, peer=peer, round=round, about={}))
-
-
-def _file(tensors: Mapping[str, Any], *, peer: str, round: int, about: Mapping[str, Any]) -> bytes:
+def _file(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
     """Return the content of a safetensors file."""
     from safetensors.torch import save as to_bytes  # noqa: PLC0415 (imports torch)
 
-    from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
-
-    plain = {name: _plain(value) for name, value in tensors.items()}
-    return to_bytes(plain, {"peer": peer, "round": str(round)} | metadata(about))
+    return to_bytes({name: _plain(value) for name, value in tensors.items()}, {**about})
 
 
 def _plain(tensor: Any) -> Any:

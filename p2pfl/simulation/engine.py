@@ -48,6 +48,9 @@ from p2pfl.simulation.sharding.keeping import keeper_of, loaded
 from p2pfl.simulation.sharding.workers import divided, launched, sharded
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
+WRITTEN = 32 * 2**20
+"""Bytes of the parameters of models that are written together."""
+
 
 @one_thread()
 def simulate(
@@ -234,12 +237,11 @@ async def simulating(
     sent = torch.zeros(len(shard.peers), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     found: Statistics | None = None
-    scale: dict[str, torch.Tensor] = {}
     with keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper:
         with run:
             if wanted.data.scale:
                 resolved, found = opened(resolved, shard, sent=sent)
-                agreed["statistics"], scale = reported(found), found.tensors()
+                agreed["statistics"] = reported(found)
             run.describe(described(resolved))
             evaluator = Evaluator(resolved, shard)
             how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
@@ -250,7 +252,7 @@ async def simulating(
                 state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
                 final = evaluator.full(state.rows)
         last = time.perf_counter()
-        _write_models(resolved, shard, run, moved(state, HOST), scale, round=ended)
+        _write_models(resolved, shard, run, moved(state, HOST), round=ended)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
         weights_given = given(resolved, state, peers=shard.peers)
@@ -286,16 +288,19 @@ async def simulating(
     return run
 
 
-def _write_models(
-    resolved: Plan, shard: Shard, run: Run, state: State, scale: Mapping[str, torch.Tensor], *, round: int
-) -> None:
-    """Write the model and the state of every peer."""
-    for numbers, tensors in shard.blocks({"rows": state.rows} | state.tensors()):
-        rows = tensors.pop("rows")
-        for index, number in enumerate(numbers.tolist()):
-            kept = {**scale, **{key: value[index] for key, value in tensors.items()}}
-            peer, row = shard.everyone[number], rows[index]
-            run.checkpoint(peer, resolved.saved(row), kept, round=round, own=resolved.owned(row, peer=peer))
+def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round: int) -> None:
+    """Write the model of every peer."""
+    height = max(1, WRITTEN // max(1, state.rows[:1].nbytes))
+    for numbers, tensors in shard.blocks({"rows": state.rows}):
+        for low in range(0, len(numbers), height):
+            names = [shard.everyone[number] for number in numbers[low : low + height].tolist()]
+            rows = dict(zip(names, tensors["rows"][low : low + height], strict=True))
+            owned = {peer: resolved.owned(row, peer=peer) for peer, row in rows.items()}
+            run.save(
+                {peer: resolved.saved(row) for peer, row in rows.items()},
+                round=round,
+                own={peer: model for peer, model in owned.items() if model},
+            )
 
 
 def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:

@@ -54,12 +54,14 @@ def test_a_run_says_what_it_is_in_one_line(run):
     assert repr(run) == f"<Run 'test': 1 of {EXPERIMENT.rounds} rounds, accuracy 0.750>"
 
 
-def test_a_checkpoint_holds_the_models_own_names_and_the_state_beside_it(run):
+def test_saved_models_have_their_own_names_and_those_with_own_effects_are_for_their_owner_alone(run):
     model = {"layer.weight": torch.ones(2, 3), "layer.bias": torch.zeros(2)}
-    run.checkpoint("ada", model, {"public": torch.arange(3.0)}, round=4)
+    run.save({"ada": model, "bob": model}, round=4, own={"bob": {"layer.weight": torch.zeros(1)}})
+    names = [path.name for path in sorted((run.folder / "peers").iterdir())]
+    assert names == ["ada.safetensors", "bob.own.safetensors", "bob.safetensors"]
     loaded = load_file(run.folder / "peers" / "ada.safetensors")
     assert all(torch.equal(loaded[name], tensor) for name, tensor in model.items())
-    assert torch.equal(load_file(run.folder / "peers" / "ada.state")["public"], torch.arange(3.0))
+    assert (run.folder / "peers" / "bob.own.safetensors").stat().st_mode & 0o777 == 0o600
 
 
 def test_what_a_model_takes_as_input_is_kept_once_for_its_owner_and_with_each_model(run):
@@ -70,7 +72,7 @@ def test_what_a_model_takes_as_input_is_kept_once_for_its_owner_and_with_each_mo
     run.describe(dict(about))
     assert path.stat().st_ino == before.st_ino  # not written again
     assert before.st_mode & 0o777 == 0o600
-    run.checkpoint("ada", {"weight": torch.ones(2)}, {}, round=4)
+    run.save({"ada": {"weight": torch.ones(2)}}, round=4)
     with safe_open(run.folder / "peers" / "ada.safetensors", "pt") as file:
         assert file.metadata() == {"peer": "ada", "round": "4", "p2pfl": json.dumps(about)}
     assert json.loads(path.read_text()) == Run.load(run.folder).description == about
@@ -214,7 +216,7 @@ def test_a_run_without_a_directory_keeps_everything_in_memory(tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     run = Run(EXPERIMENT)
     run.record([record()])
-    run.checkpoint("ada", {"weight": torch.ones(1)}, {}, round=0)
+    run.save({"ada": {"weight": torch.ones(1)}}, round=0)
     run.finish({"together": 1.0})
     assert json.dumps(run.summary) == '{"together": 1.0}'
     assert [*tmp_path.iterdir()] == []

@@ -1,6 +1,8 @@
 """A simulated disk: what a crash leaves is what a later life could find on a real one."""
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import StorageError
-from p2pfl.files import replace
+from p2pfl.files import Drive, replace, replace_all
 from p2pfl.virtual.clock import VirtualLoop
 from worlds.disk import Mounted, WorldDisk
 
@@ -95,3 +97,21 @@ def test_a_process_that_has_ended_writes_nothing_any_more(loop):
     with pytest.raises(StorageError, match="the process has ended"):
         replace(FILE, NEW, disk=mounted)
     assert disk.read(FILE) == OLD
+
+
+class FullDisk(Drive):
+    """A disk on which files of one name cannot be written."""
+
+    def write(self, path, data, *, mode):
+        if "bob" in path.name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write(path, data, mode=mode)
+
+
+def test_replacing_several_files_leaves_each_old_or_new_and_names_one_that_failed(tmp_path):
+    names = ["ada", "bob", "cy"]
+    replace_all(tmp_path, dict.fromkeys(names, OLD))
+    with pytest.raises(StorageError, match=r"bob cannot be written \(No space left on device\)"):
+        replace_all(tmp_path, dict.fromkeys(names, NEW), disk=FullDisk())
+    assert [(tmp_path / name).read_bytes() for name in names] == [NEW, OLD, NEW]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names

@@ -94,7 +94,7 @@ def test_peers_over_a_network_agree_on_what_the_simulation_agrees_on(changes, tm
         assert (ends["low"], ends["high"]) == pytest.approx((expected["low"], expected["high"]), abs=slack)
     for key, told in (same["statistics"] or {}).items():
         assert run.summary["statistics"][key] == pytest.approx(told, abs=1e-6)
-    kept, theirs = (load_file(tmp_path / each / "peers" / "peer0.state") for each in ("forecast", "simulated"))
+    kept, theirs = (load_file(tmp_path / each / "peers" / "peer0.safetensors") for each in ("forecast", "simulated"))
     assert kept.keys() == theirs.keys()
     assert (run.summary["common"] is not None) == experiment.learning.consensus
     assert (run.summary["statistics"] is not None) == experiment.data.scale

@@ -101,6 +101,15 @@ class DeviceSamples:
         """Groups of samples that the same rows hold; ``None`` if they do not pay."""
         return groups(self._each)
 
+    @cached_property
+    def first_of_run(self) -> int | None:
+        """Position of the first sample where all rows share samples that follow each other in the data set."""
+        if not self.shared or not len(self._each[0]):
+            return None
+        positions = self._each[0]
+        start = int(positions[0])
+        return start if np.array_equal(positions, np.arange(start, start + len(positions))) else None
+
     def first(self) -> "DeviceSamples":
         """Return the samples of the first row."""
         return DeviceSamples(self._each[:1], self.samples.device)

@@ -107,9 +107,7 @@ def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
 def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
     """Describe and store the final model of a peer; return its scores."""
     run.describe(described(peer.plan))  # all peers agree
-    tensors = {key: value[0] for key, value in state.tensors().items()}
-    tensors |= {} if peer.statistics is None else peer.statistics.tensors()
     last = run.metrics[-1].round if run.metrics else 0  # a budget may pay for no round
     own = peer.plan.owned(state.rows[0], peer=peer.name)
-    run.checkpoint(peer.name, peer.plan.saved(state.rows[0]), tensors, round=last, own=own)
+    run.save({peer.name: peer.plan.saved(state.rows[0])}, round=last, own={peer.name: own} if own else {})
     return scores(peer.plan.learner.evaluate(state.rows, peers=(peer.name,)), 0)

@@ -1,0 +1,62 @@
+"""Evaluation of rows on samples that they share: neither the order of samples nor the size of blocks changes scores."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from p2pfl.data import Dataset, Federation
+from p2pfl.learning import TorchLearner
+from p2pfl.learning.evaluation import _common
+from p2pfl.learning.losses import accuracy, each_sample
+
+PEERS = tuple(f"peer{i}" for i in range(5))
+ORDERS = {"consecutive": np.arange(40, 340), "reversed": np.arange(40, 340)[::-1], "single": np.array([59])}
+
+
+def learner(test, *, model):
+    torch.manual_seed(3)
+    data = Dataset(torch.randn(400, 1, 2, 3), torch.randint(3, (400,)), 3)
+    train = {peer: np.arange(8 * i, 8 * i + 8) for i, peer in enumerate(PEERS)}
+    held = Federation(data, train, dict.fromkeys(PEERS, np.arange(0)), dict.fromkeys(PEERS, test))
+    return TorchLearner(model, held, seed=7, batch=4, device="cpu")
+
+
+@pytest.mark.parametrize("test", ORDERS.values(), ids=ORDERS)
+@pytest.mark.parametrize("layers", [[nn.Linear(6, 3)], [nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3)]], ids=len)
+def test_models_have_the_scores_that_torch_finds_for_each(test, layers):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Flatten(), *layers)
+    made = learner(test, model=model)
+    rows = torch.randn(len(PEERS), made.layout.size)
+    found = made.evaluate(rows, peers=PEERS)
+    features, targets = made.features[test.copy()], made.targets[test.copy()]
+    for row, loss, share in zip(rows, found["loss"], found["accuracy"], strict=True):
+        outputs = torch.func.functional_call(model, made.state_dict(row), (features,))
+        assert loss.item() == pytest.approx(nn.functional.cross_entropy(outputs, targets).item(), rel=1e-5)
+        assert share.item() == pytest.approx((outputs.argmax(1) == targets).double().mean().item(), abs=1e-12)
+
+
+def test_consecutive_samples_that_all_rows_share_are_not_copied():
+    made = learner(ORDERS["consecutive"], model=nn.Sequential(nn.Flatten(), nn.Linear(6, 3)))
+    pieces = [made.features[index] for index, _ in _common(made.parts["test"].of(PEERS))]
+    assert sum(map(len, pieces)) == 300
+    assert all(piece.untyped_storage().data_ptr() == made.features.untyped_storage().data_ptr() for piece in pieces)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_the_number_of_rows_in_a_block_changes_no_score(rows):
+    made = learner(ORDERS["reversed"], model=nn.Sequential(nn.Flatten(), nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)))
+    start = torch.randn(len(PEERS), made.layout.size)
+    whole = made.evaluate(start, peers=PEERS)
+    made.footprint = replace(made.footprint, row=1, sample=made.features[0].nbytes + 1, block=256 * rows)
+    again = made.evaluate(start, peers=PEERS)
+    assert all(torch.allclose(whole[name], again[name], rtol=1e-6) for name in whole)
+
+
+def test_of_several_classes_that_are_as_likely_the_first_is_predicted():
+    outputs = torch.tensor([[[0.0, 0.0, 0.0], [1.0, 2.0, 2.0]]])
+    for target, expected in ((0, [1.0, 0.0]), (1, [0.0, 1.0]), (2, [0.0, 0.0])):
+        assert each_sample(accuracy, outputs, torch.full((1, 2), target)).tolist() == [expected]
