@@ -297,6 +297,44 @@ class Neighbourhood(Protocol):
         ...
 
 
+async def mix_steps(net: Neighbourhood, released: Released, omegas: Sequence[float]) -> Released:
+    r"""Return released rows after several gossip steps.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood. If it has a method ``mix_steps(released, omegas)``, such as a simulation, for which several steps
+        are one product, that is called.
+    released
+        The released rows :math:`y_0`.
+    omegas
+        Coefficients :math:`\omega_1 = 1, \omega_2, \dots` of the steps
+        :math:`y_{k+1} = \omega_{k+1} (W y_k - y_{k-1}) + y_{k-1}`.
+
+    Returns
+    -------
+    Released
+        The rows after the last step.
+    """
+    at_once = getattr(net, "mix_steps", None)
+    if at_once is None:
+        return await step_by_step(net, released, omegas)
+    mixed: Released = await at_once(released, omegas)
+    return mixed
+
+
+async def step_by_step(net: Neighbourhood, released: Released, omegas: Sequence[float]) -> Released:
+    """Return released rows after several gossip steps, as :func:`mix_steps` does, by ``net.mix`` alone."""
+    previous = released if any(omega != 1 for omega in omegas) else None  # earlier rows are not kept in vain
+    for omega in omegas:
+        mixed = await net.mix(released)
+        if previous is not None:
+            mixed = mixed if omega == 1 else mixed.combine(omega, 1 - omega, previous)
+            previous = released
+        released = mixed
+    return released
+
+
 def untotalled() -> RunError:
     """Return the error of an asynchronous neighbourhood for a total, for which all peers would have to wait."""
     return RunError(
@@ -329,6 +367,12 @@ class Wrapped:
     async def mix(self, released: Released) -> Released:
         """Mix as the wrapped neighbourhood does."""
         return await self._net.mix(released)
+
+    async def mix_steps(self, released: Released, omegas: Sequence[float]) -> Released:
+        """Take gossip steps as the wrapped neighbourhood does, one by one where :meth:`mix` does it otherwise."""
+        if type(self).mix is not Wrapped.mix:
+            return await step_by_step(self, released, omegas)
+        return await mix_steps(self._net, released, omegas)
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Receive as the wrapped neighbourhood does."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from p2pfl.neighbourhood import Neighbourhood, Released
+from p2pfl.neighbourhood import Neighbourhood, Released, mix_steps
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,7 @@ class Gossip:
 
     async def __call__(self, net: Neighbourhood, released: Released) -> Released:
         """Return ``released`` after all gossip steps over the neighbourhood."""
-        if self.rho is None:  # earlier models are not needed, nor kept
-            for _ in range(self.steps):
-                released = await net.mix(released)
-            return released
-        previous = released
-        for omega in self.omegas:
-            mixed = await net.mix(released)
-            if omega != 1:
-                mixed = mixed.combine(omega, 1 - omega, previous)
-            previous, released = released, mixed
-        return released
+        return await mix_steps(net, released, self.omegas)
 
     @property
     def omegas(self) -> list[float]:

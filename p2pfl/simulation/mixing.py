@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.neighbourhood import Released
 from p2pfl.rows import Rows, by_blocks, placed
 from p2pfl.topology import Weights
 
@@ -23,6 +26,7 @@ class Mixer:
     def __init__(self, weights: Sequence[Weights]) -> None:
         self._weights = {id(each.matrix): each for each in weights}
         self._ready: dict[tuple[int, torch.device, torch.dtype], _Operator] = {}
+        self._powers: dict[tuple[int, tuple[float, ...], torch.device, torch.dtype], Power] = {}
 
     def __call__(self, matrix: scipy.sparse.csr_array, values: Rows, *, keep: bool = False) -> Rows:
         """Return ``W @ Y``, ``[N, P]``; with ``keep`` the caller keeps the matrix, so its copy is kept as well."""
@@ -33,6 +37,73 @@ class Mixer:
             if keep or id(matrix) in self._weights:
                 self._ready[key] = operator
         return operator(values)
+
+    def keeps(self, matrix: scipy.sparse.csr_array) -> bool:
+        """Return whether the weights are those of the simulation, and no others that are used once."""
+        return id(matrix) in self._weights
+
+    def power(self, matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], *, like: Rows) -> Power:
+        """Return what several gossip steps with weights that the mixer keeps do to rows like some, and keep it."""
+        key = id(matrix), omegas, like.device, like.dtype
+        if key not in self._powers:
+            self._powers[key] = _power(matrix, omegas, like)
+        return self._powers[key]
+
+
+GAIN = 8
+"""Least number of products with a dense matrix in the time of one with a sparse matrix of as many weights.
+
+``benchmarks/mixing.py`` finds 9 to 28 on cores with AVX-512.
+"""
+
+MOST = 2048
+"""Most peers whose gossip steps are one product; the dense matrix takes 48 MiB for them."""
+
+
+def at_once(matrix: scipy.sparse.csr_array, *, steps: int) -> bool:
+    """Return whether gossip steps are faster as one product with their dense matrix; it follows from shapes alone.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, ring
+    >>> [at_once(metropolis(ring(peers)).matrix, steps=20) for peers in (100, 1000)]
+    [True, False]
+    """
+    count = matrix.shape[0]
+    return steps > 1 and count <= MOST and count**2 <= GAIN * steps * matrix.nnz
+
+
+@dataclass(frozen=True)
+class Power:
+    """Several gossip steps as one dense matrix.
+
+    Attributes
+    ----------
+    weights
+        ``[N, N]`` float64 on the CPU, for sample weights.
+    rounded
+        The same on the device and in the number type of the rows.
+    """
+
+    weights: torch.Tensor
+    rounded: torch.Tensor
+
+    def __call__(self, released: Released) -> Released:
+        """Return rows and sample weights after these steps."""
+        masses = None if released.masses is None else self.weights @ released.masses  # [N, 1]
+        return Released(self.rounded @ released.values, masses)
+
+
+def _power(matrix: scipy.sparse.csr_array, omegas: tuple[float, ...], like: Rows) -> Power:
+    """Return what gossip steps make of the identity."""
+    previous = now = np.eye(matrix.shape[0])  # [N, N]
+    for omega in omegas:
+        mixed = matrix @ now
+        if omega != 1:
+            mixed = omega * mixed + (1 - omega) * previous
+        previous, now = now, mixed
+    weights = torch.from_numpy(now)
+    return Power(weights, placed(weights.to(like.dtype), like.device))
 
 
 def product(matrix: scipy.sparse.csr_array, values: Rows) -> Rows:

@@ -17,10 +17,20 @@ from p2pfl.encodings import Ints, check_contribution
 from p2pfl.errors import P2PFLError, TopologyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
-from p2pfl.neighbourhood import Contribution, Public, PublicContribution, ReceivedModels, Released, bare, checked, moved
+from p2pfl.neighbourhood import (
+    Contribution,
+    Public,
+    PublicContribution,
+    ReceivedModels,
+    Released,
+    bare,
+    checked,
+    moved,
+    step_by_step,
+)
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
-from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.mixing import Mixer, at_once
 from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
@@ -196,6 +206,32 @@ class StackedNeighbourhood:
         self.record_step(released, after)
         return after
 
+    async def mix_steps(self, released: Released, omegas: Sequence[float]) -> Released:
+        """Take several gossip steps: all but the last as one product where that is faster."""
+        matrix, early = self.weights[0].matrix, tuple(omegas[:-1])
+        if not self._is_constant or not at_once(matrix, steps=len(early)):
+            return await step_by_step(self, released, omegas)
+        like = released.values
+        now = self.mixer.power(matrix, early, like=like)(released)
+        self._account(released, matrix)
+        self._account(now, matrix, times=len(early) - 1)
+        mixed = await self.mix(now)
+        if omegas[-1] == 1:
+            return mixed
+        previous = self.mixer.power(matrix, early[:-1], like=like)(released)
+        return mixed.combine(omegas[-1], 1 - omegas[-1], previous)
+
+    @property
+    def _is_constant(self) -> bool:
+        """Whether all gossip steps have the same weights, and cost bytes that do not depend on the numbers."""
+        faults = self.faults
+        return (
+            type(self).mix is StackedNeighbourhood.mix
+            and len(self.weights) == 1
+            and self.shard.workers == 1
+            and not (faults.loss or faults.absence or self.zstd)
+        )
+
     def mixed_masses(self, matrix: scipy.sparse.csr_array, masses: torch.Tensor | None) -> torch.Tensor | None:
         """Return the sample weights after a gossip step, ``[R, 1]``; ``None`` if there are none."""
         if masses is None:
@@ -258,10 +294,14 @@ class StackedNeighbourhood:
         """Return the weights of this gossip step, and count its bytes."""
         weights = self.weights[(self.round + self.step) % len(self.weights)].matrix
         matrix = self.faults.senders(weights, seed=self.seed, round=self.round, step=self.step)
-        self.step += 1
-        self.bytes_out += sizes(released, zstd=self.zstd)
-        self.received += self.shard.own(torch.from_numpy(np.diff(matrix.indptr))) - 1
+        self._account(released, matrix)
         return matrix
+
+    def _account(self, released: Released, matrix: scipy.sparse.csr_array, *, times: int = 1) -> None:
+        """Count gossip steps, their bytes and the models that peers receive in them."""
+        self.step += times
+        self.bytes_out += times * sizes(released, zstd=self.zstd)
+        self.received += times * (self.shard.own(torch.from_numpy(np.diff(matrix.indptr))) - 1)
 
 
 def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
