@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.best import Best
 from p2pfl.privacy.accounting.examples import Sampling
-from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import Explained, GainInterval, Unsettled
 from p2pfl.report.spending.stated import BudgetStop
+
+if TYPE_CHECKING:  # a simulation shows updates of the same kinds, and has no connection
+    from p2pfl.peer.connection import Connection
+    from p2pfl.protocol.membership.membership import Membership
 
 
 @dataclass(frozen=True)
