@@ -7,6 +7,7 @@ of one of torch. Activations have the layout ``[K, B, units]``. ``python -m benc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, Self, cast
 
 import numpy as np
@@ -87,7 +88,7 @@ class Affine:
         """Write the gradient of the parameters alone."""
         np.matmul(g.transpose(0, 2, 1), self.x, out=self.slope)
         for slope in self.slopes_of_biases:  # sums over the batch, as products a fraction of the time of a reduction
-            np.matmul(np.ones((1, 1, g.shape[1]), g.dtype), g, out=slope[:, None])
+            np.matmul(_ones(g.shape[1], g.dtype), g, out=slope[:, None])
 
 
 class Rectifier:
@@ -245,18 +246,31 @@ def perceptrons(model: nn.Module, layout: Layout, *, kernels: Kernels, loss: Per
     return Perceptrons(modules, layout, kernels=kernels, loss=loss) if same else None
 
 
+@lru_cache(maxsize=64)
+def _ones(count: int, dtype: np.dtype[Any]) -> Numbers:
+    """Return ones ``[1, 1, B]``; making them takes as long as the product with them."""
+    return np.ones((1, 1, count), dtype)
+
+
+@lru_cache(maxsize=64)
+def _places(shape: tuple[int, int, int]) -> IntArray:
+    """Return the places of the numbers of the first class in a flat array ``[K, C, B]``, as ``[K, B]``."""
+    rows, classes, samples = shape
+    return np.arange(rows)[:, None] * (classes * samples) + np.arange(samples)
+
+
 def _likelihood(outputs: Numbers, targets: IntArray) -> tuple[Numbers, Numbers]:
     """Return the cross-entropy, and its gradient: probabilities less one at the target."""
-    rows, samples = np.arange(len(outputs))[:, None], np.arange(outputs.shape[1])
     x = np.ascontiguousarray(outputs.transpose(0, 2, 1))  # [K, C, B]: reductions along the last axis are slow
+    where = _places(x.shape) + targets * x.shape[2]  # [K, B]
     x -= np.maximum.reduce(x, 1, keepdims=True)
-    logits = x[rows, targets, samples]  # [K, B]
+    logits = x.take(where)  # [K, B]
     g = np.exp(x, out=x)
     sums = np.add.reduce(g, 1, keepdims=True)  # [K, 1, B]
     losses = np.log(sums[:, 0])
     losses -= logits
     g /= sums
-    g[rows, targets, samples] -= 1
+    g.reshape(-1)[where] -= 1
     return losses, g.transpose(0, 2, 1)
 
 
