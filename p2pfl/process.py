@@ -51,11 +51,10 @@ def one_thread() -> Iterator[None]:
     """Let torch and numpy run each operation of the calling thread in one thread, and restore the numbers afterwards.
 
     Training a stack of models takes thousands of short operations. With several intra-op threads each operation ends
-    in a barrier, so that a core that is busy with something else delays every one of them. ``docs/benchmarks.md`` has
-    the figures, also of large models, for which several threads pay on idle cores.
+    in a barrier, so that a core that is busy with something else delays every one of them.
 
-    The number of threads is a setting of the process. Threads that start to use torch inside of the context use one
-    thread, too, and contexts in several threads at once restore each other's numbers.
+    Threads that start to use torch inside of the context use one thread, too, and contexts in several threads at once
+    restore each other's numbers.
 
     Examples
     --------
@@ -63,23 +62,37 @@ def one_thread() -> Iterator[None]:
     ...     torch.get_num_threads()
     1
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with _libraries().limit(limits=1, user_api="blas"):
-            yield
-    finally:
-        torch.set_num_threads(before)
+    with threads(1):
+        yield
 
 
-def set_threads(count: int) -> None:
-    """Let torch and numpy run each operation in so many threads, until the process ends.
+@contextlib.contextmanager
+def threads(count: int) -> Iterator[None]:
+    """Let torch and numpy run each operation of the calling thread in so many threads, as :func:`one_thread` does.
 
     Parameters
     ----------
     count
         Number of threads, at least one.
     """
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        with _libraries().limit(limits=count, user_api="blas"):
+            yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def set_threads(count: int) -> None:
+    """Let this process use so many cores until it ends, for operations of torch and numpy and for :func:`cores`.
+
+    Parameters
+    ----------
+    count
+        Number of threads, at least one.
+    """
+    os.environ["OMP_NUM_THREADS"] = str(count)
     torch.set_num_threads(count)
     _libraries().limit(limits=count, user_api="blas")
 
@@ -138,11 +151,12 @@ def _ratio(*files: Path) -> float:
         return math.inf
 
 
-def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) -> None:
-    """Do some work on each item in several threads, each with one intra-op thread.
+def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int, inner: int = 1) -> None:
+    """Do some work on each item in several threads, each with one intra-op thread, or ``inner`` of them.
 
     Items are taken from the front of a queue, so the longest should come first. No thread waits for another. One item
-    is done by the calling thread with as many intra-op threads as it has. Work that spreads work in turn does it alone.
+    is done by the calling thread, with at least as many intra-op threads as it has. Work that spreads work in turn does
+    it alone.
 
     Parameters
     ----------
@@ -152,6 +166,8 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
         Items, independent of each other.
     workers
         Number of threads, of which the calling one is the first; usually :func:`cores`.
+    inner
+        Number of intra-op threads of each.
 
     Examples
     --------
@@ -161,13 +177,15 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
     [0, 1, 4, 9]
     """
     if len(items) < 2 or getattr(_spreading, "now", False):
-        for item in items:
-            work(0, item)
+        with threads(max(inner, torch.get_num_threads())) if inner > 1 else contextlib.nullcontext():
+            for item in items:
+                work(0, item)
         return
     left = deque(items)
 
     def some(number: int) -> None:
         _spreading.now = True
+        torch.set_num_threads(inner)  # a thread of the pool has its own number
         try:
             while True:
                 try:
@@ -182,7 +200,7 @@ def spread(work: Callable[[int, T], None], items: Sequence[T], *, workers: int) 
             _spreading.now = False
 
     helpers = min(workers, len(items)) - 1
-    with one_thread():
+    with threads(inner):
         futures = [_pool(os.getpid(), helpers).submit(some, number + 1) for number in range(helpers)]
         try:
             some(0)

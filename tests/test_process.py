@@ -15,11 +15,12 @@ from p2pfl import process
 
 
 @pytest.fixture
-def _two_threads():
+def _two_threads(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
     before = torch.get_num_threads()
     process.set_threads(2)
     yield
-    process.set_threads(before)
+    process.set_threads(before)  # the environment is restored by pytest
 
 
 @pytest.mark.usefixtures("_two_threads")
@@ -162,6 +163,22 @@ def test_one_item_keeps_the_intra_op_threads_of_the_caller():
     found = []
     process.spread(lambda number, _item: found.append((number, torch.get_num_threads())), range(1), workers=8)
     assert found == [(0, 2)]
+
+
+@pytest.mark.parametrize("items", [1, 6])
+def test_workers_have_as_many_intra_op_threads_as_they_are_given(items):
+    before, seen = torch.get_num_threads(), []
+    with process.one_thread():
+        process.spread(lambda *_: seen.append(torch.get_num_threads()), range(items), workers=2, inner=3)
+        process.spread(lambda *_: seen.append(torch.get_num_threads()), range(items), workers=2)
+    assert seen == [3] * items + [1] * items
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.usefixtures("_two_threads")
+def test_a_process_that_is_given_some_threads_counts_as_many_cores(monkeypatch):
+    monkeypatch.setattr(process.os, "sched_getaffinity", lambda _: range(8), raising=False)
+    assert process.cores(groups=Path("/nowhere")) == 2
 
 
 def test_work_that_spreads_work_in_turn_does_it_in_its_own_thread():

@@ -114,8 +114,7 @@ def work(jobs: Connection, life: Connection) -> None:
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
     from p2pfl.process import set_threads  # noqa: PLC0415 (the fork server has imported it)
 
-    set_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"  # each cell has a core of its own
+    set_threads(1)  # each cell has a core of its own
     while True:
         try:
             bundle: Bundle = jobs.recv()

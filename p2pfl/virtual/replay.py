@@ -33,7 +33,7 @@ from p2pfl.peer.launch.session_log import (
     checksum,
 )
 from p2pfl.peer.storage.credentials import credentials
-from p2pfl.process import set_threads
+from p2pfl.process import threads
 from p2pfl.report import Record
 from p2pfl.report.notices.wording import sentence
 from p2pfl.rows import Rows
@@ -162,7 +162,6 @@ def replayed(path: Path) -> Replayed:
         The peer does not end, or draws other bytes than those recorded.
     """
     found = contents(path)
-    set_threads(found.about.threads)
     records, notices = list[Record](), list[str]()
     ended = bool(found.last)
 
@@ -172,7 +171,7 @@ def replayed(path: Path) -> Replayed:
         return checksum(state.rows)
 
     loop = VirtualLoop()
-    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+    with threads(found.about.threads), asyncio.Runner(loop_factory=lambda: loop) as runner:
         runner.get_loop()  # closed in any case from here on
         peer = _peer(found, path.parent.parent, loop, records=records, notices=notices)
         try:

@@ -123,6 +123,7 @@ class Stack:
         self.loss, self.metrics, self.whole, self.r2 = first.loss, first.metrics, first.whole, first.r2
         self.order = first.order
         self.footprint: Footprint = first.footprint
+        self.products: int = first.products
         self.features = torch.cat([each.features for each in self.learners])
         self.targets = torch.cat([each.targets for each in self.learners])
         self.starts = [0, *accumulate(len(each.features) for each in self.learners)]

@@ -45,6 +45,15 @@ A group belongs to a part of the rows only, and its features are not copied for 
 """
 
 
+LONG = 2**30
+"""Fewest products of a weight and a number in the forward pass of a step that several intra-op threads share.
+
+Such a step takes about a fifth of a second on one core, and ends in tens of barriers. A core that is busy with
+something else delays each of them by milliseconds: steps of 3 to 20 ms took 4 to 15 times as long in two threads as in
+one, on two cores that six processes shared.
+"""
+
+
 class Engine(Protocol):
     """Interface that computes gradients for a block of rows."""
 
@@ -73,6 +82,7 @@ class Trainable(Protocol):
     trained: Layout  # the beginning of the layout, without running statistics
     recipe: Recipe
     dropouts: dict[str, KeyedDropout]
+    products: int  # of a weight and a number, for one sample
     seed: int
 
 
@@ -150,12 +160,31 @@ def train(
         block.run(update, correction)
         block.finish(update)
 
-    engines = engine.copies(cores()) if work.rows.device.type == "cpu" else []
-    if engines:
-        spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines))
-    else:
+    if work.rows.device.type != "cpu":
         for rows in blocks:
             some(engine, rows)
+        return
+    engines = engine.copies(cores()) or [engine]
+    inner = intra_op(learner.products * int(work.schedule.widths.max()), workers=min(len(engines), len(blocks)))
+    spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
+
+
+def intra_op(products: int, *, workers: int) -> int:
+    """Return the number of intra-op threads of each worker: several share long steps where workers leave cores free.
+
+    Parameters
+    ----------
+    products
+        Products of a weight and a number in the forward pass of a model on one batch.
+    workers
+        Number of blocks that train at the same time.
+
+    Examples
+    --------
+    >>> intra_op(2**20, workers=1)
+    1
+    """
+    return 1 if products < LONG else max(1, cores() // workers)
 
 
 def divided(costs: IntArray, *, most: int) -> list[tuple[int, int]]:

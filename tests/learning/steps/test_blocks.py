@@ -16,6 +16,7 @@ from p2pfl.learning.steps import training
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.training import divided
+from p2pfl.process import one_thread
 
 PEERS = tuple(f"peer{i:02}" for i in range(16))
 KERNELS = nn.Sequential(nn.Conv2d(1, 2, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(24, 3))
@@ -117,6 +118,31 @@ def test_a_model_that_holds_one_row_at_a_time_trains_in_one_thread(workers):
     seen = workers(3)
     made.fit(made.start(PEERS), peers=PEERS, round=0)
     assert seen == {"MainThread"}
+
+
+@pytest.mark.parametrize(("least", "inner"), [(1, 4), (2**30, 1)], ids=["long steps", "short steps"])
+@pytest.mark.parametrize("engine", ["engine", "plain"])
+def test_long_steps_take_the_cores_that_blocks_leave_free(workers, monkeypatch, engine, least, inner):
+    made, seen = learner(STACKED), set()
+    made.engine = getattr(made, engine)
+    made.footprint = made.engine.footprint = replace(made.footprint, block=2**30)  # all rows are one block
+    workers(4)
+    monkeypatch.setattr(training, "LONG", least)
+    step = made.engine.gradient
+
+    def noted(*given):
+        seen.add(torch.get_num_threads())
+        return step(*given)
+
+    monkeypatch.setattr(made.engine, "gradient", noted)
+    with one_thread():
+        made.fit(made.start(PEERS), peers=PEERS, round=0)
+    assert seen == {inner}
+
+
+def test_blocks_share_the_cores_for_long_steps(monkeypatch):
+    monkeypatch.setattr(training, "cores", lambda: 16)
+    assert [training.intra_op(2**31, workers=workers) for workers in (1, 3, 8, 16)] == [16, 5, 2, 1]
 
 
 def test_threads_share_frozen_weights():
