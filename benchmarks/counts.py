@@ -5,7 +5,8 @@
 Real peers of degree 4 train a linear model of 650 parameters, one gossip step per round, and exchange messages in
 virtual time over a simulated broker, 5 ms away from each peer; a round of training takes --seconds, so heartbeats are
 counted as they would be sent. A run of two rounds and one of six give the figures of a round; what is left is the start
-and the end. The counts are the same on every machine.
+and the end. The last two columns are what the broker carries in a round, in both directions. The counts are the same on
+every machine.
 """
 
 import argparse
@@ -158,8 +159,18 @@ def main() -> None:
     arguments.add_argument("--seconds", type=float, default=1.0, help="of training per round")
     arguments.add_argument("--only", nargs="+", choices=list(MODES), default=list(MODES), metavar="PRIVACY")
     given = arguments.parse_args()
-    print("| privacy | peers | sent | received | kB sent | kB received | subscriptions | at the start and end |")
-    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    heads = (
+        "sent",
+        "received",
+        "kB sent",
+        "kB received",
+        "subscriptions",
+        "at the start and end",
+        "all peers",
+        "MB of all",
+    )
+    print(f"| privacy | peers | {' | '.join(heads)} |")
+    print(f"| --- |{' ---: |' * (1 + len(heads))}")
     for name in given.only:
         for peers in given.peers:
             if name == "masks, rounds committed" and peers > COMMITTED:
@@ -170,7 +181,8 @@ def main() -> None:
             print(
                 f"| {name} | {peers} | {each.sent / peers:.1f} | {each.received / peers:.1f} | "
                 f"{each.bytes_sent / peers / 1000:.1f} | {each.bytes_received / peers / 1000:.1f} | "
-                f"{each.subscriptions} | {rest / peers:.1f} |",
+                f"{each.subscriptions} | {rest / peers:.1f} | {each.sent + each.received:,} | "
+                f"{(each.bytes_sent + each.bytes_received) / 1e6:.2f} |",
                 flush=True,
             )
 
