@@ -148,7 +148,7 @@ class Peer:
         self.me = announced(name, plan.facts | {"roster": roster}, public, keeper, rounds=rounds)
         self.membership = membership_of(plan, self.me, trust=self.trust)
         self._introduce = Introductions(self.membership, self._notify)
-        spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": keeper.journal.sampled}
+        spent: dict[str, Any] = {"earlier": keeper.journal.spent, "sampled": {name: keeper.journal.sampled}}
         self.meter = Meter(plan, [name], run=f"{self.swarm} {self.me.incarnation:x}", **spent)
         self.mailbox = Newest() if plan.asynchronous else Mailbox()
         self.phase = "joining"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from p2pfl.algorithms import State
 from p2pfl.errors import InputError, StorageError
 from p2pfl.experiment import Plan
 from p2pfl.files import DRIVE
-from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
 
@@ -46,6 +46,8 @@ class Facts:
         Gradients and seconds of training so far.
     costs
         Charged costs of releases: mu, probability and number.
+    sampled
+        Rounds of DP-SGD: peer, noise, rate, steps and number.
     same
         Names of tensors that are the same as another one, by its name.
     """
@@ -55,6 +57,7 @@ class Facts:
     steps: int
     seconds: float
     costs: tuple[tuple[float, float, int], ...] = ()
+    sampled: tuple[tuple[str, float, float, int, int], ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -85,6 +88,14 @@ class SimulationCheckpoint:
     def costs(self) -> Counter[Cost]:
         """Charged costs."""
         return Counter({Cost(mu, probability): count for mu, probability, count in self.facts.costs})
+
+    @property
+    def sampled(self) -> dict[str, Counter[Sampling]]:
+        """By peer, the number of rounds of DP-SGD for each kind of steps."""
+        found = defaultdict[str, Counter[Sampling]](Counter)
+        for peer, noise, rate, steps, count in self.facts.sampled:
+            found[peer][Sampling(noise, rate, steps)] = count
+        return dict(found)
 
     def save(self, path: Path) -> None:
         """Write the checkpoint; an older one is replaced as a whole or not at all.
@@ -173,13 +184,11 @@ def _held(tensor: torch.Tensor) -> int:
 
 def check_resumable(plan: Plan) -> None:
     """Raise :class:`InputError` for a simulation with a state beside that of its algorithm."""
-    why = None
     if plan.asynchronous:
-        why = "its models are on their way between peers when it is interrupted"
-    elif isinstance(plan.learner.bare, ExamplePrivateLearner):
-        why = "its checkpoint does not have the steps of DP-SGD that each peer was charged for"
-    if why is not None:
-        raise InputError(f"this simulation cannot be resumed, because {why}; start it again")
+        raise InputError(
+            "this simulation cannot be resumed, because its models are on their way between peers when it is "
+            "interrupted; start it again"
+        )
 
 
 def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
@@ -256,10 +265,20 @@ class CheckpointKeeper:
 
 
 def after(
-    round: int, state: State, sent: torch.Tensor, *, work: Any, costs: Mapping[Cost, int]
+    round: int,
+    state: State,
+    sent: torch.Tensor,
+    *,
+    work: Any,
+    costs: Mapping[Cost, int],
+    sampled: Mapping[str, Mapping[Sampling, int]],
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
-    return SimulationCheckpoint(
-        Facts(round, ended=False, steps=work.steps, seconds=work.seconds, costs=listed), state, sent.clone()
+    trained = tuple(
+        (peer, each.noise, each.rate, each.steps, count)
+        for peer, rounds in sampled.items()
+        for each, count in rounds.items()
     )
+    facts = Facts(round, ended=False, steps=work.steps, seconds=work.seconds, costs=listed, sampled=trained)
+    return SimulationCheckpoint(facts, state, sent.clone())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +22,6 @@ from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SecretSource, SeededSource, Source
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import settled
-from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Record, Run
 from p2pfl.report.model import described
@@ -349,10 +347,10 @@ async def _recorded(
     """
     names, claimed = shard.everyone, resolved.protection.claimed
     final: list[dict[str, float]] | None = None
-    earlier = None if left is None else left.costs
+    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled}
     meter = None
     if shard.leads:
-        meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", earlier=earlier)
+        meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", **spent)
     if left is not None:
         sent.copy_(left.sent)
 
@@ -376,8 +374,8 @@ async def _recorded(
         mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
         records = shard.collect(mine, Record)
         run.record(records)
-        costs = Counter[Cost]() if meter is None else meter.costs
-        keeper.keep(checkpointed(round, state, sent, work=learner, costs=costs))
+        charged = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
+        keeper.keep(checkpointed(round, state, sent, work=learner, costs=charged[0], sampled=charged[1]))
         if observe is not None and records:
             observe(records)
 

@@ -24,9 +24,10 @@ CASES = {
     "compressed": {"learning": {"algorithm": "dpsgd"}, "compression": {"name": "top_k", "share": 0.2}},
     "faults": {"simulation": {"loss": 0.2, "absence": 0.3}},
     "private": {"privacy": {"mode": "pairwise", "epsilon": 50.0}},
+    "samples": {"learning": {"algorithm": "fedavg", "example_noise": 1.0, "batch": 8}, "simulation": {"absence": 0.3}},
     "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
 }
-SLOW = {"adam", "private", "compressed", "faults"}
+SLOW = {"adam", "private", "compressed", "faults", "samples"}
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began"}
 
 

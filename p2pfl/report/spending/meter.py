@@ -48,7 +48,7 @@ class Meter:
     run
         Name of this run in the budget file.
     earlier, sampled
-        Costs of earlier incarnations in this run, if there is no budget file; and their training.
+        Costs of earlier incarnations in this run, if there is no budget file; and by peer, their training.
 
     Attributes
     ----------
@@ -68,7 +68,7 @@ class Meter:
         *,
         run: str,
         earlier: Mapping[Cost, int] | None = None,
-        sampled: Mapping[Sampling, int] | None = None,
+        sampled: Mapping[str, Mapping[Sampling, int]] | None = None,
     ) -> None:
         self.samples = SamplingMeter(plan, peers, run=run, earlier=sampled)
         self._peers = tuple(peers)

@@ -26,7 +26,7 @@ class SamplingMeter:
     run
         Name of this run in the budget file.
     earlier
-        Steps of the one local peer in earlier incarnations of this run.
+        By peer, rounds for each kind of steps in earlier incarnations of this run.
 
     Attributes
     ----------
@@ -35,13 +35,13 @@ class SamplingMeter:
     """
 
     def __init__(
-        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[Sampling, int] | None = None
+        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[str, Mapping[Sampling, int]] | None = None
     ) -> None:
         learner = plan.learner.bare
         self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
         self._budget = None if self._learner is None else Budget.at(plan.experiment, plan.protection)
         self._run = run
-        self.own = {peer: Counter(earlier or {}) for peer in peers}
+        self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in peers}
         self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}
 
     @property
