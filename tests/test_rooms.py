@@ -17,16 +17,17 @@ ROOMS = {
     "traits": set(),
     "process": set(),
     "draws": set(),
+    "importing": {"errors"},
     "encodings": {"errors"},
     "rows": {"errors", "process", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
-    "data": {"errors", "texts", "rows"},
+    "data": {"errors", "texts", "importing", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "process", "traits", "rows", "encodings", "data", "identity"},
+    "learning": {"errors", "importing", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
-    "exact": {"errors", "draws", "traits", "rows", "encodings", "data", "identity", "learning"},
+    "exact": {"errors", "importing", "draws", "traits", "rows", "encodings", "data", "identity", "learning"},
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -34,6 +35,7 @@ ROOMS = {
     "secagg": {"errors", "topology", "identity", "neighbourhood", "privacy", "protocol"},
     "experiment": {
         "errors",
+        "importing",
         "traits",
         "rows",
         "encodings",
@@ -73,7 +75,7 @@ ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "process", "draws", "experiment", "report", "peer", "simulation"}
 ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
-ROOMS["watch"] = {"errors", "topology", "transport", "protocol", "experiment", "report", "peer"}
+ROOMS["watch"] = {"errors", "importing", "topology", "transport", "protocol", "experiment", "report", "peer"}
 ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
 
 PROTOCOL = {
