@@ -20,7 +20,7 @@ from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.logarithmic import LogLink
 from p2pfl.exact.trees.settings import BoostingSettings
 from p2pfl.exact.trees.work import BoostingRound
-from p2pfl.learning.scores.explanation import Importance
+from p2pfl.learning.scores.explanation import FeatureImportance
 from p2pfl.rows import Layout
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
@@ -204,7 +204,7 @@ class Boosting(BoostingSettings):
             return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
 
-    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
         """Return the importances of the features, the most important first."""
         trees = int(tensors["trees"][0]) * self.columns
         return importances(tensors, self.seen.names, trees=trees, averaged=False)

@@ -25,7 +25,7 @@ from p2pfl.exact.trees.losses.smooth import Numbers, Several, fraction
 from p2pfl.exact.trees.purity import Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
 from p2pfl.learning.additive import Question
-from p2pfl.learning.scores.explanation import Importance
+from p2pfl.learning.scores.explanation import FeatureImportance
 from p2pfl.rows import Layout
 
 DEEPEST = 15
@@ -206,7 +206,7 @@ class RandomForest:
         mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
         return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
 
-    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
         """Return the importances of the features, the most important first."""
         names = TreeFeatures.of(self.features, self.fields, categorical=None).names
         trees = int(tensors["trees"][0])

@@ -10,8 +10,9 @@ import msgspec
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.learning.scores.explanation import Explained
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import Evaluated, Explained, FittedRegression
+from p2pfl.report.results import Evaluated
 from p2pfl.report.spending.stated import BudgetStop
 
 SCORES = {"scores", "before", "now"}
@@ -59,11 +60,6 @@ def evaluation_of(summary: Mapping[str, Any]) -> str:
 def explained_of(summary: Mapping[str, Any]) -> Explained | None:
     """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
     return msgspec.convert(summary.get("explained"), Explained | None)
-
-
-def regression_of(fit: Mapping[str, Any]) -> FittedRegression:
-    """Return the fields of a fit as a regression of a summary."""
-    return msgspec.convert(fit, FittedRegression)
 
 
 def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -14,7 +14,7 @@ from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.learning import Learner, Pools
-from p2pfl.learning.scores.explanation import Explains
+from p2pfl.learning.scores.explanation import Explained, Explains
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.comparing.gaining import gain_interval, share_interval
@@ -25,7 +25,6 @@ from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
     Evaluated,
-    Explained,
     FeatureStatistics,
     GainInterval,
     PeerResult,
@@ -219,8 +218,7 @@ def summarise(
 def explained(learner: Learner, row: torch.Tensor | None) -> Explained | None:
     """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
     bare = learner.bare
-    found = bare.explained(row) if row is not None and isinstance(bare, Explains) else None
-    return None if found is None else msgspec.convert(asdict(found), Explained)
+    return bare.explained(row) if row is not None and isinstance(bare, Explains) else None
 
 
 def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]) -> Explained | None:

@@ -11,7 +11,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Importance:
+class FeatureImportance:
     """Importance of a feature of trees.
 
     Attributes
@@ -34,20 +34,21 @@ class Importance:
 
 
 @dataclass(frozen=True)
-class Coefficient:
-    """Coefficient with its 95 % interval.
+class FittedCoefficient:
+    """Coefficient of a regression with its 95 % interval.
 
     Attributes
     ----------
     name
-        Name of the feature.
-    estimate, error
-        Estimate and standard error; both are ``None`` for a feature that others determine, and the error alone is where
-        there are no more samples than coefficients.
+        Name of the feature; with more than two classes after the name of the class.
+    estimate
+        Estimate; null for a feature that others determine.
+    error
+        Standard error; null without one.
     z, p
-        Statistic of Wald's test, and its two-sided p-value; ``None`` under a penalty, which makes estimates biased.
+        Statistic of Wald's test, and its two-sided p-value; null under a penalty.
     low, high
-        Interval.
+        Ends of the interval; null without a standard error.
     """
 
     name: str
@@ -60,28 +61,28 @@ class Coefficient:
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A regression.
+class FittedRegression:
+    """Regression that has converged.
 
-    Parameters
+    Attributes
     ----------
     model
         Name of the model.
     coefficients
         Coefficients in the order of the features, the intercept last.
     facts
-        Further numbers by name; ``None`` for one that is not a number.
+        Further numbers by name, such as ``deviance``, ``aic`` and ``steps``; null for one that is not a number.
     errors
-        Kind of the standard errors: those of the ``likelihood``, or of the ``posterior`` under a ridge penalty;
-        ``none`` of the lasso; ``private`` where they include private noise.
+        Kind of the standard errors: ``likelihood``, ``posterior`` under a ridge, ``private`` with private noise, or
+        ``none``.
     path
-        Penalties of a path with the numbers of coefficients that are not zero, and deviances.
+        Penalties of a lasso, with the numbers of coefficients that are not zero and deviances.
     """
 
     model: str
-    coefficients: tuple[Coefficient, ...]
+    coefficients: tuple[FittedCoefficient, ...]
     facts: Mapping[str, float | None]
-    errors: str = "likelihood"
+    errors: str
     path: tuple[Mapping[str, float], ...] = ()
 
     def results(self) -> dict[str, Any]:
@@ -89,6 +90,44 @@ class Fit:
         found = [asdict(each) for each in self.coefficients]
         given = {"path": [dict(each) for each in self.path]} if self.path else {}
         return {"model": self.model, "errors": self.errors, "coefficients": found, **self.facts, **given}
+
+    def notes(self) -> list[str]:
+        """Return sentences on what the coefficients lack."""
+        said = []
+        if self.errors == "private" and any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the last level of a column is the one with which the others are compared.")
+        elif any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the features above determine it, so it has no coefficient of its own.")
+        if self.errors == "none":
+            said.append("No standard errors: the lasso selects features, which no usual test accounts for.")
+        elif any(each.estimate is not None and each.error is None for each in self.coefficients):
+            said.append("No standard errors: there are no more samples than coefficients.")
+        elif self.errors == "private":
+            said.append("Standard errors and intervals include the private noise.")
+            if (self.facts.get("ridge") or 0.0) > 0:
+                said.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+        elif self.errors == "posterior":
+            said.append(
+                "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "
+                "the penalty as a normal prior, so there are no tests."
+            )
+        return said
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Importances of trees, or the coefficients of a regression.
+
+    Attributes
+    ----------
+    importances
+        Features of trees that split a node, the most important first; empty for other models.
+    regression
+        Coefficients of a regression; null for other models.
+    """
+
+    importances: tuple[FeatureImportance, ...] = ()
+    regression: FittedRegression | None = None
 
 
 def finite(facts: Mapping[str, float]) -> dict[str, float | None]:
@@ -102,26 +141,10 @@ def finite(facts: Mapping[str, float]) -> dict[str, float | None]:
     return {key: None if math.isnan(value) else value for key, value in facts.items()}
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """Explanation of a model by its features.
-
-    Attributes
-    ----------
-    importances
-        Features of trees that split a node, the most important first.
-    regression
-        Coefficients; ``None`` of a model without them.
-    """
-
-    importances: tuple[Importance, ...] = ()
-    regression: Fit | None = None
-
-
 @runtime_checkable
 class Explains(Protocol):
     """A learner whose models say something of their features."""
 
-    def explained(self, row: torch.Tensor) -> Explanation | None:
+    def explained(self, row: torch.Tensor) -> Explained | None:
         """Return what a model ``[P]`` says of its features; ``None`` if that is nothing."""
         ...
