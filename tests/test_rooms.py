@@ -17,6 +17,7 @@ ROOMS = {
     "traits": set(),
     "process": set(),
     "draws": set(),
+    "explanations": set(),
     "importing": {"errors"},
     "encodings": {"errors"},
     "rows": {"errors", "process", "draws"},
@@ -24,10 +25,21 @@ ROOMS = {
     "topology": {"errors", "draws"},
     "data": {"errors", "texts", "importing", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "importing", "process", "traits", "rows", "encodings", "data", "identity"},
+    "learning": {"errors", "importing", "explanations", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
-    "exact": {"errors", "importing", "draws", "traits", "rows", "encodings", "data", "identity", "learning"},
+    "exact": {
+        "errors",
+        "importing",
+        "explanations",
+        "draws",
+        "traits",
+        "rows",
+        "encodings",
+        "data",
+        "identity",
+        "learning",
+    },
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -53,6 +65,7 @@ ROOMS = {
     },
     "report": {
         "errors",
+        "explanations",
         "texts",
         "topology",
         "files",
@@ -66,7 +79,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "files", "encodings", "data", "learning", "exact"}
+ROOMS["inference"] = {"errors", "explanations", "files", "encodings", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}

@@ -20,7 +20,7 @@ from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.logarithmic import LogLink
 from p2pfl.exact.trees.settings import BoostingSettings
 from p2pfl.exact.trees.work import BoostingRound
-from p2pfl.learning.scores.explanation import FeatureImportance
+from p2pfl.explanations import FeatureImportance
 from p2pfl.rows import Layout
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "

@@ -24,8 +24,8 @@ from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.smooth import Numbers, Several, fraction
 from p2pfl.exact.trees.purity import Purity
 from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
+from p2pfl.explanations import FeatureImportance
 from p2pfl.learning.additive import Question
-from p2pfl.learning.scores.explanation import FeatureImportance
 from p2pfl.rows import Layout
 
 DEEPEST = 15

@@ -15,12 +15,12 @@ from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.exact.regression.fits import fitted
 from p2pfl.exact.survival.curves import concordance
+from p2pfl.explanations import Explained, FeatureImportance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
-from p2pfl.learning.scores.explanation import Explained, FeatureImportance
 from p2pfl.learning.scores.whole import Function, Whole, r2
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from p2pfl.errors import InputError
 from p2pfl.exact.regression.fits import FACTS, fitted
+from p2pfl.explanations import FittedRegression
 from p2pfl.inference.model_file import SavedModel, exact_model
-from p2pfl.learning.scores.explanation import FittedRegression
 
 
 def fit(saved: SavedModel) -> FittedRegression:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.learning.scores.explanation import Explained
+from p2pfl.explanations import Explained
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.best import Best
 from p2pfl.privacy.accounting.examples import Sampling

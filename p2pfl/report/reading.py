@@ -13,7 +13,7 @@ import msgspec
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.learning.scores.explanation import Explained
+from p2pfl.explanations import Explained
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.kinds import SCHEMA, Notice
 from p2pfl.report.notices.registry import kinds

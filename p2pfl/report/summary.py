@@ -13,8 +13,9 @@ import torch
 from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
+from p2pfl.explanations import Explained
 from p2pfl.learning import Learner, Pools
-from p2pfl.learning.scores.explanation import Explained, Explains
+from p2pfl.learning.scores.explanation import Explains
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.process import one_thread
 from p2pfl.report.comparing.gaining import gain_interval, share_interval

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import facts, grid
-from p2pfl.learning.scores.explanation import FeatureImportance, FittedRegression
+from p2pfl.explanations import FeatureImportance, FittedRegression
 from p2pfl.report.pages.run.features_section import HEADS, coefficient, importance
 
 MOST = 20

@@ -9,7 +9,7 @@ import numpy as np
 from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added, times
-from p2pfl.learning.scores.explanation import FittedCoefficient
+from p2pfl.explanations import FittedCoefficient
 
 REACH = 1.959963984540054
 """Standard errors from an estimate to the end of its 95 % interval."""

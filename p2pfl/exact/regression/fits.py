@@ -11,7 +11,7 @@ from p2pfl.data.description import Field
 from p2pfl.exact.model import ExactModel, Tensors
 from p2pfl.exact.regression.coefficients import coefficients
 from p2pfl.exact.regression.glm import GLM
-from p2pfl.learning.scores.explanation import FittedCoefficient, FittedRegression, finite
+from p2pfl.explanations import FittedCoefficient, FittedRegression, finite
 
 FACTS = {
     "glm": ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged"),

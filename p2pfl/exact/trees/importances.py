@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from p2pfl.exact.model import Tensors
-from p2pfl.learning.scores.explanation import FeatureImportance
+from p2pfl.explanations import FeatureImportance
 
 
 def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[FeatureImportance, ...]:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from p2pfl.learning.scores.explanation import Explained
+from p2pfl.explanations import Explained
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.provenance import Versions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from p2pfl.learning.scores.explanation import FeatureImportance, FittedCoefficient, FittedRegression
+from p2pfl.explanations import FeatureImportance, FittedCoefficient, FittedRegression
 from p2pfl.report.pages.bars import Segment, stacked
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import beside, pairs, table
