@@ -16,7 +16,8 @@ from p2pfl.peer.launch.swarm import run
 from p2pfl.report import Run
 from p2pfl.report.json_schema import FILES, attributes, classes, json_schema
 from p2pfl.report.notices.damage import LossRose
-from p2pfl.report.notices.kinds import SCHEMA, KeyTrusted
+from p2pfl.report.notices.kinds import SCHEMA
+from p2pfl.report.notices.neighbours import KeyTrusted
 from p2pfl.report.notices.registry import kinds
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import forecast, network

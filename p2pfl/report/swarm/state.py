@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
-    Notice,
     PeerFailed,
     PeerFinished,
     PhaseBegan,
@@ -19,6 +17,8 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent, ScoresRecalled
 from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record

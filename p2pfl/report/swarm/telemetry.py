@@ -15,16 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from p2pfl.errors import DecodeError
-from p2pfl.report.notices.kinds import (
-    Notice,
-    PeerFailed,
-    PeerFinished,
-    PhaseBegan,
-    PresenceChanged,
-    WaitBegan,
-    WaitEnded,
-    kind_of,
-)
+from p2pfl.report.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
+from p2pfl.report.notices.kinds import Notice, kind_of
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.recalled import Curves

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
     PeerFailed,
     PeerFinished,

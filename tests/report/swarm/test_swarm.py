@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
-    ClockBehind,
     PeerFailed,
     PeerFinished,
     PhaseBegan,
@@ -19,6 +17,8 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.device import ClockBehind
 from p2pfl.report.notices.observing import PeerSilent
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import Record
