@@ -231,7 +231,8 @@ MANY = 15
 
 
 @pytest.mark.parametrize(
-    "folder", ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep"]
+    "folder",
+    ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep", "topology"],
 )
 def test_a_folder_has_few_files_side_by_side(folder):
     folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
