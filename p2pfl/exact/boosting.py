@@ -14,12 +14,12 @@ from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.stopping import stopped
+from p2pfl.exact.trees.boosting_round import BoostingRound
 from p2pfl.exact.trees.forest import Forest
 from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.logarithmic import LogLink
 from p2pfl.exact.trees.settings import BoostingSettings
-from p2pfl.exact.trees.work import BoostingRound
 from p2pfl.explanations import FeatureImportance
 from p2pfl.rows import Layout
 
