@@ -140,13 +140,13 @@ class ExactLearner:
     ) -> Fitted:
         """Return the models of peers that learn alone: each takes its own answers for totals.
 
-        A peer whose own data determine no model, as where they separate two classes, keeps its last one; its loss is
-        not a number.
+        A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
+        its loss is NaN.
 
         Raises
         ------
         ModelError
-            The algorithm corrects gradients, which there are not.
+            The algorithm corrects gradients, which these models do not have.
         """
         if correction is not None:
             raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")

@@ -157,10 +157,10 @@ def explained_of(summary: Mapping[str, Any]) -> Explained | None:
 
 
 def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
-    """Return whether the last gossip step of a round moves models by masks above all, and tells nothing of consensus.
+    """Return whether masks dominate the last gossip step of a round, so that distances show nothing of consensus.
 
-    A summary of all peers knows; that of one peer, or of a run that has not ended, leaves the steps to the experiment.
-    Masks count as what moves models where the topology cannot be read.
+    The number of gossip steps is that of the summary of all peers, or else follows from the experiment. Masks count as
+    dominant where the topology cannot be read.
     """
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)

@@ -268,8 +268,8 @@ class Compared:
     pooled
         Score of one model on all data; ``None`` with a learner that cannot train it.
     lossless
-        True if that model has, at each peer, the very scores of the model of the peers; ``None`` unless models follow
-        from totals, or where other processes hold samples.
+        True if that model has, at each peer, exactly the scores of the model of the peers; ``None`` unless models
+        follow from totals, or where other processes hold samples.
     """
 
     single: Mapping[str, float] = field(default_factory=dict)

@@ -177,8 +177,8 @@ class Feed:
     def _take(self, entries: list[Entry], *, now: datetime) -> None:
         """Apply entries in the order of their times.
 
-        Two files are read one after the other, so an entry of this very moment is held until the next look, which
-        finds what was written before it to the other file. One of the future is of another machine's clock.
+        Two files are read one after the other. A recent entry therefore waits until the next look, which finds earlier
+        entries of the other file. An entry with a time in the future, by the clock of another machine, does not wait.
         """
         if self._began is None and entries:
             self._began = beginning(_began(self.folder), entries)

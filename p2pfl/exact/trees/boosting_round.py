@@ -94,7 +94,7 @@ class BoostingRound:
         sums = self.table(total)
         if self._words == 2:  # second derivatives are 1
             sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
-        self.growth.tell(sums)
+        self.growth.proceed(sums)
 
     def table(self, total: Ints) -> Ints:
         """Return the sums of a total by node and bin, ``[m, cells, V]``, zeros for features that are not drawn."""

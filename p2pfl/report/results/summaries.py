@@ -43,8 +43,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     pooled
         Score of one model that is trained on all data; null if unknown.
     lossless
-        True if models follow from totals and that model has the very scores of the peers' model on the test data of
-        each peer, to the last bit; null for other models.
+        True if models follow from totals and that model has exactly the scores of the peers' model on the test data
+        of each peer, to the last bit; null for other models.
     common
         Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
         expected calibration error of a classifier, and ``brier`` its Brier score; with two classes ``auc`` is the area

@@ -46,7 +46,7 @@ Activity = Literal[
 """Activity of a peer, see :attr:`PeerState.activity`."""
 
 ABSENT = {"silent", "gone", "failed"}
-"""Activities of a peer that certainly blocks whoever waits for it, and from which no models come."""
+"""Activities of a peer that certainly blocks the peers that wait for it, and from which no models come."""
 
 RECENT = 20
 """Number of last rounds of a peer from which its usual duration of a round follows."""
