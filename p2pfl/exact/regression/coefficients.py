@@ -53,7 +53,7 @@ def coefficients(
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a penalty that is none.
+    """Refuse a ridge penalty that is negative or not finite.
 
     Raises
     ------
