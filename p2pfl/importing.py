@@ -1,10 +1,11 @@
-"""Classes and functions that a user names as ``package.module:name``, and errors of the modules that they are in."""
+"""Classes and functions that a user names as ``package.module:name``, libraries of extras, and errors of modules."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
 from traceback import walk_tb
+from types import ModuleType
 from typing import Any
 
 from p2pfl.errors import InputError, P2PFLError
@@ -72,6 +73,38 @@ def _remedy(error: Exception, module: str) -> str:
     if f"{module}.".startswith(f"{error.name}."):
         return "correct the name before the colon, or add the folder of the module to PYTHONPATH"
     return f"install {error.name}, or fix {module}"
+
+
+def extra_library(name: str, *, extra: str, key: str, refused: type[P2PFLError] = InputError) -> ModuleType:
+    """Return a library that an extra of p2pfl installs.
+
+    Parameters
+    ----------
+    name
+        Name of its module.
+    extra
+        Name of the extra.
+    key
+        Key of the experiment file that needs it, for an error.
+    refused
+        Type of the error.
+
+    Raises
+    ------
+    P2PFLError
+        The library is not installed. The error has the type ``refused``.
+
+    Examples
+    --------
+    >>> extra_library("math", extra="plot", key="--plot").floor(2.5)
+    2
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise refused(
+            f'{key} needs {name}, which is not installed ({error}); run `pip install "p2pfl-mqtt[{extra}]"`'
+        ) from None
 
 
 def located(error: BaseException, *, module: str) -> str:

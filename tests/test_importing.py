@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from p2pfl.errors import DataError, InputError, ModelError
-from p2pfl.importing import imported, located
+from p2pfl.importing import extra_library, imported, located
 
 CLINIC = """
 def patients():
@@ -108,3 +108,12 @@ def test_the_line_of_the_users_module_is_named():
     with pytest.raises(ValueError, match=re.escape("too cold")) as caught:
         imported("clinic:patients")()
     assert located(caught.value, module="clinic") == "ValueError: too cold (in patients, line 3 of clinic)"
+
+
+def test_a_library_that_is_not_installed_is_named_with_its_extra():
+    with pytest.raises(ModelError) as caught:
+        extra_library("no_such_library", extra="vision", key="model.name", refused=ModelError)
+    assert str(caught.value) == (
+        "model.name needs no_such_library, which is not installed (No module named 'no_such_library'); run "
+        '`pip install "p2pfl-mqtt[vision]"`'
+    )
