@@ -12,14 +12,13 @@ from p2pfl.cli.planning import arguments as planning
 from p2pfl.cli.results import arguments as results
 from p2pfl.cli.running import arguments as running
 from p2pfl.cli.setup import arguments as setup
-from p2pfl.cli.setup import deploying, doctors
 
 COMMANDS: tuple[Callable[[Any], None], ...] = (
     *(running.run, running.simulate, running.peer),
     *(setup.identity, results.schema, setup.broker),
     *(planning.topology, planning.explain, planning.privacy, planning.audit, planning.value),
     *(results.describe, results.using, results.sweep, results.report, results.watch),
-    *(deploying.arguments, doctors.arguments),
+    *(setup.deploy, setup.doctor),
 )
 """Functions that add a command or several to the parser."""
 

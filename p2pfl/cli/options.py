@@ -25,7 +25,17 @@ def output(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)"
     )
+    as_json(command)
+
+
+def as_json(command: argparse.ArgumentParser) -> None:
+    """Add ``--json``."""
     command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+
+
+def peers(command: argparse.ArgumentParser) -> None:
+    """Add ``--peers``."""
+    command.add_argument("--peers", type=count, metavar="N", help="instead of topology.peers")
 
 
 def recording(command: argparse.ArgumentParser) -> None:

@@ -51,7 +51,7 @@ def _statistics(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--html", metavar="FILE", help="write a page with charts that needs no other file")
     command.add_argument("--csv", metavar="FILE", help="write the table")
-    command.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    options.as_json(command)
 
 
 def using(commands: Any) -> None:
@@ -59,7 +59,7 @@ def using(commands: Any) -> None:
     columns = commands.add_parser("columns", help="propose the declaration of a table's columns for an experiment file")
     columns.add_argument("table", metavar="FILE", help="a CSV or Parquet file of one owner")
     columns.add_argument("--target", required=True, metavar="COLUMN", help="the column to predict")
-    columns.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    options.as_json(columns)
 
     predict = commands.add_parser("predict", help="predictions of a saved model for the rows of a table, as CSV")
     _model(predict, table=True, arrays=True)
@@ -71,13 +71,13 @@ def using(commands: Any) -> None:
     evaluate.add_argument(
         "--seed", type=int, default=0, help="seed of the bootstrap behind the intervals (default: %(default)s)"
     )
-    evaluate.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    options.as_json(evaluate)
 
     found = commands.add_parser(
         "coefficients", help="coefficients of a saved regression, with standard errors and tests"
     )
     _model(found)
-    found.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    options.as_json(found)
 
     export = commands.add_parser("export", help="write a saved model, with its preprocessing, for other software")
     _model(export)
@@ -108,83 +108,85 @@ def _model(command: argparse.ArgumentParser, *, table: bool = False, arrays: boo
 
 def sweep(commands: Any) -> None:
     """Add ``p2pfl sweep``."""
-    sweep = commands.add_parser("sweep", help="one experiment under many settings and seeds, compared")
-    sweep.add_argument("experiment", metavar="EXPERIMENT|STUDY", help="an experiment, or a file that describes a study")
-    sweep.add_argument(
+    command = commands.add_parser("sweep", help="one experiment under many settings and seeds, compared")
+    command.add_argument(
+        "experiment", metavar="EXPERIMENT|STUDY", help="an experiment, or a file that describes a study"
+    )
+    command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="of all runs, again for more"
     )
-    sweep.add_argument("--peers", type=options.count, metavar="N", help="instead of topology.peers")
-    sweep.add_argument(
+    options.peers(command)
+    command.add_argument(
         "--over", action="append", default=[], metavar="KEY=V1,V2", help="values to compare; again to combine keys"
     )
-    sweep.add_argument(
+    command.add_argument(
         "--random", action="append", default=[], metavar="KEY=LOW..HIGH[:log|integer]", help="draw values from a range"
     )
-    sweep.add_argument(
+    command.add_argument(
         "--draws", type=options.count, metavar="N", help="how often all --random keys are drawn (default: 1)"
     )
-    sweep.add_argument("--seeds", metavar="N|LIST", help="how many, or which, such as 0,3,7 (default: 5)")
-    sweep.add_argument(
+    command.add_argument("--seeds", metavar="N|LIST", help="how many, or which, such as 0,3,7 (default: 5)")
+    command.add_argument(
         "--against",
         action="append",
         default=[],
         metavar="KEY=VALUE",
         help="the reference (default: the first value of the first --over)",
     )
-    sweep.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summary)")
-    sweep.add_argument("--budget", metavar="COST", help="end every run at this cost, bytes=60MB or gradients=5000")
-    sweep.add_argument(
+    command.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summary)")
+    command.add_argument("--budget", metavar="COST", help="end every run at this cost, bytes=60MB or gradients=5000")
+    command.add_argument(
         "--baselines", action="store_true", help="also train each peer alone and one model on all data, in every run"
     )
-    sweep.add_argument(
+    command.add_argument(
         "--jobs", type=options.count, metavar="N", help="processes, of one thread each (default: all cores)"
     )
-    sweep.add_argument("--out", metavar="DIR", help="where runs are and go (default: NAME-sweep under --runs)")
-    options.output(sweep)
+    command.add_argument("--out", metavar="DIR", help="where runs are and go (default: NAME-sweep under --runs)")
+    options.output(command)
 
 
 def report(commands: Any) -> None:
     """Add ``p2pfl report``."""
-    report = commands.add_parser("report", help="tables and pages of a run, or of several side by side")
-    report.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
-    report.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
-    report.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
-    report.add_argument(
+    command = commands.add_parser("report", help="tables and pages of a run, or of several side by side")
+    command.add_argument("runs", metavar="RUN", nargs="+", help="run directories, or that of a sweep")
+    command.add_argument("--html", metavar="FILE", help="write a page without scripts that needs no other file")
+    command.add_argument("--csv", metavar="FILE", help="write rounds of a run, or settings of a comparison")
+    command.add_argument(
         "--tensorboard", metavar="DIR", help="write event files for TensorBoard, a directory for each curve"
     )
-    report.add_argument(
+    command.add_argument(
         "--tex", metavar="FILE", help="write the scores of a run, or the table of a comparison, for LaTeX with booktabs"
     )
-    report.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
-    report.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
-    report.add_argument("--json", action="store_true", help="machine-readable results on standard output")
+    command.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
+    command.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
+    options.as_json(command)
 
 
 def watch(commands: Any) -> None:
     """Add ``p2pfl watch``."""
-    watch = commands.add_parser(
+    command = commands.add_parser(
         "watch", help="a local page of a run: where each peer is, for which peers it waits, how it learns"
     )
-    watch.add_argument(
+    command.add_argument(
         "run", metavar="RUN|EXPERIMENT", help="a run directory; with --name, the experiment of a live swarm"
     )
-    watch.add_argument("--name", help="look at the live swarm over the broker, as this observer")
-    watch.add_argument(
+    command.add_argument("--name", help="look at the live swarm over the broker, as this observer")
+    command.add_argument(
         "--broker", action="append", metavar="URL", help="with --name: instead of transport.broker; again to fail over"
     )
-    watch.add_argument(
+    command.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="with --name: change a key"
     )
-    watch.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
-    watch.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
-    watch.add_argument("--replay", action="store_true", help="begin with the first event, and play")
-    watch.add_argument("--speed", type=options.speed, metavar="X", help="speed of the replay (default: 1)")
-    watch.add_argument(
+    command.add_argument("--port", type=int, default=0, help="port on 127.0.0.1, 0 for any free one (default: 0)")
+    command.add_argument("--token", metavar="FILE", help="file with the token of the address (default: a new one)")
+    command.add_argument("--replay", action="store_true", help="begin with the first event, and play")
+    command.add_argument("--speed", type=options.speed, metavar="X", help="speed of the replay (default: 1)")
+    command.add_argument(
         "--sink",
         action="append",
         default=[],
         metavar="MODULE:FUNCTION",
         help="call this function of your own with each record and notice; again for more",
     )
-    watch.add_argument("--once", action="store_true", help="print the state as text and end")
-    watch.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
+    command.add_argument("--once", action="store_true", help="print the state as text and end")
+    command.add_argument("--json", action="store_true", help="with --once: machine-readable state on standard output")
