@@ -7,14 +7,13 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.explanations import Explained
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.storage.best import Best
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.report import Record
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.results import GainInterval, Unsettled
+from p2pfl.report.results import Explained, GainInterval, Unsettled
 from p2pfl.report.spending.stated import BudgetStop
 
 

@@ -1,5 +1,6 @@
 """Content of ``summary.json``; docs/schema.json is made of these classes."""
 
+from p2pfl.explanations import Explained
 from p2pfl.report.results.peers import BestKept, GainInterval, PeerResult, Unsettled
 from p2pfl.report.results.summaries import PeerSummary, Summary
 from p2pfl.report.results.swarms import Evaluated, FeatureStatistics, LostWeight, PushSumWeights, WorkerResult
@@ -7,6 +8,7 @@ from p2pfl.report.results.swarms import Evaluated, FeatureStatistics, LostWeight
 __all__ = [
     "BestKept",
     "Evaluated",
+    "Explained",
     "FeatureStatistics",
     "GainInterval",
     "LostWeight",
