@@ -149,7 +149,7 @@ def _toml(value: Any) -> str:
 
 def run_files() -> str:
     """Return the page of the files of a run, from the classes that write them."""
-    from p2pfl.report.json_schema import ABOUT, FILES, json_schema, structs  # noqa: PLC0415
+    from p2pfl.report.json_schema import ABOUT, FILES, classes, json_schema  # noqa: PLC0415
 
     defs = json_schema()["$defs"]
     parts = [
@@ -163,7 +163,7 @@ def run_files() -> str:
     for file, kinds in FILES.items():
         parts.append(f"## {file}")
         top = {kind.__name__ for kind in kinds}
-        for kind in structs(list(kinds)):
+        for kind in classes(list(kinds)):
             name = kind.__name__
             if name in top or file == "summary.json":
                 parts += [*_headed(defs[name], name), _fields(defs[name])]

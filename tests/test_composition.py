@@ -1,68 +1,17 @@
 """Runs put together in Python, from the file alone, and live: the same parts, the same results."""
 
-import asyncio
-import sys
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import p2pfl
-from p2pfl.cli import main
+from composed import CLASSES, DATA, FEATURES, PEERS, RING, TABLE, Linear, alone, equal, gathered, learner, sample, swarm
+from own_loops import made
 from p2pfl.errors import BrokerError, InputError
-from p2pfl.experiment import plan, read
-from p2pfl.learning import Adjustable, Federated, Learner, Pools
+from p2pfl.experiment import read
 from p2pfl.transport import MemoryTransport, opened, register
 from p2pfl.transport.schemes import SCHEMES
-
-PEERS, FEATURES, CLASSES = 4, 5, 3
-RING = p2pfl.topology.ring(PEERS)
-
-
-def sample(*, peer, peers, seed):
-    """Return a peer's own data; no two peers have the same."""
-    del seed
-    random = np.random.default_rng(peers.index(peer))
-    y = random.integers(0, CLASSES, 40)
-    y[:CLASSES] = range(CLASSES)
-    x = random.normal(size=(40, FEATURES)) + np.eye(FEATURES)[y] * 2
-    return x.astype("float32"), y
-
-
-DATA = {peer: sample(peer=peer, peers=RING.peers, seed=0) for peer in RING.peers}
-
-
-class Linear(torch.nn.Linear):
-    """Starts at the same values wherever it is made."""
-
-    def __init__(self):
-        super().__init__(FEATURES, CLASSES)
-        torch.nn.init.zeros_(self.weight)
-        torch.nn.init.zeros_(self.bias)
-
-
-def learner(**how):
-    return p2pfl.TorchLearner(Linear(), DATA, rate=0.5, device="cpu", **how)
-
-
-TABLE = {
-    "name": "run",
-    "rounds": 4,
-    "seed": 7,
-    "topology": {"kind": "ring", "peers": PEERS},
-    "data": {"name": f"{__name__}:sample", "options": {"classes": CLASSES}},
-    "model": {"name": f"{__name__}:Linear"},
-    "learning": {"rate": 0.5, "device": "cpu"},
-}
-
-
-def equal(one, other):
-    for peer, tensors in one.items():
-        for name, tensor in tensors.items():
-            assert torch.equal(tensor, other[peer][name]), (peer, name)
 
 
 @pytest.mark.sampled(fast=2)
@@ -130,25 +79,6 @@ def test_the_first_snippet_of_the_docs_runs():
     assert run.metrics[-1].round == 39
 
 
-async def swarm(algorithm, topology, make, *, transport, parts):
-    """Return the last state of each peer, all in one process."""
-
-    async def one(name):
-        async with p2pfl.Peer(name, algorithm, make(name), topology, transport=transport, parts=parts) as peer:
-            return await peer.run()
-
-    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        running = {name: tasks.create_task(one(name)) for name in topology.peers}
-    return {name: task.result() for name, task in running.items()}
-
-
-def alone(name):
-    """Return the learner of one peer, which has nobody else's data."""
-    federation = p2pfl.data.gather({name: DATA[name]}, seed=7, classes=CLASSES)
-    model = Linear()
-    return p2pfl.TorchLearner(model, federation, rate=0.5, device="cpu")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "parts", "within"),
@@ -180,206 +110,6 @@ async def test_peers_may_have_any_names_and_a_url_for_a_transport():
 
     ended = await swarm(p2pfl.FedAvg(), graph, own, transport="memory://pair", parts={"rounds": 2})
     assert torch.allclose(ended["ada"].rows, ended["bob"].rows, atol=1e-3)
-
-
-# Loops of other frameworks
-
-
-@dataclass
-class Sklearn:
-    """A user's own learner in scikit-learn: one row is the coefficients and intercepts of an SGDClassifier."""
-
-    federation: p2pfl.data.Federation
-    epochs: int = 1
-    models: dict = field(default_factory=dict)
-
-    def model(self, row, peer):
-        from sklearn.linear_model import SGDClassifier  # noqa: PLC0415 (an extra)
-
-        _, y = self.part(peer, "train")
-        found = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=0.05, random_state=3, shuffle=False)
-        found.partial_fit(np.zeros((1, FEATURES)), y[:1], classes=np.arange(CLASSES))
-        numbers = row.double().numpy().reshape(CLASSES, FEATURES + 1)
-        found.coef_, found.intercept_ = numbers[:, :-1].copy(), numbers[:, -1].copy()
-        return found
-
-    def part(self, peer, part):
-        where, data = getattr(self.federation, part)[peer], self.federation.dataset
-        return data.features[where].double().numpy(), data.targets[where].numpy()
-
-    def train(self, row, *, peer, round):
-        del round
-        found, (x, y) = self.model(row, peer), self.part(peer, "train")
-        for _ in range(self.epochs):
-            found.partial_fit(x, y)
-        return torch.from_numpy(np.column_stack([found.coef_, found.intercept_])).flatten().to(row.dtype)
-
-    def score(self, row, peer):
-        return {"accuracy": self.model(row, peer).score(*self.part(peer, "test"))}
-
-
-def sklearn_learner(federation, epochs=1):
-    """Return the learner that ``learning.learner`` names."""
-    pytest.importorskip("sklearn")
-    loop = Sklearn(federation, epochs)
-    sizes = {peer: len(federation.train[peer]) for peer in federation.peers}
-    start = torch.zeros(CLASSES * (FEATURES + 1), dtype=torch.float64)
-    return p2pfl.ExternalLearner(loop.train, start=start, samples=sizes, evaluate=loop.score)
-
-
-class Trainer:
-    """A training loop like that of Hugging Face: it has the model, the data and the arguments, and ``train()``."""
-
-    def __init__(self, *, model, args, train_dataset):
-        self.model, self.args, self.data = model, args, train_dataset
-
-    def train(self):
-        optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.args["learning_rate"])
-        for _ in range(self.args["num_train_epochs"]):
-            for batch in torch.utils.data.DataLoader(self.data, batch_size=8, shuffle=False):
-                optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1]).backward()
-                optimizer.step()
-
-
-def trainer_learner(federation, model, rate, epochs, weight="none"):
-    """Return the learner that ``learning.learner`` names; ``weight`` is an option of its own."""
-    del weight
-    layout = p2pfl.TorchLearner(model, federation, rate=rate).layout
-    data = federation.dataset
-
-    def loaded(row):
-        torch.nn.utils.vector_to_parameters(row.clone(), model.parameters())
-        return model
-
-    def train(row, *, peer, round):
-        del round
-        own = federation.train[peer]
-        args = {"learning_rate": rate, "num_train_epochs": epochs}
-        dataset = torch.utils.data.TensorDataset(data.features[own], data.targets[own])
-        Trainer(model=loaded(row), args=args, train_dataset=dataset).train()
-        return torch.nn.utils.parameters_to_vector(model.parameters()).detach()
-
-    def score(row, peer):
-        held = federation.test[peer]
-        right = loaded(row)(data.features[held]).argmax(1) == data.targets[held]
-        return {"accuracy": float(right.double().mean())}
-
-    sizes = {peer: len(federation.train[peer]) for peer in federation.peers}
-    start = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-    return p2pfl.ExternalLearner(train, start=start, samples=sizes, evaluate=score, layout=layout)
-
-
-def gathered(**only):
-    return p2pfl.data.gather(only or DATA, seed=7, classes=CLASSES)
-
-
-def made(kind, federation):
-    model = Linear()
-    return sklearn_learner(federation, 2) if kind == "sklearn" else trainer_learner(federation, model, 0.01, 2)
-
-
-OWN = {
-    "sklearn": {"learner": f"{__name__}:sklearn_learner", "epochs": 2},
-    "trainer": {"learner": f"{__name__}:trainer_learner", "epochs": 2, "rate": 0.01},
-}
-KINDS = pytest.mark.parametrize("kind", OWN)
-
-
-def own_table(kind):
-    table = TABLE | {"learning": OWN[kind]}
-    return table if kind == "trainer" else {key: value for key, value in table.items() if key != "model"}
-
-
-@pytest.mark.slow
-@KINDS
-def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from_the_file_alike(kind):
-    here = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=4, seed=7)
-    there = p2pfl.simulate(read(own_table(kind)))
-    equal(here.models, there.models)
-    assert here.summary["together"] > 0.7
-    assert here.summary["together"] == there.summary["together"]
-    assert here.summary["pooled"] is None
-
-
-@pytest.mark.slow
-@KINDS
-async def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):
-    run = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=3, seed=7, baselines=False)
-    parts = {"rounds": 3, "seed": 7}
-
-    def own(name):
-        return made(kind, gathered(**{name: DATA[name]}))
-
-    ended = await swarm(p2pfl.FedAvg(), RING, own, transport=MemoryTransport(), parts=parts)
-    for name, state in ended.items():
-        row = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
-        torch.testing.assert_close(state.rows[0], row, rtol=0, atol=1e-5)
-
-
-CLINIC = """
-import numpy as np
-import torch
-from safetensors.torch import load_file
-
-import p2pfl
-
-def data(*, peer, peers, seed):
-    random = np.random.default_rng(peers.index(peer))
-    y = np.arange(30) % 2
-    return (random.normal(size=(30, 3)) + 3 * y[:, None]).astype("float32"), y
-
-def trainer(federation, rate):
-    from sklearn.linear_model import SGDClassifier
-
-    def loaded(row):
-        model = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=rate, random_state=0)
-        model.partial_fit(np.zeros((1, 3)), [0], classes=[0, 1])
-        model.coef_, model.intercept_ = row[:3].numpy()[None].astype(float), row[3:].numpy().astype(float)
-        return model
-
-    def part(peer, which):
-        where = which[peer]
-        return federation.dataset.features[where].double().numpy(), federation.dataset.targets[where].numpy()
-
-    def train(row, *, peer, round):
-        model = loaded(row)
-        model.partial_fit(*part(peer, federation.train))
-        return torch.from_numpy(np.append(model.coef_, model.intercept_)).float()
-
-    def score(row, peer):
-        return {"accuracy": loaded(row).score(*part(peer, federation.test))}
-
-    sizes = {peer: len(federation.train[peer]) for peer in federation.peers}
-    return p2pfl.ExternalLearner(train, start=torch.zeros(4), samples=sizes, evaluate=score)
-"""
-LESSON = """
-name = "clinic"
-rounds = 3
-topology = { kind = "ring", peers = 3 }
-data = { name = "clinic_loop:data", options = { classes = 2 } }
-learning = { learner = "clinic_loop:trainer", rate = 0.1 }
-"""
-
-
-@pytest.mark.slow
-def test_a_learner_of_ones_own_runs_from_the_file_alone(tmp_path, monkeypatch, capsys):
-    pytest.importorskip("sklearn")
-    (tmp_path / "clinic_loop.py").write_text(CLINIC)
-    (tmp_path / "lesson.toml").write_text(LESSON)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
-    for command in ("simulate", "run"):
-        assert main([command, "lesson.toml", "--runs", command]) == 0, capsys.readouterr().err
-    for name in p2pfl.topology.ring(3).peers:
-        [one], [other] = (
-            list(Path(tmp_path / each).glob(f"*/peers/{name}.safetensors")) for each in ("run", "simulate")
-        )
-        torch.testing.assert_close(load_file(one)["row"], load_file(other)["row"], rtol=0, atol=1e-5)
-
-
-# What does not go together
 
 
 @pytest.mark.parametrize(
@@ -423,21 +153,6 @@ def test_a_class_of_a_function_works_and_its_traits_count():
     equal(run.models, p2pfl.simulate(p2pfl.FedAvg(), learner(), RING, rounds=1, seed=7, baselines=False).models)
     with pytest.raises(InputError, match="which keeps edges of its own"):
         p2pfl.compose(Local(), learner(), RING, codec=p2pfl.Quantise())
-
-
-def test_learners_say_by_protocols_what_they_can_do():
-    ours, own = learner(), made("trainer", gathered())
-    for protocol in (Adjustable, Pools, Federated):
-        assert isinstance(ours, protocol)
-        assert not isinstance(own, protocol)
-    assert {Learner}  # what both are, to a type checker
-
-
-def test_options_of_a_learner_of_ones_own_are_checked():
-    table = own_table("trainer")
-    changed = table | {"learning": table["learning"] | {"learner_options": {"wait": 3}}}
-    with pytest.raises(InputError, match="has no parameter wait; it has federation, model, rate, epochs, weight"):
-        plan(read(changed))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from p2pfl.cli import main
+from p2pfl.cli import GROUPS, main
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.results.sweeps import studied
 from p2pfl.experiment import read
@@ -66,25 +66,7 @@ def test_the_page_of_keys_describes_every_key(hook):
 
 def test_the_page_of_commands_has_every_command(hook):
     page = hook.commands()
-    for command in (
-        "run",
-        "simulate",
-        "peer",
-        "broker",
-        "topology",
-        "explain",
-        "privacy",
-        "audit",
-        "identity",
-        "columns",
-        "predict",
-        "evaluate",
-        "export",
-        "card",
-        "sweep",
-        "watch",
-        "doctor",
-    ):
+    for command in GROUPS:
         assert f"## p2pfl {command}\n" in page
 
 

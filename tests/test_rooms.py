@@ -17,16 +17,29 @@ ROOMS = {
     "traits": set(),
     "process": set(),
     "draws": set(),
+    "explanations": set(),
+    "importing": {"errors"},
     "encodings": {"errors"},
     "rows": {"errors", "process", "draws"},
     "compression": {"errors", "traits", "rows"},
     "topology": {"errors", "draws"},
-    "data": {"errors", "texts", "rows"},
+    "data": {"errors", "texts", "importing", "rows"},
     "identity": {"errors", "files"},
-    "learning": {"errors", "process", "traits", "rows", "encodings", "data", "identity"},
+    "learning": {"errors", "importing", "explanations", "process", "traits", "rows", "encodings", "data", "identity"},
     "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
     "robust": {"errors", "traits", "rows", "neighbourhood"},
-    "exact": {"errors", "draws", "traits", "rows", "encodings", "data", "identity", "learning"},
+    "exact": {
+        "errors",
+        "importing",
+        "explanations",
+        "draws",
+        "traits",
+        "rows",
+        "encodings",
+        "data",
+        "identity",
+        "learning",
+    },
     "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
     "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
     "transport": {"errors"},
@@ -34,6 +47,7 @@ ROOMS = {
     "secagg": {"errors", "topology", "identity", "neighbourhood", "privacy", "protocol"},
     "experiment": {
         "errors",
+        "importing",
         "traits",
         "rows",
         "encodings",
@@ -51,6 +65,7 @@ ROOMS = {
     },
     "report": {
         "errors",
+        "explanations",
         "texts",
         "topology",
         "files",
@@ -64,7 +79,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "files", "encodings", "data", "learning", "exact"}
+ROOMS["inference"] = {"errors", "explanations", "files", "encodings", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}
@@ -73,7 +88,7 @@ ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
 ROOMS["sweep"] = {"errors", "files", "process", "draws", "experiment", "report", "peer", "simulation"}
 ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
-ROOMS["watch"] = {"errors", "topology", "transport", "protocol", "experiment", "report", "peer"}
+ROOMS["watch"] = {"errors", "importing", "topology", "transport", "protocol", "experiment", "report", "peer"}
 ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
 
 PROTOCOL = {
@@ -216,7 +231,8 @@ MANY = 15
 
 
 @pytest.mark.parametrize(
-    "folder", ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep"]
+    "folder",
+    ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep", "topology"],
 )
 def test_a_folder_has_few_files_side_by_side(folder):
     folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]

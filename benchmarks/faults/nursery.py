@@ -21,8 +21,8 @@ from p2pfl.peer import Notice, Progress
 from p2pfl.peer.launch import fork_server as server
 from p2pfl.peer.updates import Done, Event, Failed
 from p2pfl.report import Record
+from p2pfl.report.notices.course import JoinsLate
 from p2pfl.report.notices.damage import MasksUnsettled, StepsUnsettled
-from p2pfl.report.notices.kinds import JoinsLate
 
 LOOK = 0.05
 """Seconds between two looks whether somebody is to be started."""

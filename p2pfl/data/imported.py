@@ -1,19 +1,19 @@
 """User-defined functions as sources of data."""
 
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from traceback import walk_tb
 from typing import Any
 
 import torch
 
+from p2pfl import importing
 from p2pfl.data.dataset import Dataset
 from p2pfl.data.description import Description
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
-from p2pfl.errors import DataError, P2PFLError
+from p2pfl.errors import DataError
+from p2pfl.importing import located
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:
@@ -42,7 +42,7 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
         The function cannot be imported or does not take these arguments; when called, it raises or returns anything
         but samples of finite numbers.
     """
-    function = function_of(name)
+    function = importing.imported(name, key="data.name", sought="a function", refused=DataError)
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):
@@ -64,64 +64,6 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
     description = Description(raw=f"the features that {name} returns")
     load = partial(_loaded, name, partial(function, **passed), classes)
     return Private(load, classes=classes, description=description)
-
-
-def located(error: BaseException, *, module: str) -> str:
-    """Describe an exception of a user's function, with the line of their module that raised it.
-
-    Returns
-    -------
-    str
-        Type and first line of the error, and the place in the module, if there is one.
-
-    Examples
-    --------
-    >>> located(ValueError("too cold"), module="clinic")
-    'ValueError: too cold'
-    """
-    first = (str(error).splitlines() or [""])[0]
-    lines = [(frame.f_code, line) for frame, line in walk_tb(error.__traceback__) if _module(frame) == module]
-    where = f" (in {lines[-1][0].co_qualname}, line {lines[-1][1]} of {module})" if lines else ""
-    return f"{type(error).__name__}{': ' if first else ''}{first}{where}"
-
-
-def _module(frame: Any) -> str:
-    return str(frame.f_globals.get("__name__"))
-
-
-def function_of(name: str, *, key: str = "", refused: type[P2PFLError] = DataError) -> Callable[..., Any]:
-    """Return the function that ``package.module:function`` names.
-
-    Parameters
-    ----------
-    name
-        Its name.
-    key
-        Key of the experiment file that has the name, for an error.
-    refused
-        Type of the error.
-
-    Raises
-    ------
-    P2PFLError
-        It cannot be imported, or is no function.
-
-    Examples
-    --------
-    >>> function_of("math:floor")(2.5)
-    2
-    """
-    module, _, attribute = name.partition(":")
-    said = f'{key}: "{name}"' if key else f'"{name}"'
-    try:
-        function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        reason = located(error, module=module)
-        raise refused(f"{said} cannot be imported ({reason}); correct the name or the module") from error
-    if not callable(function):
-        raise refused(f"{said} is a {type(function).__name__}; give the name of a function")
-    found: Callable[..., Any] = function
-    return found
 
 
 def _loaded(

@@ -46,9 +46,9 @@ async def examine(
     runs
         Folder of the run directories.
     environment
-        Such as ``os.environ``.
+        Environment variables, such as ``os.environ``.
     changes
-        ``section.key=value`` each.
+        Changes of the experiment, each ``section.key=value``.
     """
     found = [machine.builds()]
     here: _Here | None = None
@@ -85,7 +85,7 @@ def _read(source: str, changes: Sequence[str], *, peer: str | None, environment:
 
 @dataclass(frozen=True)
 class _Here:
-    """An experiment on this device, whoever its peer is."""
+    """An experiment on this device, without a peer."""
 
     experiment: Experiment
     graph: graphs.Topology | graphs.Schedule
@@ -106,12 +106,12 @@ class _Here:
             elif "://" not in url or url.partition("://")[0] in PORTS:
                 yield broker_address.way(url, settings, now=dt.datetime.now(dt.UTC))
             else:
-                yield broker_address.Way(url, [], open=True)  # of a registered transport, which has its own errors
+                yield broker_address.Way(url, [], open=True)  # a registered transport has its own errors
 
 
 @dataclass(frozen=True)
 class _Bound(_Here):
-    """The same for the peer of this device."""
+    """An experiment on this device, with the peer of this device."""
 
     peer: str
 

@@ -40,7 +40,7 @@ class Bins:
     counts
         ``[F]`` numbers of cuts.
     missing
-        ``[F]`` bool: whether anybody lacks a value of the feature; its missing values are a bin of their own, the last.
+        ``[F]`` bool: whether any peer lacks a value of the feature; missing values are a bin of their own, the last.
     known
         ``[F, 255]`` bool: which categories are in use; each is a bin. No entry for a feature that is no category.
     """

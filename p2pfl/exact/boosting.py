@@ -14,13 +14,13 @@ from p2pfl.exact.bins import MOST, Bins, sketched
 from p2pfl.exact.even_bins import even_bins
 from p2pfl.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.exact.stopping import stopped
-from p2pfl.exact.trees.forest import Forest, Margins
+from p2pfl.exact.trees.boosting_round import BoostingRound
+from p2pfl.exact.trees.forest import Forest
 from p2pfl.exact.trees.growing import FIELDS, WORDS
 from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.logarithmic import LogLink
 from p2pfl.exact.trees.settings import BoostingSettings
-from p2pfl.exact.trees.work import BoostingRound
-from p2pfl.learning.scores.explanation import Importance
+from p2pfl.explanations import FeatureImportance
 from p2pfl.rows import Layout
 
 SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
@@ -191,12 +191,6 @@ class Boosting(BoostingSettings):
             yield from sketched(own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical)
         )
 
-    def margins(self, tensors: Tensors, part: Part) -> Floats:
-        """Return the margins of samples, ``[n, columns]``."""
-        trees = int(tensors["trees"][0]) * self.columns
-        categorical = () if self.seen.plain else self.seen.categorical
-        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
-
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
         margins = self.margins(tensors, part)
@@ -204,15 +198,10 @@ class Boosting(BoostingSettings):
             return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
 
-    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
         """Return the importances of the features, the most important first."""
         trees = int(tensors["trees"][0]) * self.columns
         return importances(tensors, self.seen.names, trees=trees, averaged=False)
-
-    def bins(self, tensors: Tensors) -> Bins:
-        """Return the bins of a model."""
-        known = tensors["known"] > 0 if "known" in tensors else None
-        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
 
 
 def _with(values: Floats, place: int, value: float) -> Floats:

@@ -36,7 +36,7 @@ def even_cuts(seen: TreeFeatures, bounds: Bounds, *, max_bins: int) -> tuple[tup
     Raises
     ------
     ModelError
-        Bounds are missing, invalid, or those of no number.
+        Bounds are missing or invalid, or their name is not that of a number.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def even_bins(seen: TreeFeatures, fields: Sequence[Field] | None, bounds: Bounds
     Raises
     ------
     ModelError
-        As :func:`even_cuts`; or a category is no column of levels, so its values are not public.
+        As :func:`even_cuts`; or a category is not a column of levels, so its values are not public.
     """
     columns = _columns(seen, fields)
     cuts, counts = np.zeros((len(seen), max_bins - 1)), np.zeros(len(seen), np.int64)

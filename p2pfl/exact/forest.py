@@ -23,9 +23,9 @@ from p2pfl.exact.trees.growing import FIELDS
 from p2pfl.exact.trees.importances import importances
 from p2pfl.exact.trees.losses.smooth import Numbers, Several, fraction
 from p2pfl.exact.trees.purity import Purity
-from p2pfl.exact.trees.together import Bagged, Level, Thicket, binned
+from p2pfl.exact.trees.together import Bagged, GrowingTrees, Level, binned
+from p2pfl.explanations import FeatureImportance
 from p2pfl.learning.additive import Question
-from p2pfl.learning.scores.explanation import Importance
 from p2pfl.rows import Layout
 
 DEEPEST = 15
@@ -206,7 +206,7 @@ class RandomForest:
         mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
         return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
 
-    def importances(self, tensors: Tensors) -> tuple[Importance, ...]:
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
         """Return the importances of the features, the most important first."""
         names = TreeFeatures.of(self.features, self.fields, categorical=None).names
         trees = int(tensors["trees"][0])
@@ -237,7 +237,7 @@ class RandomForest:
         useful = useful if len(useful) else np.zeros(1, np.int64)
         wanted = min(self.wanted, len(useful))
         purity = Purity(self.classes is not None, self.min_samples_leaf)
-        thicket = Thicket(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
+        growing = GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
         unit, peers = self._unit(tensors), dict[str, Bagged]()
         width, depth = (2 if self.classes is None else self.classes), 0
 
@@ -246,23 +246,23 @@ class RandomForest:
                 peers[peer] = self._bagged(own(peer).train, bins, unit=unit, first=first, trees=trees)
             return peers[peer]
 
-        while thicket.open:
-            level = self._level(thicket, useful, wanted=wanted, first=first, depth=depth)
+        while growing.open:
+            level = self._level(growing, useful, wanted=wanted, first=first, depth=depth)
             splits = dict[int, int]()
             for block in level.blocks(bins, width):
                 size = block.cells(bins).size * width
-                total = yield Question(_answer(bagged, thicket, block), size=size)
-                splits |= thicket.split(block, total.reshape(-1, width))
+                total = yield Question(_answer(bagged, growing, block), size=size)
+                splits |= growing.split(block, total.reshape(-1, width))
             for samples in peers.values():
-                samples.move(thicket, splits)
-            thicket.proceed(level)
+                samples.move(growing, splits)
+            growing.proceed(level)
             depth += 1
-        return thicket.arrays(size=self.size, width=self.columns, unit=unit)
+        return growing.arrays(size=self.size, width=self.columns, unit=unit)
 
-    def _level(self, thicket: Thicket, useful: Ints, *, wanted: int, first: int, depth: int) -> Level:
+    def _level(self, growing: GrowingTrees, useful: Ints, *, wanted: int, first: int, depth: int) -> Level:
         """Draw the features of all open nodes."""
-        nodes = np.array(thicket.open)
-        trees = np.array([thicket.nodes[number].tree for number in thicket.open])
+        nodes = np.array(growing.open)
+        trees = np.array([growing.nodes[number].tree for number in growing.open])
         counts = [
             (first + int(tree), int(count)) for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
         ]
@@ -271,7 +271,7 @@ class RandomForest:
         if not self.extra:
             return Level(nodes, features)
         uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
-        return Level(nodes, features, thicket.cuts(nodes, features, uniform))
+        return Level(nodes, features, growing.cuts(nodes, features, uniform))
 
     def _unit(self, tensors: Tensors) -> float:
         """Return the unit in which targets are integers."""
@@ -287,6 +287,6 @@ class RandomForest:
         return Bagged(binned(part, bins), np.stack(each), targets, self.classes)
 
 
-def _answer(bagged: Callable[[str], Bagged], thicket: Thicket, level: Level) -> Callable[[str], Ints]:
+def _answer(bagged: Callable[[str], Bagged], growing: GrowingTrees, level: Level) -> Callable[[str], Ints]:
     """Return what a peer adds to the total of some nodes."""
-    return lambda peer: bagged(peer).count(thicket, level)
+    return lambda peer: bagged(peer).count(growing, level)

@@ -15,12 +15,12 @@ from p2pfl.errors import LearningError, ModelError
 from p2pfl.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.exact.regression.fits import fitted
 from p2pfl.exact.survival.curves import concordance
+from p2pfl.explanations import Explained, FeatureImportance
 from p2pfl.identity import Source
 from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
-from p2pfl.learning.scores.explanation import Explanation, Importance
 from p2pfl.learning.scores.whole import Function, Whole, r2
 from p2pfl.rows import Layout, Rows
 from p2pfl.traits import LearnerTraits
@@ -38,7 +38,7 @@ SCORING: Mapping[str, dict[str, PerSample | Whole]] = {
 """Scores by what a model predicts, as functions of outputs and targets."""
 
 
-Splits = Callable[[Tensors], tuple[Importance, ...]]
+Splits = Callable[[Tensors], tuple[FeatureImportance, ...]]
 """Method of a model that returns the importances of its features."""
 
 
@@ -140,13 +140,13 @@ class ExactLearner:
     ) -> Fitted:
         """Return the models of peers that learn alone: each takes its own answers for totals.
 
-        A peer whose own data determine no model, as where they separate two classes, keeps its last one; its loss is
-        not a number.
+        A peer whose own data determine no model, for example because they separate two classes, keeps its last one;
+        its loss is NaN.
 
         Raises
         ------
         ModelError
-            The algorithm corrects gradients, which there are not.
+            The algorithm corrects gradients, which these models do not have.
         """
         if correction is not None:
             raise ModelError(f"{self.model.name} has no gradients that could be corrected; choose another algorithm")
@@ -227,7 +227,7 @@ class ExactLearner:
         held = self._part(getattr(self.federation, part)[peer])
         return torch.from_numpy(self._predicted(row, held, peer=peer)), torch.from_numpy(held.targets)
 
-    def explained(self, row: torch.Tensor) -> Explanation | None:
+    def explained(self, row: torch.Tensor) -> Explained | None:
         """Return what a model ``[P]`` says of its features; ``None`` of statistics, or of a fit that goes on."""
         description = self.federation.dataset.description
         fields = description.columns or tuple(Field(f"x{number}") for number in range(self._features.shape[1]))
@@ -235,9 +235,9 @@ class ExactLearner:
         tensors = self.tensors(row)
         fit = fitted(self.model, tensors, fields=fields, classes=classes)
         if fit is not None:
-            return Explanation(regression=fit)
+            return Explained(regression=fit)
         trees: Splits | None = getattr(self.model, "importances", None)
-        return None if trees is None else Explanation(importances=trees(tensors))
+        return None if trees is None else Explained(importances=trees(tensors))
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from p2pfl import importing
 from p2pfl.errors import ExperimentError
 from p2pfl.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
 
@@ -76,7 +76,7 @@ class Catalogue:
             The name is unknown, or the class cannot be imported.
         """
         self.check(name)
-        return imported(name if ":" in name else f"{self.package}.{self.places[name]}")
+        return imported(name if ":" in name else f"{self.package}.{self.places[name]}", key=self.key)
 
     def make(self, name: str, given: Mapping[str, Any]) -> Any:
         """Make an object of a class from those of the ``given`` values for which it has parameters."""
@@ -275,8 +275,8 @@ def mode_traits(name: str) -> ModeTraits:
     return found
 
 
-def imported(reference: str) -> Callable[..., Any]:
-    """Return the class or function that ``package.module:name`` names.
+def imported(reference: str, *, key: str) -> Callable[..., Any]:
+    """Return the class or function that ``package.module:name`` names, the value of a key of the experiment file.
 
     Raises
     ------
@@ -285,19 +285,7 @@ def imported(reference: str) -> Callable[..., Any]:
     """
     if reference in _HELD:
         return _HELD[reference]
-    module, _, name = reference.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except Exception as error:
-        from p2pfl.data.imported import located  # noqa: PLC0415 (it imports torch)
-
-        said = located(error, module=module)
-        raise ExperimentError(
-            f'"{reference}" cannot be imported as "package.module:name" ({said}); correct it'
-        ) from error
-    if not callable(found):
-        raise ExperimentError(f'"{reference}" cannot be called; name a class or a function')
-    return found
+    return importing.imported(reference, key=key, refused=ExperimentError)
 
 
 PRINTED: Mapping[str, str] = {

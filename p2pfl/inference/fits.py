@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from p2pfl.errors import InputError
 from p2pfl.exact.regression.fits import FACTS, fitted
+from p2pfl.explanations import FittedRegression
 from p2pfl.inference.model_file import SavedModel, exact_model
-from p2pfl.learning.scores.explanation import Fit
 
 
-def fit(saved: SavedModel) -> Fit:
+def fit(saved: SavedModel) -> FittedRegression:
     """Return the coefficients of a saved regression.
 
     Raises

@@ -1,6 +1,5 @@
 """Models by name, with initial values drawn by a keyed generator."""
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
+from p2pfl.importing import imported
 from p2pfl.learning.modules.references import is_reference, read_weights, referenced
 from p2pfl.rows import draw
 
@@ -127,26 +127,14 @@ def _class(name: str) -> type[nn.Module]:
     An experiment file may come from a third party, and so may a recording of a run. p2pfl imports what such a file
     names, which runs the code of that module, but ``subprocess:run`` is not a model, and p2pfl does not call it.
     """
-    named = _imported(name)
+    if ":" not in name:
+        raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
+    named = imported(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
         kind = named.__name__ if isinstance(named, type) else f"a {type(named).__name__}"
         raise ModelError(
             f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
         )
-    return named
-
-
-def _imported(name: str) -> object:
-    """Import the object that ``package.module:Class`` names."""
-    module, colon, attribute = name.partition(":")
-    if not colon:
-        raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
-    try:
-        named: object = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ModelError(
-            f"model.name {name!r} cannot be imported ({error}); check its spelling and the path"
-        ) from error
     return named
 
 

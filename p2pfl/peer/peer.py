@@ -49,7 +49,8 @@ from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.envelope import Envelope
 from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.report import Record
-from p2pfl.report.notices.kinds import JoinsLate, LearningStopped, Notice, ReleasesEnded
+from p2pfl.report.notices.course import JoinsLate, LearningStopped, ReleasesEnded
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.results import Unsettled
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.spending.stated import BudgetStop

@@ -43,7 +43,7 @@ def json_schema() -> dict[str, Any]:
     """
     types = [kind for each in FILES.values() for kind in each]
     _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
-    known = {kind.__name__: kind for kind in structs(types)}
+    known = {kind.__name__: kind for kind in classes(types)}
     defs: dict[str, Any] = {}
     for file, each in FILES.items():
         refs = [{"$ref": f"#/$defs/{kind.__name__}"} for kind in each]
@@ -58,16 +58,16 @@ def json_schema() -> dict[str, Any]:
     }
 
 
-def structs(types: list[type[msgspec.Struct]]) -> list[type[msgspec.Struct]]:
+def classes(types: list[type[msgspec.Struct]]) -> list[type]:
     """Return the classes and those of their fields, each once, in the order in which they occur."""
-    found: list[type[msgspec.Struct]] = []
+    found: list[type] = []
     for info in msgspec.inspect.multi_type_info(types):
         _collect(info, found)
     return found
 
 
-def _collect(info: Any, found: list[type[msgspec.Struct]]) -> None:
-    if isinstance(info, msgspec.inspect.StructType) and info.cls not in found:
+def _collect(info: Any, found: list[type]) -> None:
+    if isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType) and info.cls not in found:
         found.append(info.cls)
         for field in info.fields:
             _collect(field.type, found)
@@ -89,7 +89,7 @@ def attributes(kind: type) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        if each.__module__.startswith(__package__):
+        if each.__module__.startswith("p2pfl."):
             found |= described(each.__doc__ or "")
     return found
 

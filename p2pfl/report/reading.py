@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.explanations import Explained
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.results import Evaluated, Explained, FittedRegression
+from p2pfl.report.notices.kinds import SCHEMA, Notice
+from p2pfl.report.notices.registry import kinds
+from p2pfl.report.records import Record
+from p2pfl.report.results import Evaluated
 from p2pfl.report.spending.stated import BudgetStop
 
 SCORES = {"scores", "before", "now"}
@@ -32,6 +39,94 @@ def restored(table: Mapping[str, Any]) -> dict[str, Any]:
         for key, scores in found.items()
     }
     return {**table, **whole}
+
+
+def records_of(path: Path) -> list[Record]:
+    """Return all records of a file except an incomplete last line.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a line is no record of this version.
+    """
+    return [_converted(table, Record, place, what="a record") for place, table in _tables(path, what="a record")]
+
+
+def events_of(path: Path) -> list[Notice]:
+    """Return all notices of a file except an incomplete last line; none if the run has no such file.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a line is no notice of this version.
+    """
+    if not path.exists():
+        return []
+    union: Any = functools.reduce(operator.or_, kinds().values())
+    return [_converted(table, union, place, what="an event") for place, table in _tables(path, what="an event")]
+
+
+def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the object of each complete line."""
+    lines = _read(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        try:
+            table = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+        check_schema(table, place)
+        yield place, restored(table)
+
+
+def _converted(table: dict[str, Any], kind: Any, place: str, *, what: str) -> Any:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+
+
+def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
+    """Refuse what another release has written in a format that this one does not read.
+
+    Raises
+    ------
+    InputError
+        The table names another version of its format.
+    """
+    theirs = table.get("schema", SCHEMA)
+    if theirs != SCHEMA:
+        raise InputError(
+            f"{place}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use the "
+            "release that wrote it"
+        )
+
+
+def table_of(path: Path, *, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file; empty if the run did not get that far or is older.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or is no object of this version.
+    """
+    if not path.exists():
+        return {}
+    try:
+        table = msgspec.json.decode(_read(path), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: the file is not {what} ({error}); delete it to read the rest") from None
+    check_schema(table, path)
+    return table
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: the file cannot be read ({error.strerror}); check its permissions") from None
 
 
 def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
@@ -61,16 +156,11 @@ def explained_of(summary: Mapping[str, Any]) -> Explained | None:
     return msgspec.convert(summary.get("explained"), Explained | None)
 
 
-def regression_of(fit: Mapping[str, Any]) -> FittedRegression:
-    """Return the fields of a fit as a regression of a summary."""
-    return msgspec.convert(fit, FittedRegression)
-
-
 def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
-    """Return whether the last gossip step of a round moves models by masks above all, and tells nothing of consensus.
+    """Return whether masks dominate the last gossip step of a round, so that distances show nothing of consensus.
 
-    A summary of all peers knows; that of one peer, or of a run that has not ended, leaves the steps to the experiment.
-    Masks count as what moves models where the topology cannot be read.
+    The number of gossip steps is that of the summary of all peers, or else follows from the experiment. Masks count as
+    dominant where the topology cannot be read.
     """
     from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)

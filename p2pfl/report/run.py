@@ -17,13 +17,11 @@ summary.json               alone, together, pooled; the same keys for run and si
 from __future__ import annotations
 
 import errno
-import functools
 import json
 import math
-import operator
 import os
 import shutil
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -35,10 +33,9 @@ from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
 from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, replace, replace_all
-from p2pfl.report.notices.kinds import SCHEMA, Notice
-from p2pfl.report.notices.registry import kinds
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
-from p2pfl.report.reading import apart_by_masks, restored
+from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.results import PeerSummary, Summary
 from p2pfl.report.saved import OWN, SavedModels
@@ -320,89 +317,13 @@ class Run:
             raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
         run = Run(kept(folder / "experiment.toml", whole=False))
         run.folder = folder
-        run.metrics = _records(folder / "metrics.jsonl")
-        run.events = _events(folder / "events.jsonl")
+        run.metrics = records_of(folder / "metrics.jsonl")
+        run.events = events_of(folder / "events.jsonl")
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
         run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
         run.summary = table_of(folder / "summary.json", what="a summary")
         return run
-
-
-def _records(path: Path) -> list[Record]:
-    """Return all records of a file except an incomplete last line."""
-    return [_converted(table, Record, place, what="a record") for place, table in _tables(path, what="a record")]
-
-
-def _events(path: Path) -> list[Notice]:
-    """Return all notices of a file except an incomplete last line; none if the run has no such file."""
-    if not path.exists():
-        return []
-    union: Any = functools.reduce(operator.or_, kinds().values())
-    return [_converted(table, union, place, what="an event") for place, table in _tables(path, what="an event")]
-
-
-def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the place and the object of each complete line."""
-    lines = _read(path).splitlines(keepends=True)
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    for number, line in enumerate(lines, start=1):
-        place = f"{path}, line {number}"
-        try:
-            table = msgspec.json.decode(line, type=dict[str, Any])
-        except msgspec.MsgspecError as error:
-            raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
-        check_schema(table, place)
-        yield place, restored(table)
-
-
-def _converted(table: dict[str, Any], kind: Any, place: str, *, what: str) -> Any:
-    try:
-        return msgspec.convert(table, kind)
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
-
-
-def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
-    """Refuse what another release has written in a format that this one does not read.
-
-    Raises
-    ------
-    InputError
-        The table names another version of its format.
-    """
-    theirs = table.get("schema", SCHEMA)
-    if theirs != SCHEMA:
-        raise InputError(
-            f"{place}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use the "
-            "release that wrote it"
-        )
-
-
-def table_of(path: Path, *, what: str) -> dict[str, Any]:
-    """Return the JSON object of a file; empty if the run did not get that far or is older.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, or is no object of this version.
-    """
-    if not path.exists():
-        return {}
-    try:
-        table = msgspec.json.decode(_read(path), type=dict[str, Any])
-    except msgspec.MsgspecError as error:
-        raise InputError(f"{path}: the file is not {what} ({error}); delete it to read the rest") from None
-    check_schema(table, path)
-    return table
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: the file cannot be read ({error.strerror}); check its permissions") from None
 
 
 def _lines(items: Sequence[msgspec.Struct]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -13,6 +13,7 @@ import torch
 from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
+from p2pfl.explanations import Explained
 from p2pfl.learning import Learner, Pools
 from p2pfl.learning.scores.explanation import Explains
 from p2pfl.privacy.accounting.examples import Sampling
@@ -25,7 +26,6 @@ from p2pfl.report.records import Record
 from p2pfl.report.results import (
     BestKept,
     Evaluated,
-    Explained,
     FeatureStatistics,
     GainInterval,
     PeerResult,
@@ -219,8 +219,7 @@ def summarise(
 def explained(learner: Learner, row: torch.Tensor | None) -> Explained | None:
     """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
     bare = learner.bare
-    found = bare.explained(row) if row is not None and isinstance(bare, Explains) else None
-    return None if found is None else msgspec.convert(asdict(found), Explained)
+    return bare.explained(row) if row is not None and isinstance(bare, Explains) else None
 
 
 def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]) -> Explained | None:
@@ -269,8 +268,8 @@ class Compared:
     pooled
         Score of one model on all data; ``None`` with a learner that cannot train it.
     lossless
-        True if that model has, at each peer, the very scores of the model of the peers; ``None`` unless models follow
-        from totals, or where other processes hold samples.
+        True if that model has, at each peer, exactly the scores of the model of the peers; ``None`` unless models
+        follow from totals, or where other processes hold samples.
     """
 
     single: Mapping[str, float] = field(default_factory=dict)

@@ -17,7 +17,10 @@ Examples
 10
 """
 
-from p2pfl.topology.builders import (
+from p2pfl.topology.distances import diameter, flood_steps
+from p2pfl.topology.files import load, save
+from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, turns
+from p2pfl.topology.kinds.builders import (
     circulant,
     complete,
     exponential,
@@ -29,16 +32,10 @@ from p2pfl.topology.builders import (
     torus,
     tree,
 )
-from p2pfl.topology.distances import diameter, flood_steps
-from p2pfl.topology.files import load, save
-from p2pfl.topology.finite_time import base
-from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, turns
-from p2pfl.topology.healing import Healing, healing
-from p2pfl.topology.kinds import BUILDERS, build
-from p2pfl.topology.noise import best_rate, effective_neighbours, rate, remainder
-from p2pfl.topology.partitions import owners, partition
-from p2pfl.topology.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
-from p2pfl.topology.schedules import (
+from p2pfl.topology.kinds.finite_time import base
+from p2pfl.topology.kinds.healing import Healing, healing
+from p2pfl.topology.kinds.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
+from p2pfl.topology.kinds.schedules import (
     double_binary_tree,
     epidemic_local,
     epidemic_oracle,
@@ -46,9 +43,12 @@ from p2pfl.topology.schedules import (
     nested,
     one_peer_exponential,
 )
+from p2pfl.topology.kinds.table import BUILDERS, build
+from p2pfl.topology.mixing.noise import best_rate, effective_neighbours, rate, remainder
+from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
+from p2pfl.topology.mixing.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
+from p2pfl.topology.partitions import owners, partition
 from p2pfl.topology.spanning import Tree, cut, spanning
-from p2pfl.topology.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
-from p2pfl.topology.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 
 __all__ = [
     "BUILDERS",

@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class Topology:
-    """Peers and the edges between them; equal graphs are equal values in whatever order they are given.
+    """Peers and the edges between them; equal graphs are equal values, regardless of the order.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Topology:
         return graph
 
     def joined(self, peers: Collection[str]) -> list[list[str]]:
-        """Return the connected components of the graph that some of the peers span, whichever way edges point.
+        """Return the connected components of the graph that some peers span, regardless of the direction of edges.
 
         Examples
         --------
@@ -112,7 +112,7 @@ class Topology:
         """The topology itself, as the union of all edges of a period."""
         return self
 
-    def at(self, exchange: int) -> Topology:  # noqa: ARG002  # a Schedule answers the same question
+    def at(self, step: int) -> Topology:  # noqa: ARG002  # a Schedule answers the same question
         """Return the topology of one gossip step: always itself."""
         return self
 
@@ -236,9 +236,9 @@ class Schedule:
                 arcs.update((b, a) for a, b in each.edges)
         return Topology(self.peers, tuple(arcs), directed=True)
 
-    def at(self, exchange: int) -> Topology:
+    def at(self, step: int) -> Topology:
         """Return the topology of one gossip step."""
-        return self.topologies[exchange % self.period]
+        return self.topologies[step % self.period]
 
     def named(self, peers: Sequence[str]) -> Schedule:
         """Return the same graphs with their peers renamed, in order."""
@@ -308,7 +308,7 @@ def depth(matrix: scipy.sparse.csr_array, *, start: int = 0) -> int | None:
 
 
 def turns(topology: Topology) -> dict[str, int]:
-    """Give each peer a turn to send, so that no receiver gets two models at once, nor any while it sends itself.
+    """Give each peer a turn to send, so that no receiver gets two models at once, and none while it sends.
 
     The turns are a greedy colouring of the square of the graph, most conflicts first, ties by name. Large
     transfers that take turns do not share a receiver's downlink.

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
 from p2pfl.errors import TopologyError
-from p2pfl.topology.weights import Weights
+from p2pfl.topology.mixing.weights import Weights
 
 Places = npt.NDArray[np.int64]
 """Numbers of peers."""

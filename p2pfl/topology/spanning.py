@@ -1,4 +1,4 @@
-"""Spanning trees, along which sums go up to a root and totals come down, and the peers whose absence parts a graph."""
+"""Spanning trees, along which sums go up to a root and totals down, and peers whose absence disconnects a graph."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _spanning(graph: Topology | Schedule, among: tuple[str, ...]) -> Tree:
 def _centre(graph: Topology, among: tuple[str, ...]) -> str:
     """Return the first participant whose furthest participant is nearest.
 
-    All balls grow by one edge at a time, as sets of bits, until one holds everybody.
+    The set of reached peers of each participant grows by one edge at a time, as bits, until one contains everybody.
     """
     place = {peer: 1 << number for number, peer in enumerate(among)}
     everybody = (1 << len(among)) - 1
@@ -159,7 +159,7 @@ def cut(graph: Topology, *, among: Collection[str], least: int) -> tuple[str, ..
     among
         Participants.
     least
-        Number of participants that it should take to part the others.
+        Number of participants that it should take to disconnect the others.
 
     Examples
     --------
@@ -180,11 +180,11 @@ def _cut(graph: Topology, among: tuple[str, ...], least: int) -> tuple[str, ...]
     if nx.number_connected_components(here) != 1:
         return ()
     if here.number_of_edges() * 2 == len(here) * (len(here) - 1):
-        return None  # whoever leaves, the others all share edges
+        return None  # the others all share edges, whichever participants leave
     alone = min(nx.articulation_points(here), default=None)  # in linear time, as flows are not
     if alone is not None or least <= 2:
         return (alone,) if alone is not None and least > 1 else None
     names = sorted(here)
-    numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that the same cut is found everywhere
+    numbered = nx.convert_node_labels_to_integers(here, ordering="sorted")  # so that all peers find the same cut
     found = tuple(names[number] for number in sorted(nx.minimum_node_cut(numbered)))
     return found if len(found) < least else None

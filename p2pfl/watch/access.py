@@ -38,7 +38,7 @@ def new_token() -> str:
 
 
 class Guard:
-    """Middleware that refuses whoever does not know the token, and pages of other hosts.
+    """Middleware that refuses requests without the token, and those of pages of other hosts.
 
     The token arrives in the printed address and is exchanged for a cookie, so that it stays neither in the address bar
     nor in the history; tools send it as ``Authorization: Bearer``.
@@ -57,7 +57,7 @@ class Guard:
         self._app = app
         self._token = token
         self._session = secrets.token_urlsafe(32)
-        self._cookie = f"p2pfl_watch_{port}"  # cookies of all ports of a host are one jar
+        self._cookie = f"p2pfl_watch_{port}"  # a browser shares the cookies of a host between its ports
         self._hosts = {f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -121,7 +121,7 @@ class Server:
         await asyncio.to_thread(self._thread.shutdown)
 
     async def attend(self) -> None:
-        """Read what is new even if nobody looks: at once for a sink, and else now and then, so that it is bounded.
+        """Read what is new even if no page is open: at once for a sink, otherwise now and then, so that it is bounded.
 
         Raises
         ------
@@ -207,11 +207,11 @@ class Server:
             yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
 
     async def _read(self, make: Callable[[], T]) -> T:
-        """Read what is new and make an answer, in the one thread that knows the feed."""
+        """Read what is new and make an answer, in the one thread that uses the feed."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, make)
 
     def _work(self, make: Callable[[], T]) -> T:
-        if time.monotonic() - self._looked >= LOOK:  # nobody has just done so
+        if time.monotonic() - self._looked >= LOOK:  # no other request has just done so
             self._feed.refresh()
             self._looked = time.monotonic()
         return make()
@@ -225,7 +225,7 @@ class Server:
         return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
 
     def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:
-        """Return the present moment, and its state unless that moment is one that was seen."""
+        """Return the present moment, and its state unless the page has seen that moment."""
         moment = self._feed.swarm.count, self._feed.stage, int(self._feed.at)
         return moment, None if moment == seen else self._frame(None)
 
@@ -244,7 +244,7 @@ def application(server: Server, *, token: str, port: int) -> Starlette:
     server
         Answers to its requests.
     token
-        Token that whoever may look knows.
+        Token that a request must have.
     port
         Port of the server.
     """

@@ -12,7 +12,7 @@ from typing import Any, Self
 from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment.file.reading import kept
 from p2pfl.peer.storage.lock import PEER, RUN, alive
-from p2pfl.report.run import table_of
+from p2pfl.report.reading import table_of
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.swarm.timeline import beginning, merged
 from p2pfl.watch.following import Following
@@ -177,8 +177,8 @@ class Feed:
     def _take(self, entries: list[Entry], *, now: datetime) -> None:
         """Apply entries in the order of their times.
 
-        Two files are read one after the other, so an entry of this very moment is held until the next look, which
-        finds what was written before it to the other file. One of the future is of another machine's clock.
+        Two files are read one after the other. A recent entry therefore waits until the next look, which finds earlier
+        entries of the other file. An entry with a time in the future, by the clock of another machine, does not wait.
         """
         if self._began is None and entries:
             self._began = beginning(_began(self.folder), entries)

@@ -14,9 +14,8 @@ import msgspec
 
 from p2pfl.errors import InputError
 from p2pfl.report.notices.registry import kinds
-from p2pfl.report.reading import restored
+from p2pfl.report.reading import check_schema, restored
 from p2pfl.report.records import Record
-from p2pfl.report.run import check_schema
 from p2pfl.report.swarm.state import Entry
 
 CHUNK = 4 * 2**20

@@ -88,7 +88,7 @@ def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
     now
         Seconds since the start of the run.
     stage
-        True if the run goes on, see :data:`p2pfl.watch.source.Stage`.
+        State of the run, see :data:`p2pfl.watch.source.Stage`.
     """
     said = headline(swarm, now=now)
     found = alerts(swarm, now=now)

@@ -51,7 +51,7 @@ class ForkedResult(Generic[T]):
     """Result of a function that a forked process calls, to keep the library of graphs out of this one.
 
     This process calls the function instead, when the result is first asked for, if it holds the library already, has
-    threads or cannot fork, or if the function failed in the other process: whatever it raises, it raises here.
+    threads or cannot fork, or if the function failed in the other process: its exceptions are then raised here.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ class ForkedResult(Generic[T]):
         self.close()
 
     def result(self) -> T:
-        """Return the result, and wait for it if need be; any thread may ask.
+        """Return the result, and wait for it if necessary; any thread may call this.
 
         Raises
         ------
@@ -94,7 +94,7 @@ class ForkedResult(Generic[T]):
             return self._found[0]
 
     def close(self) -> None:
-        """End the other process and whoever waits for it."""
+        """End the other process, and the waits of other threads for its result."""
         self._closed = True
         if self._forked is not None:
             self._forked[0].kill()
@@ -130,12 +130,12 @@ def _forks() -> bool:
 def _send(make: Callable[[], T], ours: Connection, theirs: Connection) -> None:
     """Send a result to the process that waits for it, which decides when this one ends.
 
-    A signal of the terminal is for that process. If that one is gone, nobody reads, and writing fails.
+    A signal of the terminal is for that process. If it has ended, nobody reads, and writing fails.
     """
     ours.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with contextlib.suppress(Exception):  # the other process meets the same one
+    with contextlib.suppress(Exception):  # the other process calls the function itself and raises the same exception
         theirs.send(make())
 
 

@@ -1,4 +1,4 @@
-"""The state of a live swarm, from what its peers tell an observer over the broker."""
+"""The state of a live swarm, from what its peers send an observer over the broker."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class SwarmObserver:
     Parameters
     ----------
     looking
-        Decides which peers are asked, and what is believed.
+        Decides which peers are asked, and which answers are accepted.
     swarm, name
         Names of the swarm and of the observer.
     feed

@@ -26,7 +26,7 @@ def exposition(swarm: Swarm, *, now: float, stage: str) -> str:
     now
         Seconds since the start of the run.
     stage
-        True if the run goes on, see :data:`p2pfl.watch.feed.Stage`.
+        State of the run, see :data:`p2pfl.watch.source.Stage`.
     """
     lines: list[str] = []
     for name, kind, help_, samples in _families(swarm, now=now, stage=stage):

@@ -19,7 +19,7 @@ HOST = "127.0.0.1"
 """Address of the server: nothing outside of this machine reaches it."""
 
 FEWEST = 16
-"""Fewest characters of a token of one's own."""
+"""Smallest number of characters of a token that a user chooses."""
 
 
 TICK = 1.0
@@ -46,7 +46,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """React to no signal."""
+        """Ignore all signals."""
         yield
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from p2pfl.errors import InputError
+from p2pfl.importing import imported
 from p2pfl.report.swarm.state import Entry
 
 Sink = Callable[[Entry], Any]
@@ -38,7 +37,7 @@ class Sinks:
 
     def __init__(self, names: Sequence[str], *, complain: Callable[[str], object]) -> None:
         self.names = list(names)
-        self._sinks = {name: _function(name) for name in names}
+        self._sinks = {name: imported(name, key="--sink", sought="a function") for name in names}
         self._complain = complain
         self._failed: set[str] = set()
 
@@ -51,19 +50,3 @@ class Sinks:
                 if name not in self._failed:
                     self._failed.add(name)
                     self._complain(f"sink {name} failed with {type(error).__name__}: {error}; it is called again")
-
-
-def _function(name: str) -> Sink:
-    module, _, attribute = name.partition(":")
-    if not module or not attribute:
-        raise InputError(f'sink "{name}" is no function; name it as package.module:function')
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(
-            f"sink {name} cannot be imported ({error}); check its name and the working directory"
-        ) from None
-    if not callable(found):
-        raise InputError(f"sink {name} is no function; name one that takes an event")
-    sink: Sink = found
-    return sink

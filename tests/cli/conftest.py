@@ -14,23 +14,12 @@ import psutil
 import pytest
 
 from p2pfl.cli import main
+from wine_files import wine_file
 
 DEADLINE = 300.0
 """Seconds in which anything that a test waits for must have happened."""
 
-SMALL = """
-name = "small"
-rounds = 2
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "wine"
-[model]
-name = "linear"
-[learning]
-device = "cpu"
-"""
+SMALL = wine_file("small")
 
 
 @pytest.fixture

@@ -38,25 +38,7 @@ def test_every_command_has_a_function_in_the_folder_of_its_group():
         assert callable(getattr(import_module(f"p2pfl.cli.{group}.commands"), command))
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run",
-        "simulate",
-        "peer",
-        "broker",
-        "topology",
-        "explain",
-        "privacy",
-        "audit",
-        "identity",
-        "report",
-        "columns",
-        "predict",
-        "evaluate",
-        "export",
-    ],
-)
+@pytest.mark.parametrize("command", GROUPS)
 def test_every_command_explains_itself(p2pfl, command):
     said = p2pfl(command, "--help")
     assert said.status == 0

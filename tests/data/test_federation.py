@@ -253,7 +253,7 @@ def test_tables_name_what_the_experiment_file_may_name():
         ),
         ("users_own:nothing", {}, r'"users_own:nothing" cannot be imported .*correct the name'),
         ("no_such_module:f", {}, r"No module named 'no_such_module'"),
-        ("users_own:number", {}, '"users_own:number" is a int; give the name of a function'),
+        ("users_own:number", {}, '"users_own:number" is an object of the type int; name a function'),
         (
             "users_own:sensors",
             {"options": {"rate": 1}},

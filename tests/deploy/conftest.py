@@ -18,20 +18,9 @@ from p2pfl.identity import Identity, Roster, SecretSource
 from p2pfl.protocol.wire.sealing import rights
 from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.transport.hardened import configure
+from wine_files import wine_file
 
-SMALL = """
-name = "small"
-rounds = 2
-[topology]
-kind = "complete"
-peers = 2
-[data]
-name = "wine"
-[model]
-name = "linear"
-[learning]
-device = "cpu"
-"""
+SMALL = wine_file("small", peers=2)
 
 PEERS = ("peer0", "peer1")
 

@@ -13,25 +13,11 @@ from certificates import reachable
 from p2pfl.cli import main
 from p2pfl.transport.broker import Program, mosquitto, running
 from p2pfl.watch.frames import COLUMNS
+from wine_files import wine_file
 
 PAGE = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text("utf-8")
 SECTION = PAGE.partition("## Watch the fleet")[2].partition("\n## ")[0]
-PLANT = """
-name = "plant"
-rounds = 2000
-[topology]
-kind = "complete"
-peers = 2
-[data]
-name = "wine"
-[model]
-name = "linear"
-[learning]
-device = "cpu"
-[transport]
-gather = 60
-checkpoint = 100
-"""
+PLANT = wine_file("plant", rounds=2000, peers=2, more="[transport]\ngather = 60\ncheckpoint = 100\n")
 PEERS = ("peer0", "peer1")
 P2PFL = [sys.executable, "-m", "p2pfl"]
 

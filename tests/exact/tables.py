@@ -6,9 +6,12 @@ import numpy as np
 import torch
 
 from p2pfl import topology
+from p2pfl.algorithms import Exact
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.description import Description, Field
 from p2pfl.exact import ExactLearner
+from p2pfl.experiment.modes import Pairwise
+from p2pfl.simulation import simulate
 
 
 def shared_out(features, targets, *, classes, peers, seed=0, validation=0.0):
@@ -45,6 +48,18 @@ def trained(model, federation, *, rounds, peer="all"):
     for round in range(rounds):
         rows = learner.fit(rows, peers=[peer], round=round).rows
     return learner, learner.tensors(rows[0])
+
+
+def masked_as_pooled(model, federation, graph, *, rounds):
+    """Check that peers under masks end with the model of their pooled data, bit for bit, and return its tensors."""
+    _, pooled = trained(model, federation, rounds=rounds)
+    privacy = Pairwise(mask_graph="complete")
+    run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=rounds, privacy=privacy, baselines=False)
+    assert {*run.models} == {*graph.peers}
+    for peer, tensors in run.models.items():
+        for name, value in pooled.items():
+            assert np.array_equal(tensors[name].numpy(), value), (peer, name)
+    return pooled
 
 
 def played(learner, row, peer):

@@ -43,8 +43,8 @@ def test_what_is_not_a_class_of_models_is_refused_before_it_is_called(name, tmp_
     ("name", "options", "sentence"),
     [
         ("resnet", {}, "package.module:Class"),
-        ("torch.nn:Nothing", {}, r"'\); check its spelling and the path"),
-        ("nowhere.at.all:Model", {}, r"'\); check its spelling and the path"),
+        ("torch.nn:Nothing", {}, r"'\); correct the name after the colon"),
+        ("nowhere.at.all:Model", {}, r"'\); correct the name before the colon"),
         (
             "mlp",
             {"wide": 3},

@@ -14,9 +14,10 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.peer.launch.swarm import run
 from p2pfl.report import Run
-from p2pfl.report.json_schema import FILES, attributes, json_schema, structs
+from p2pfl.report.json_schema import FILES, attributes, classes, json_schema
 from p2pfl.report.notices.damage import LossRose
-from p2pfl.report.notices.kinds import SCHEMA, KeyTrusted
+from p2pfl.report.notices.kinds import SCHEMA
+from p2pfl.report.notices.neighbours import KeyTrusted
 from p2pfl.report.notices.registry import kinds
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import forecast, network
@@ -47,10 +48,10 @@ def test_the_committed_schema_is_what_the_command_prints(capsys):
 
 
 @pytest.mark.parametrize(
-    "kind", structs([kind for each in FILES.values() for kind in each]), ids=lambda kind: kind.__name__
+    "kind", classes([kind for each in FILES.values() for kind in each]), ids=lambda kind: kind.__name__
 )
 def test_each_field_is_described(kind):
-    assert {field.encode_name for field in msgspec.structs.fields(kind)} == attributes(kind).keys()
+    assert {field.encode_name for field in msgspec.inspect.type_info(kind).fields} == attributes(kind).keys()
 
 
 def test_what_a_simulation_writes_conforms(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
-from p2pfl.report.notices.kinds import BudgetExceeded
+from p2pfl.report.notices.course import BudgetExceeded
 from p2pfl.report.spending.meter import Meter
 
 TABLE = {

@@ -17,8 +17,9 @@ from markup import HOSTILE, checked
 from p2pfl.errors import InputError
 from p2pfl.experiment import check, read
 from p2pfl.report.comparing.comparison import RunOutcome, compare
+from p2pfl.report.notices.course import PeerFailed
 from p2pfl.report.notices.damage import MasksUncancelled, MasksUnsettled
-from p2pfl.report.notices.kinds import KeyTrusted, PeerFailed
+from p2pfl.report.notices.neighbours import KeyTrusted
 from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.report.pages.curves import means, scores
 from p2pfl.report.pages.markup import tag

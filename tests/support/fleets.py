@@ -7,22 +7,9 @@ from p2pfl.deploy.bundles.fleet import Fleet
 from p2pfl.deploy.bundles.requests import request
 from p2pfl.errors import InputError
 from p2pfl.identity import Identity, SecretSource
+from wine_files import wine_file
 
-PLANT = """
-name = "plant"
-rounds = 3
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "wine"
-[model]
-name = "linear"
-[learning]
-device = "cpu"
-[transport]
-gather = 120
-"""
+PLANT = wine_file("plant", rounds=3, more="[transport]\ngather = 120\n")
 PEERS = ("peer0", "peer1", "peer2")
 NOW = dt.datetime(2026, 11, 23, tzinfo=dt.UTC)
 

@@ -40,7 +40,7 @@ with atheris.instrument_imports(include=["p2pfl"]):
     from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
     from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
     from p2pfl.protocol.wire.trailer import CHECKSUM
-    from p2pfl.report.notices.kinds import PhaseBegan
+    from p2pfl.report.notices.course import PhaseBegan
     from p2pfl.report.swarm.state import Setting, swarm_of
     from p2pfl.report.swarm.telemetry import decoded as telemetry_entry
     from p2pfl.report.swarm.telemetry import encoded as telemetry_bytes

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from p2pfl.experiment import read
-from p2pfl.report.notices.kinds import PhaseBegan, WaitBegan
+from p2pfl.report.notices.course import PhaseBegan, WaitBegan
 from p2pfl.report.records import Record
 from p2pfl.report.run import Run
 

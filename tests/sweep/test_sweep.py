@@ -17,20 +17,9 @@ from p2pfl.sweep import running, workers
 from p2pfl.sweep.cell import Job, affordable, attempt
 from p2pfl.sweep.running import UNFINISHED, sweep
 from p2pfl.sweep.study import CostBudget, Study
+from wine_files import wine_file
 
-SMALL = """
-name = "small"
-rounds = 2
-[topology]
-kind = "complete"
-peers = 3
-[data]
-name = "wine"
-[model]
-name = "linear"
-[learning]
-device = "cpu"
-"""
+SMALL = wine_file("small")
 
 STOPS = """
 import os

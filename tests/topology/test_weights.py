@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
 from p2pfl.errors import TopologyError
-from p2pfl.topology import Topology, spectrum
+from p2pfl.topology import Topology
+from p2pfl.topology.mixing import spectrum
 
 UNEVEN = Topology(tuple("abc"), (("a", "b"), ("b", "c"), ("c", "a"), ("a", "c")), directed=True)
 

@@ -8,8 +8,8 @@ import pytest
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.experiment import read
+from p2pfl.report.notices.course import WaitEnded
 from p2pfl.report.notices.damage import MasksUncancelled
-from p2pfl.report.notices.kinds import WaitEnded
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
 

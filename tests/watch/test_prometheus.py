@@ -5,7 +5,7 @@ import math
 import pytest
 
 from growing import PEERS, at, began, waits
-from p2pfl.report.notices.kinds import ClockBehind
+from p2pfl.report.notices.device import ClockBehind
 from p2pfl.watch.feed import Feed
 from p2pfl.watch.prometheus import exposition
 

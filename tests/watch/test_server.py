@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.errors import InputError
-from p2pfl.report.notices.kinds import WaitEnded
+from p2pfl.report.notices.course import WaitEnded
 from p2pfl.report.swarm.state import Setting
 from p2pfl.watch.access import HEADERS, POLICY
 from p2pfl.watch.app import MOST_STREAMS, Server

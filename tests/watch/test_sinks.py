@@ -40,10 +40,10 @@ def test_an_error_is_reported_once_and_stops_nobody(module):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tracker", 'sink "tracker" is no function; name it as package.module:function'),
-        ("tracker:none", "sink tracker:none cannot be imported"),
-        ("nowhere_at_all:f", "sink nowhere_at_all:f cannot be imported"),
-        ("tracker:number", "sink tracker:number is no function"),
+        ("tracker", '--sink: "tracker" is not of the form "package.module:name"; name a function that way'),
+        ("tracker:none", '--sink: "tracker:none" cannot be imported'),
+        ("nowhere_at_all:f", '--sink: "nowhere_at_all:f" cannot be imported'),
+        ("tracker:number", '--sink: "tracker:number" is an object of the type int; name a function'),
     ],
 )
 @pytest.mark.usefixtures("module")

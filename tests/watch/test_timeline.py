@@ -5,8 +5,8 @@ import random
 import pytest
 
 from growing import PEERS, began, ended, waits
+from p2pfl.report.notices.course import PresenceChanged, WaitEnded
 from p2pfl.report.notices.damage import MasksUncancelled
-from p2pfl.report.notices.kinds import PresenceChanged, WaitEnded
 from p2pfl.report.swarm.alerts import alerts
 from p2pfl.report.swarm.state import Setting, Swarm, swarm_of
 from p2pfl.watch import frames, timeline

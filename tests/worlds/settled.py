@@ -14,7 +14,8 @@ from p2pfl.peer import Peer
 from p2pfl.protocol.agreement.attempts import connected
 from p2pfl.protocol.agreement.messages import Release, Value
 from p2pfl.protocol.interface.effects import Concluded
-from p2pfl.report.notices.kinds import LearningStopped, Notice
+from p2pfl.report.notices.course import LearningStopped
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.rows import Rows
 from p2pfl.virtual.timed_learner import Goals
 from worlds.totals import Result

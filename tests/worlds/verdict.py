@@ -16,9 +16,11 @@ from p2pfl.errors import LostModelError, PeerError, ResumeError, RunError
 from p2pfl.experiment import Plan
 from p2pfl.identity import Source
 from p2pfl.protocol.ledgers.flows import GossipStep, Row
+from p2pfl.report.notices.course import LearningStopped, ReleasesEnded
 from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
-from p2pfl.report.notices.kinds import LearningStopped, NeighboursMissing, Notice, ReleasesEnded
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.masses import account
+from p2pfl.report.notices.neighbours import NeighboursMissing
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
 from p2pfl.virtual.timed_learner import Goals

@@ -22,7 +22,7 @@ from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
 from p2pfl.report import Record
-from p2pfl.report.notices.kinds import JoinsLate
+from p2pfl.report.notices.course import JoinsLate
 from p2pfl.rows import draw, raw
 from p2pfl.transport.channel import KEEPALIVE
 from p2pfl.transport.lasting import Lasting

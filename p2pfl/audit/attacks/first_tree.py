@@ -17,8 +17,8 @@ from p2pfl.encodings import Floats, Ints
 from p2pfl.exact import Boosting, ExactLearner
 from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Asked, Part, Result, Tensors
+from p2pfl.exact.trees.boosting_round import EXTRAS, BoostingRound
 from p2pfl.exact.trees.losses.smooth import fraction
-from p2pfl.exact.trees.work import EXTRAS, BoostingRound
 from p2pfl.experiment import Plan
 from p2pfl.rows import draw
 

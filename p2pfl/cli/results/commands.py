@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,13 +81,12 @@ def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
     from p2pfl.inference.fits import fit  # noqa: PLC0415
-    from p2pfl.report.reading import regression_of  # noqa: PLC0415
 
     found = fit(_predictor(options).saved)
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
         return 0
-    regressions.show(regression_of(asdict(found)))
+    regressions.show(found)
     return 0
 
 

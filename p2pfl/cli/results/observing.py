@@ -16,7 +16,7 @@ from p2pfl.experiment import Experiment
 from p2pfl.identity import NAME, FirstUse, Identity, Roster, SecretSource, Trust
 from p2pfl.peer.launch.brokers import brokers, connect
 from p2pfl.protocol.telemetry.looking import Looking
-from p2pfl.report.notices.kinds import BrokerUnavailable
+from p2pfl.report.notices.device import BrokerUnavailable
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.swarm.state import Entry
 from p2pfl.watch.graph import graph_soon

@@ -18,38 +18,9 @@ if TYPE_CHECKING:
     from p2pfl.deploy.bundles.requests import DeviceRequest
 
 
-def arguments(commands: Any) -> None:
-    """Add the command to the command line."""
-    deploy = commands.add_parser("deploy", help="bundles that install the peers on devices, and their broker")
-    deploy.add_argument("experiment", metavar="EXPERIMENT", help="a TOML file")
-    deploy.add_argument("--out", metavar="DIR", required=True, help="folder of the fleet, kept by the operator")
-    deploy.add_argument("--broker", metavar="URL", help="at which devices reach the broker, mqtts://host:8883")
-    deploy.add_argument("--wheel", metavar="FILE", help="the wheel of p2pfl to install")
-    deploy.add_argument(
-        "--machine",
-        choices=["aarch64", "x86_64"],
-        default="aarch64",
-        help="architecture of the devices (default: %(default)s)",
-    )
-    deploy.add_argument(
-        "--collect", nargs="+", metavar="FILE", help="sign the requests of devices, and write their roster"
-    )
-    deploy.add_argument(
-        "--yes", action="store_true", help="sign without asking, once you have compared the fingerprints"
-    )
-    deploy.add_argument(
-        "--observer", action="append", default=[], metavar="NAME", help="who may watch the swarm; again for more"
-    )
-    deploy.add_argument(
-        "--revoke", nargs="+", metavar="NAME", help="revoke the keys and certificates of devices or observers"
-    )
-    deploy.add_argument("--reason", default="revoked by the operator", help="why, for --revoke (one line)")
-    deploy.add_argument("--json", action="store_true", help="machine-readable results on standard output")
-
-
 def deploy(options: argparse.Namespace) -> int:
     """Write bundles, or sign requests."""
-    from p2pfl.deploy.bundles.fleet import Fleet  # noqa: PLC0415 (--help must not wait for it)
+    from p2pfl.deploy.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     fleet = Fleet.open(options.experiment, out=Path(options.out))
     now = dt.datetime.now(dt.UTC)

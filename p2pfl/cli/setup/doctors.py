@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import sys
@@ -15,28 +16,9 @@ from p2pfl.deploy.checks.finding import Finding, Status
 STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
-def arguments(commands: Any) -> None:
-    """Add the command to the command line."""
-    doctor = commands.add_parser(
-        "doctor", help="check this device, the broker and the other peers, and name the reason"
-    )
-    doctor.add_argument(
-        "experiment", metavar="EXPERIMENT", nargs="?", help="a TOML file, or the name of a shipped experiment"
-    )
-    doctor.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", dest="changes", help="such as transport.version=5"
-    )
-    doctor.add_argument("--as", metavar="PEER", dest="peer", help="the peer of this device")
-    doctor.add_argument("--broker", action="append", metavar="URL", help="instead of transport.broker; again for more")
-    doctor.add_argument("--runs", default="runs", metavar="DIR", help="where run directories go (default: %(default)s)")
-    doctor.add_argument("--json", action="store_true", help="machine-readable results on standard output")
-
-
 def doctor(options: argparse.Namespace) -> int:
     """Run the checks; return 1 if there is a problem."""
-    import asyncio  # noqa: PLC0415 (the arguments of every command are made of this module)
-
-    from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (--help must not wait for it)
+    from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
     changes = list(options.changes)

@@ -70,9 +70,9 @@ class Authority:
         Parameters
         ----------
         request
-            What the device has made.
+            Request that the device has made.
         peer
-            The name in the certificate, as which the broker knows the device.
+            Name in the certificate, by which the broker identifies the device.
         now
             The time.
 

@@ -25,7 +25,7 @@ class CollectedRequests:
     Attributes
     ----------
     fingerprints
-        Of the key of each device and observer in it.
+        Fingerprint of the key of each device and observer in it.
     missing
         Devices that have sent no request.
     roster, observers
@@ -85,8 +85,8 @@ class Signing:
         Raises
         ------
         InputError
-            A request cannot be used, is of nobody in the experiment, has another key than an earlier one, or is not
-            confirmed.
+            A request cannot be used, belongs to nobody in the experiment, has another key than an earlier one, or is
+            not confirmed.
         StorageError
             A file cannot be written.
         """
@@ -107,7 +107,7 @@ class Signing:
         Raises
         ------
         InputError
-            A name is none of the fleet or has no certificate, or the reason is not one line.
+            A name does not belong to the fleet or has no certificate, or the reason is not one line.
         StorageError
             A file cannot be written.
         """

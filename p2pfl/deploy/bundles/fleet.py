@@ -135,10 +135,10 @@ class Fleet:
         for peer in self.peers:
             self._bundle(peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside)
         for name in self.observers:
-            self._seat(name, broker=str(where), beside=beside)
+            self._observer(name, broker=str(where), beside=beside)
         return hosts
 
-    def _seat(self, name: str, *, broker: str, beside: Mapping[str, Path]) -> None:
+    def _observer(self, name: str, *, broker: str, beside: Mapping[str, Path]) -> None:
         """Write the folder of one observer."""
         folder = self.out / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}

@@ -1,7 +1,7 @@
 """Requests of devices: a public key for the roster and a certificate request, signed by the private key.
 
-The private keys of a device are made on it and never leave it. The request that it sends is not secret; whoever
-replaces it on the way cannot keep the fingerprint that people compare.
+The private keys of a device are made on it and never leave it. The request that it sends is not secret; a
+request that is replaced on the way has another fingerprint, which people compare.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ class Way:
     Attributes
     ----------
     url
-        Of the broker.
+        URL of the broker.
     findings
         Results, in the order of the way.
     open
@@ -50,7 +50,7 @@ def way(url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> Wa
     Parameters
     ----------
     url
-        Of the broker.
+        URL of the broker.
     settings
         The section ``[transport]``.
     now

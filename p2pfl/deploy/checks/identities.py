@@ -94,9 +94,9 @@ def shown(settings: schema.TransportSettings, *, peer: str, environment: Mapping
     settings
         The section ``[transport]``.
     peer
-        Whose.
+        Name of the peer.
     environment
-        Such as ``os.environ``.
+        Environment variables, such as ``os.environ``.
     """
     place = None if settings.credentials is None else Path(settings.credentials)
     try:

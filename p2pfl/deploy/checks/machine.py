@@ -18,7 +18,7 @@ import p2pfl
 from p2pfl.deploy.checks.finding import Finding, duration, ok, problem, size, warning
 
 OLDEST_TORCH = (2, 6)
-"""As pyproject.toml requires."""
+"""Oldest version of torch that pyproject.toml permits."""
 
 RESIDENT = 330 * 2**20
 """Bytes of a peer with a linear model on Linux x86-64."""
@@ -100,7 +100,7 @@ def memory(parameters: int | None, *, available: int | None = None) -> Finding:
 def available_memory(root: Path = Path("/")) -> int | None:
     """Return the bytes that a new process could use, by the kernel and the control group; ``None`` if it is unknown.
 
-    What this process holds already counts as available, because the peer comes in its place.
+    The memory of this process counts as available, because the peer will run in its place.
     """
     try:
         lines = (root / "proc/meminfo").read_text("ascii").splitlines()

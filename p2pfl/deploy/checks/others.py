@@ -1,4 +1,4 @@
-"""The other peers: whether they are there, and whether they mean the same run."""
+"""The other peers: whether they are present, and whether they have the same experiment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SILENCE = 4.0
 """Seconds in which a peer that is up sends four heartbeats."""
 
 SECOND = 10**9
-"""Nanoseconds, in which starts are numbered."""
+"""Nanoseconds in a second; the number of a start is its time in nanoseconds."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ async def others(
     neighbours
         Names of the peers.
     facts
-        On what this peer agrees with others; ``None`` if its experiment cannot be resolved.
+        Facts in which peers must agree, of this peer; ``None`` if its experiment cannot be resolved.
     roster
         Roster of the owners' keys; ``None`` without one.
     """
@@ -61,7 +61,7 @@ async def others(
         async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
             announced = await _announced(channel, probe, names)
             up = [name for name in names if announced.get(name, b"")]
-            received = await _heard(channel, probe, up) if up else set()
+            received = await _active(channel, probe, up) if up else set()
     except (BrokerError, TransportError, TimeoutError) as error:
         reason = str(error) or "the broker does not deliver them; check its access list"
         found.findings.append(problem("peers", f"announcements cannot be read: {reason}"))
@@ -93,8 +93,8 @@ async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[s
     return found
 
 
-async def _heard(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
-    """Return who of these peers sends anything to anybody for a while."""
+async def _active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
+    """Return the peers among these that send anything within :data:`SILENCE` seconds."""
     codec, received = probe.codec, set[str]()
     await channel.subscribe(*(f"{codec.root}/{name}/pub/#" for name in names))
     try:
@@ -105,7 +105,7 @@ async def _heard(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
                 if received >= {*names}:
                     break
     except TimeoutError:
-        pass  # that is what it listened for
+        pass  # not all of them have sent anything
     return received
 
 

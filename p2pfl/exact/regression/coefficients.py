@@ -9,13 +9,15 @@ import numpy as np
 from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.elementary import added, times
-from p2pfl.learning.scores.explanation import Coefficient
+from p2pfl.explanations import FittedCoefficient
 
 REACH = 1.959963984540054
 """Standard errors from an estimate to the end of its 95 % interval."""
 
 
-def coefficients(beta: Floats, covariance: Floats, names: list[str], *, penalised: bool = False) -> list[Coefficient]:
+def coefficients(
+    beta: Floats, covariance: Floats, names: list[str], *, penalised: bool = False
+) -> list[FittedCoefficient]:
     """Return coefficients with standard errors, Wald's tests and intervals.
 
     Parameters
@@ -38,20 +40,20 @@ def coefficients(beta: Floats, covariance: Floats, names: list[str], *, penalise
     found = []
     for name, estimate, variance in zip(names, beta.tolist(), np.diag(covariance).tolist(), strict=True):
         if math.isnan(variance):
-            found.append(Coefficient(name, estimate))
+            found.append(FittedCoefficient(name, estimate))
             continue
         if not variance > 0:
-            found.append(Coefficient(name, None))
+            found.append(FittedCoefficient(name, None))
             continue
         error = math.sqrt(variance)
         z = None if penalised else estimate / error
         p = None if z is None else math.erfc(abs(z) / math.sqrt(2))
-        found.append(Coefficient(name, estimate, error, z, p, estimate - REACH * error, estimate + REACH * error))
+        found.append(FittedCoefficient(name, estimate, error, z, p, estimate - REACH * error, estimate + REACH * error))
     return found
 
 
 def check_ridge(ridge: float) -> None:
-    """Refuse a penalty that is none.
+    """Refuse a ridge penalty that is negative or not finite.
 
     Raises
     ------

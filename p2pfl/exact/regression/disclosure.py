@@ -5,14 +5,14 @@ from __future__ import annotations
 from p2pfl.errors import DataError, LearningError, ModelError
 
 LEAST = 5
-"""Usual value of ``model.options.least``."""
+"""Default of ``model.options.least``."""
 
 MOST_COEFFICIENTS = 0.33
-"""Usual value of ``model.options.coefficients_per_sample``."""
+"""Default of ``model.options.coefficients_per_sample``."""
 
 
 def check_limits(least: int, coefficients_per_sample: float) -> None:
-    """Refuse limits that limit nothing.
+    """Refuse limits without effect.
 
     Raises
     ------

@@ -263,7 +263,7 @@ class Response:
         return found
 
     def start(self, means: Floats) -> Floats:
-        """Return linear predictors ``[K]`` for the means ``[K]`` of all samples, in operations alike everywhere."""
+        """Return linear predictors ``[K]`` for means ``[K]`` of all samples, with the same bits on every machine."""
         if self.several:
             first = max(1.0 - sum(means.tolist()), 2.0**-30)
             return np.array([log(max(mean, 2.0**-30) / first) for mean in means.tolist()])
@@ -316,7 +316,7 @@ def response(family: str, link: str | None, *, alpha: float, classes: int | None
     family, link
         Names; the usual link if it is ``None``.
     alpha
-        Of the negative binomial distribution.
+        Parameter alpha of the negative binomial distribution.
     classes
         Number of classes; ``None`` for numbers.
     """

@@ -11,7 +11,7 @@ from p2pfl.data.description import Field
 from p2pfl.exact.model import ExactModel, Tensors
 from p2pfl.exact.regression.coefficients import coefficients
 from p2pfl.exact.regression.glm import GLM
-from p2pfl.learning.scores.explanation import Coefficient, Fit, finite
+from p2pfl.explanations import FittedCoefficient, FittedRegression, finite
 
 FACTS = {
     "glm": ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged"),
@@ -22,7 +22,9 @@ FACTS = {
 """Numbers of a fit by the name of its model."""
 
 
-def fitted(model: ExactModel, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Fit | None:
+def fitted(
+    model: ExactModel, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]
+) -> FittedRegression | None:
     """Return the coefficients of a regression; ``None`` of another model, or of one that has not converged.
 
     Parameters
@@ -55,14 +57,14 @@ def fitted(model: ExactModel, tensors: Tensors, *, fields: Sequence[Field], clas
         beta, names = model.stacked(tensors), model.labels(names, tuple(classes))
     if name == "lasso":
         intercept = isinstance(model, GLM) and model.fit_intercept
-        found = tuple(Coefficient(label, value) for label, value in zip(names, beta.tolist(), strict=True))
-        return Fit(name, found, finite(facts), errors="none", path=_path(tensors, intercept=intercept))
+        found = tuple(FittedCoefficient(label, value) for label, value in zip(names, beta.tolist(), strict=True))
+        return FittedRegression(name, found, finite(facts), errors="none", path=_path(tensors, intercept=intercept))
     penalty = facts["ridge"] if name == "private_glm" else float(getattr(model, "ridge", 0.0))
     found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalty > 0))
     if name == "glm":
         facts = _with_aic(facts, tensors["covariance"], penalised=penalty > 0)
     errors = "private" if name == "private_glm" else "posterior" if penalty > 0 else "likelihood"
-    return Fit(name, found, finite(facts), errors=errors)
+    return FittedRegression(name, found, finite(facts), errors=errors)
 
 
 def _with_aic(facts: Mapping[str, float], covariance: np.ndarray, *, penalised: bool) -> dict[str, float]:

@@ -236,7 +236,7 @@ class Description(Statistic):
         return rare
 
     def _enough(self, counts: Floats) -> Floats:
-        """Return counts without small ones, nor what their difference from the sum of all would show."""
+        """Return counts without small ones, and without others that would show them as a difference from the sum."""
         hidden = (counts > 0) & (counts < self.least)
         while hidden.any() and counts[hidden].sum() < self.least and not hidden[counts > 0].all():
             rest = np.where(hidden | (counts == 0), np.inf, counts)

@@ -22,7 +22,7 @@ from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
 
 FEW = 3
-"""Departures of a cell that concern single samples are fewer than these."""
+"""Number of departures of a cell below which they concern single samples."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -218,7 +218,7 @@ class Cox:
         return self._likelihood(beta, by_cell, events, covered)
 
     def _terms(self, part: Part, beta: Floats, means: Floats, upper: tuple[Ints, Ints], grid: Grid | Union) -> Ints:
-        """Return the sums of a peer by cell: of whoever leaves, of whoever has the event, and numbers of events."""
+        """Return the sums of a peer by cell: of samples that leave, of those with the event, and numbers of events."""
         cell, event = grid.placed(part.targets)
         cells, count = grid.cells, 1 + self.features + len(upper[0])
 

@@ -15,7 +15,7 @@ from p2pfl.exact.elementary import added, inverse, times
 
 
 def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
-    """Return Harrell's concordance: the share of comparable pairs whose order the risks tell; ties count half.
+    """Return Harrell's concordance: the share of comparable pairs that the risks order correctly; ties count half.
 
     Examples
     --------

@@ -20,7 +20,7 @@ MOST_TIMES = 4096
 """Largest number of different times."""
 
 DIGITS = (9, 7, 8, 8)
-"""Bits of a time, as an ordered float32, that the totals tell one after another."""
+"""Bits of a time, as an ordered float32, that the totals show one after another."""
 
 SHAPES: dict[str, tuple[int, ...]] = {"times": (MOST_TIMES,), "time_count": (1,)}
 """Tensors of a model with such a grid: its times, ascending, and how many there are."""

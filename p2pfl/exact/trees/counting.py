@@ -98,7 +98,7 @@ class Routes:
     trees
         Number of trees.
     drawn
-        Which samples are counted, ``[n]``; the others are nowhere.
+        Which samples are counted, ``[n]``; the others are in no node.
     """
 
     def __init__(self, binned: Binned, trees: int, drawn: npt.NDArray[np.bool_]) -> None:

@@ -106,7 +106,7 @@ class Growth:
         """Next work of the peers; ``None`` if the trees are complete."""
         return self._task
 
-    def tell(self, histograms: Ints) -> None:
+    def proceed(self, histograms: Ints) -> None:
         """Continue with the histograms ``[m, cells, 3]`` of the counted nodes."""
         assert self._task is not None  # noqa: S101 (there was a question)
         counted = self._task.counted

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from p2pfl.exact.model import Tensors
-from p2pfl.learning.scores.explanation import Importance
+from p2pfl.explanations import FeatureImportance
 
 
-def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[Importance, ...]:
+def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[FeatureImportance, ...]:
     r"""Return the features that split a node, the most important first; of equals, the first feature.
 
     Parameters
@@ -50,7 +50,7 @@ def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged:
     shares = shares / shares.sum() if shares.any() else shares
     order = np.argsort(-shares, kind="stable")
     return tuple(
-        Importance(names[number], float(shares[number]), float(total[number]), int(weight[number]))
+        FeatureImportance(names[number], float(shares[number]), float(total[number]), int(weight[number]))
         for number in order.tolist()
         if weight[number]
     )

@@ -1,18 +1,21 @@
-""":class:`BoostingSettings`, the options of boosting, checked."""
+""":class:`BoostingSettings`, the options of boosting, and what the tensors of a model mean under them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 
 from p2pfl.data.description import Field
-from p2pfl.encodings import Ints
+from p2pfl.encodings import Floats, Ints
 from p2pfl.errors import ModelError
-from p2pfl.exact.bins import MOST
+from p2pfl.exact.bins import MOST, Bins
 from p2pfl.exact.even_bins import even_bins
+from p2pfl.exact.model import Part, Tensors
 from p2pfl.exact.tree_features import TreeFeatures
+from p2pfl.exact.trees.forest import Margins
 from p2pfl.exact.trees.interactions import Interactions
 from p2pfl.exact.trees.losses.logarithmic import Gamma, LogLink, Poisson
 from p2pfl.exact.trees.losses.named import objective
@@ -225,3 +228,14 @@ class BoostingSettings:
     def interactions(self) -> Interactions | None:
         """Columns that may split a tree together; ``None`` if all may."""
         return None if self.interaction_cst is None else Interactions.of(self.seen, self.interaction_cst)
+
+    def bins(self, tensors: Tensors) -> Bins:
+        """Return the bins of a model."""
+        known = tensors["known"] > 0 if "known" in tensors else None
+        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0, known)
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the margins of samples, ``[n, columns]``."""
+        trees = int(tensors["trees"][0]) * self.columns
+        categorical = () if self.seen.plain else self.seen.categorical
+        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)

@@ -74,7 +74,7 @@ class Level:
 
 
 @dataclass
-class Thicket:
+class GrowingTrees:
     """Trees that grow together.
 
     Parameters
@@ -221,13 +221,13 @@ class Bagged:
         trees = np.arange(len(weights), dtype=np.int32)[:, None]
         self.nodes = np.where(weights > 0, trees, OUT).astype(np.int32)  # [trees, n]
 
-    def count(self, thicket: Thicket, level: Level) -> Ints:
+    def count(self, growing: GrowingTrees, level: Level) -> Ints:
         """Return sums by node, feature and bin, flattened."""
-        cells = level.cells(thicket.bins)
+        cells = level.cells(growing.bins)
         offsets, width = cells.offsets, 2 if self.classes is None else self.classes
         found = np.zeros(cells.size * width, np.int64)
         slot = _table(level.nodes, np.arange(len(level.nodes)), OUT)
-        trees = np.array([thicket.nodes[number].tree for number in level.nodes.tolist()])
+        trees = np.array([growing.nodes[number].tree for number in level.nodes.tolist()])
         for tree in np.unique(trees).tolist():
             nodes = self.nodes[tree]
             known = np.flatnonzero((nodes >= 0) & (nodes < len(slot)))
@@ -247,21 +247,21 @@ class Bagged:
                 found[low * width : high * width] += sums
         return found
 
-    def move(self, thicket: Thicket, splits: dict[int, int]) -> None:
+    def move(self, growing: GrowingTrees, splits: dict[int, int]) -> None:
         """Move samples of nodes that were split to their children."""
         if not splits:
             return
         numbers = np.array(sorted(splits))
-        cuts = [thicket.nodes[number].cut for number in numbers.tolist()]
+        cuts = [growing.nodes[number].cut for number in numbers.tolist()]
         lower = np.zeros((len(numbers), MOST + 2), np.bool_)
         for place, cut in enumerate(cuts):
             assert cut is not None  # noqa: S101 (the node is split)
             lower[place, : cut.bin + 1] = True
-            lower[place, thicket.bins.counts[cut.feature] + 1] = cut.missing_left
+            lower[place, growing.bins.counts[cut.feature] + 1] = cut.missing_left
         feature = np.array([cut.feature for cut in cuts if cut is not None])
         slot = _table(numbers, np.arange(len(numbers)), OUT)
         left = np.array([splits[number] for number in numbers.tolist()])
-        for tree in np.unique([thicket.nodes[number].tree for number in numbers.tolist()]).tolist():
+        for tree in np.unique([growing.nodes[number].tree for number in numbers.tolist()]).tolist():
             nodes = self.nodes[tree]
             known = np.flatnonzero((nodes >= 0) & (nodes < len(slot)))
             slots = slot[nodes[known]]

@@ -13,7 +13,6 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.imported import located
 from p2pfl.data.sources import nearest
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.exact import ExactLearner, ExactModel
@@ -21,6 +20,7 @@ from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, t
 from p2pfl.experiment.file.sentences import shown, words
 from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
+from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
@@ -124,7 +124,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
         The factory cannot be imported, has other parameters, raises an exception or returns no learner.
     """
     reference, options = experiment.learning.learner or "", experiment.learning.learner_options
-    factory = imported(reference)
+    factory = imported(reference, key="learning.learner")
     names = inspect.signature(factory).parameters
     for option in options:
         if option not in names:
@@ -202,7 +202,7 @@ def takes_data(experiment: Experiment) -> bool:
     reference = experiment.learning.learner
     if reference is None:
         return True
-    return bool({"federation", "model"} & {*inspect.signature(imported(reference)).parameters})
+    return bool({"federation", "model"} & {*inspect.signature(imported(reference, key="learning.learner")).parameters})
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:
@@ -304,7 +304,7 @@ def _own(reference: str, *, key: str, known: Mapping[str, Any]) -> Any:
         return known[reference]
     if ":" not in reference:
         raise ExperimentError(f'{key} is "{reference}"; {nearest(reference, known)}, or name "package.module:function"')
-    function: PerSample = imported(reference)
+    function: PerSample = imported(reference, key=key)
     return function if function in BUILT_IN or isinstance(function, Whole) else UserFunction(function, name=reference)
 
 

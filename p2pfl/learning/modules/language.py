@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
+from p2pfl.importing import extra_library
 
 FUNCTIONAL = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""
@@ -71,7 +71,7 @@ def language(
     ModelError
         A library is not installed, there is no such class, or the model is not on this machine.
     """
-    transformers = _library("transformers")
+    transformers = extra_library("transformers", extra="language", key="model.name", refused=ModelError)
     kind: Any = getattr(transformers, name, None)
     if not hasattr(kind, "from_pretrained"):
         raise ModelError(
@@ -105,7 +105,7 @@ def adapted(model: nn.Module, lora: Mapping[str, Any], *, name: str) -> nn.Modul
     ----------
     Hu, Shen, Wallis, Allen-Zhu, Li, Wang, Wang, Chen, LoRA: low-rank adaptation of large language models, ICLR 2022.
     """
-    peft = _library("peft")
+    peft = extra_library("peft", extra="language", key="model.name", refused=ModelError)
     tasks = {"SequenceClassification": "SEQ_CLS", "TokenClassification": "TOKEN_CLS", "CausalLM": "CAUSAL_LM"}
     task = next((value for end, value in tasks.items() if name.endswith(end)), None)
     try:
@@ -146,12 +146,3 @@ def _absent(path: str, error: Exception) -> ModelError:
         f"the model {path} is not on this machine ({reason}); download it by `hf download {path}`, or set "
         "model.options.path to its folder"
     )
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ModelError(
-            f'model.name needs {name}, which is not installed ({error}); run `pip install "p2pfl-mqtt[language]"`'
-        ) from None

@@ -7,7 +7,6 @@ import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import safetensors
@@ -16,6 +15,7 @@ import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
+from p2pfl.importing import extra_library
 from p2pfl.learning.modules.language import language
 
 LIBRARIES = ("torchvision", "timm", "transformers")
@@ -72,7 +72,7 @@ def referenced(
     if library == "transformers":
         model: nn.Module = language(name, outputs=outputs, **options)
         return model if pretrained is None else _filled(model, pretrained)
-    found, given = _library(library), dict(options)
+    found, given = extra_library(library, extra="vision", key="model.name", refused=ModelError), dict(options)
     weights = given.pop("weights", None)
     if library == "torchvision":
         model = _torchvision(found, name, outputs, given)
@@ -94,15 +94,6 @@ def _filled(model: nn.Module, pretrained: str | Path) -> nn.Module:
             f"model.pretrained contains {', '.join(unknown[:3])}, which the model does not have; drop these"
         )
     return model
-
-
-def _library(name: str) -> ModuleType:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ModelError(
-            f'model.name needs {name}, which is not installed ({error}); run `pip install "p2pfl-mqtt[vision]"`'
-        ) from None
 
 
 def _torchvision(library: Any, name: str, outputs: int, options: Mapping[str, Any]) -> nn.Module:

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import optim
 
-from p2pfl.data.imported import located
 from p2pfl.errors import ModelError
+from p2pfl.importing import located
 from p2pfl.learning.learner import Memory
 from p2pfl.rows import Layout
 

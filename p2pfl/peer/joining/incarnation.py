@@ -12,7 +12,8 @@ from p2pfl.errors import DecodeError, PeerError, ResumeError
 from p2pfl.identity import KEY_BYTES, Identity, Roster, Source, Trust, fingerprint
 from p2pfl.protocol.wire.messages import Announcement, Claim
 from p2pfl.protocol.wire.sealing import MessageCodec
-from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind, Notice
+from p2pfl.report.notices.device import AnnouncementAhead, ClockBehind
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.transport import Channel, Transport
 
 SECOND = 10**9

@@ -9,7 +9,8 @@ from p2pfl.identity import FirstUse, fingerprint
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.versions import escaped
-from p2pfl.report.notices.kinds import KeyTrusted, NameShared, Notice, PeerExcluded, VersionDiffers
+from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.notices.neighbours import KeyTrusted, NameShared, PeerExcluded, VersionDiffers
 
 
 class Introductions:

@@ -14,7 +14,8 @@ from p2pfl.protocol.ledgers.masks import LEAP
 from p2pfl.protocol.ledgers.page import Page
 from p2pfl.protocol.membership.entering import common, entrance
 from p2pfl.protocol.membership.membership import Membership
-from p2pfl.report.notices.kinds import NeighboursMissing, Notice
+from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.notices.neighbours import NeighboursMissing
 
 
 def awaits(experiment: Experiment) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from p2pfl.experiment import Experiment
 from p2pfl.protocol.wire.bounds import HEAD
-from p2pfl.report.notices.kinds import BrokerUnavailable, Notice, PasswordExposed
+from p2pfl.report.notices.device import BrokerUnavailable, PasswordExposed
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.transport import Access, Transport, opened
 from p2pfl.transport.backoff import Backoff
 from p2pfl.transport.lasting import Lasting, Wait

@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.peer.updates import Done, Failed, Progress
-from p2pfl.report.notices.kinds import (
-    Notice,
-    PeerFailed,
-    PeerFinished,
-    PhaseBegan,
-    PresenceChanged,
-    WaitBegan,
-    WaitEnded,
-)
+from p2pfl.report.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
+from p2pfl.report.notices.kinds import Notice
 
 APART = 1.0
 """Seconds between two notices of one wait of a peer, which bounds the file and the telemetry."""

@@ -12,7 +12,8 @@ from p2pfl.peer.joining.resuming import awaits
 from p2pfl.peer.masking.attempts import MOST
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
-from p2pfl.report.notices.kinds import AwaitsReturn, LearningStopped, Notice
+from p2pfl.report.notices.course import AwaitsReturn, LearningStopped
+from p2pfl.report.notices.kinds import Notice
 
 
 @dataclass

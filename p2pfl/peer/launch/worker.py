@@ -38,7 +38,9 @@ from p2pfl.process import one_heap, private_memory, set_threads
 from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
-from p2pfl.report.notices.kinds import STALLED, Notice, SecretsRecorded
+from p2pfl.report.notices.course import STALLED
+from p2pfl.report.notices.device import SecretsRecorded
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.summary import explained
 from p2pfl.rows import Rows
 from p2pfl.transport import Transport

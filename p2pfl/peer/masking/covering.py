@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from p2pfl.peer.connection import Connection
-from p2pfl.report.notices.kinds import Notice, PartnersAwaited
+from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.notices.neighbours import PartnersAwaited
 
 
 async def covered(

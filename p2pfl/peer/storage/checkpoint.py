@@ -40,7 +40,8 @@ from p2pfl.peer.storage.best import Best
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.ledgers.page import Page, Rows
-from p2pfl.report.notices.kinds import BestModelDamaged, CheckpointDamaged, Notice
+from p2pfl.report.notices.device import BestModelDamaged, CheckpointDamaged
+from p2pfl.report.notices.kinds import Notice
 
 
 @dataclass(frozen=True)

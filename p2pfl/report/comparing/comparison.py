@@ -134,7 +134,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     differences
         Differences to the references, one for each setting that has one.
     chosen
-        True if the reference is the setting with the best mean, chosen by these very runs.
+        True if the reference is the setting with the best mean, chosen by these same runs.
     budget
         Cost at which every run ends, such as ``bytes=60MB``; null without one.
     """

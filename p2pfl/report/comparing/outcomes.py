@@ -14,7 +14,8 @@ from p2pfl.experiment import flat
 from p2pfl.report.comparing.comparison import Comparison, RunOutcome, compare
 from p2pfl.report.formats import shown
 from p2pfl.report.notices.kinds import SCHEMA
-from p2pfl.report.run import Run, check_schema
+from p2pfl.report.reading import check_schema
+from p2pfl.report.run import Run
 
 FILE = "sweep.json"
 """In the directory of a sweep."""

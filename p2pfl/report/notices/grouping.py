@@ -82,6 +82,6 @@ def grouped(notices: Iterable[AnyNotice]) -> list[tuple[AnyNotice, str]]:
 
 
 def _cause(notice: Notice) -> tuple[Hashable, ...]:
-    """Return what tells a notice from others of its kind."""
+    """Return what distinguishes a notice from others of its kind."""
     about = next((named for name in ABOUT if (named := getattr(notice, name, None))), notice.peer)
     return about, *(getattr(notice, name, None) for name in APART)

@@ -35,7 +35,7 @@ def account(plan: Plan, said: Mapping[str, Given]) -> dict[str, Any]:
     r"""Add up the counts of the peers at their end.
 
     Every peer starts with a weight of 1, and ends with :math:`1 - \sum_j g_{ij}`. Weight that survivors gave each other
-    and none received is lost on its way; peers that died took what they received, with their own 1.
+    and none received is lost on its way; peers that died took what they received and their own weight of 1.
 
     Parameters
     ----------

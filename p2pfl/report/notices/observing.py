@@ -1,4 +1,4 @@
-"""Notices of whoever observes peers from outside, and of what observers can no longer see."""
+"""Notices of observers, who see peers from outside, and of what they can no longer see."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
 
 
 class ScoresRecalled(Notice, frozen=True, kw_only=True):
-    """A peer tells an observer that comes late what it scored before.
+    """A peer sends its earlier scores to an observer that comes late.
 
     Attributes
     ----------

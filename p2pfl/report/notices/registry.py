@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from p2pfl.report.notices import damage, observing, room
+from p2pfl.report.notices import course, damage, device, neighbours, observing, room
 from p2pfl.report.notices.kinds import Notice, kind_of
 
-DEFINED = (damage, observing, room)
-"""Modules that define notices, beside :mod:`p2pfl.report.notices.kinds`."""
+DEFINED = (course, damage, device, neighbours, observing, room)
+"""Modules that define notices."""
 
 
 def kinds() -> dict[str, type[Notice]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import singledispatch
 
 from p2pfl.report.formats import size
-from p2pfl.report.notices import damage, kinds, observing, room
+from p2pfl.report.notices import course, damage, device, neighbours, observing, room
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.spending.stated import BudgetStop
 
@@ -30,24 +30,24 @@ def sentence(notice: Notice) -> str:
 
 
 @sentence.register
-def _(notice: kinds.PhaseBegan) -> str:
+def _(notice: course.PhaseBegan) -> str:
     return f"{notice.phase} began in round {notice.round + 1}"
 
 
 @sentence.register
-def _(notice: kinds.WaitBegan) -> str:
+def _(notice: course.WaitBegan) -> str:
     if not notice.connected:
         return f"waits in round {notice.round + 1} for the broker, which cannot be reached"
     return f"waits in round {notice.round + 1} for {', '.join(notice.neighbours)}"
 
 
 @sentence.register
-def _(notice: kinds.WaitEnded) -> str:  # noqa: ARG001 (the function is chosen by its type)
+def _(notice: course.WaitEnded) -> str:  # noqa: ARG001 (the function is chosen by its type)
     return "waits no longer"
 
 
 @sentence.register
-def _(notice: kinds.PresenceChanged) -> str:
+def _(notice: course.PresenceChanged) -> str:
     moved = ((notice.came, "present"), (notice.left, "gone"))
     said = [f"{', '.join(who)} {'is' if len(who) == 1 else 'are'} {how}" for who, how in moved if who]
     return "; ".join(said) or "its neighbours are as before"
@@ -101,18 +101,18 @@ def _(notice: room.RoomRestored) -> str:
 
 
 @sentence.register
-def _(notice: kinds.PeerFinished) -> str:
+def _(notice: course.PeerFinished) -> str:
     scores = ", ".join(f"{name} {value:.3f}" for name, value in notice.scores.items())
     return f"finished with {scores}" if scores else "finished"
 
 
 @sentence.register
-def _(notice: kinds.PeerFailed) -> str:
+def _(notice: course.PeerFailed) -> str:
     return notice.message
 
 
 @sentence.register
-def _(notice: kinds.JoinsLate) -> str:
+def _(notice: course.JoinsLate) -> str:
     if notice.round >= notice.rounds:
         return f"the others are ahead, in their last round: it comes too late to play one of the {notice.rounds} rounds"
     how = "comes back" if notice.again else "begins"
@@ -120,7 +120,7 @@ def _(notice: kinds.JoinsLate) -> str:
 
 
 @sentence.register
-def _(notice: kinds.ReleasesEnded) -> str:
+def _(notice: course.ReleasesEnded) -> str:
     why = "; what was released after it stays with the others and changes the mean of all models"
     return (
         f"an earlier incarnation has promised to release nothing more: its model after {notice.rounds} rounds is kept "
@@ -129,12 +129,12 @@ def _(notice: kinds.ReleasesEnded) -> str:
 
 
 @sentence.register
-def _(notice: kinds.LearningStopped) -> str:
+def _(notice: course.LearningStopped) -> str:
     return f"{notice.message}; what was learned before is kept"
 
 
 @sentence.register
-def _(notice: kinds.AwaitsReturn) -> str:
+def _(notice: course.AwaitsReturn) -> str:
     return (
         f"it waits up to {notice.seconds:g} s until all peers are there again (transport.outage), and then plays round "
         f"{notice.round + 1} again; start the missing ones with --resume"
@@ -142,7 +142,7 @@ def _(notice: kinds.AwaitsReturn) -> str:
 
 
 @sentence.register
-def _(notice: kinds.BudgetExceeded) -> str:
+def _(notice: course.BudgetExceeded) -> str:
     return (
         f"epsilon {notice.spent:.3g} has been spent, more than privacy.epsilon = {notice.epsilon:g}, because a release "
         "lacked a mask"
@@ -153,7 +153,7 @@ def _(notice: kinds.BudgetExceeded) -> str:
 
 
 @sentence.register
-def _(notice: kinds.KeyTrusted) -> str:
+def _(notice: neighbours.KeyTrusted) -> str:
     return (
         f'TRUSTED ON FIRST USE: "{notice.neighbour}" has the key {notice.key}; compare it with the one that '
         f"{notice.neighbour} shows, because the broker could have substituted its own, or use a roster"
@@ -161,7 +161,7 @@ def _(notice: kinds.KeyTrusted) -> str:
 
 
 @sentence.register
-def _(notice: kinds.NameShared) -> str:
+def _(notice: neighbours.NameShared) -> str:
     return (
         f'a peer with the key {notice.key} answers to the name "{notice.peer}"; neighbours that know the key '
         f"{notice.own} ignore it, so find out whose it is or use a roster"
@@ -169,13 +169,13 @@ def _(notice: kinds.NameShared) -> str:
 
 
 @sentence.register
-def _(notice: kinds.VersionDiffers) -> str:
+def _(notice: neighbours.VersionDiffers) -> str:
     theirs = notice.theirs or "of an unknown version"
     return f'peer "{notice.neighbour}" runs p2pfl {theirs}, this peer runs {notice.ours}'
 
 
 @sentence.register
-def _(notice: kinds.PeerExcluded) -> str:
+def _(notice: neighbours.PeerExcluded) -> str:
     kept = "" if notice.proof is None else f"; the proof is in {notice.proof}"
     return (
         f'EXCLUDED: "{notice.neighbour}" with the key {notice.key} signed two different {notice.signed}s for step '
@@ -184,12 +184,12 @@ def _(notice: kinds.PeerExcluded) -> str:
 
 
 @sentence.register
-def _(notice: kinds.NeighboursMissing) -> str:
+def _(notice: neighbours.NeighboursMissing) -> str:
     return f"{notice.message}; all rounds are played, and the model is kept as it is"
 
 
 @sentence.register
-def _(notice: kinds.PartnersAwaited) -> str:
+def _(notice: neighbours.PartnersAwaited) -> str:
     return f"the next release waits up to {notice.seconds:g} s for mask partners: {', '.join(notice.partners)}"
 
 
@@ -281,13 +281,13 @@ def _(notice: damage.CommonScoresUnknown) -> str:
 
 
 @sentence.register
-def _(notice: kinds.BrokerUnavailable) -> str:
+def _(notice: device.BrokerUnavailable) -> str:
     limit = "without a time limit" if notice.seconds is None else f"for up to {notice.seconds:g} s"
     return f"{notice.message}; this peer retries {limit} (transport.outage)"
 
 
 @sentence.register
-def _(notice: kinds.PasswordExposed) -> str:
+def _(notice: device.PasswordExposed) -> str:
     return (
         f"WARNING: a password goes to {', '.join(notice.brokers)} unencrypted, so others on the network can read it; "
         "use mqtts:// or wss:// (p2pfl broker --config), and change the password"
@@ -295,7 +295,7 @@ def _(notice: kinds.PasswordExposed) -> str:
 
 
 @sentence.register
-def _(notice: kinds.ClockBehind) -> str:
+def _(notice: device.ClockBehind) -> str:
     whose = "" if notice.key is None else f" under another key ({notice.key})"
     return (
         f'the clock of this device is {duration(notice.seconds)} behind the last start of peer "{notice.peer}"{whose}; '
@@ -304,7 +304,7 @@ def _(notice: kinds.ClockBehind) -> str:
 
 
 @sentence.register
-def _(notice: kinds.AnnouncementAhead) -> str:
+def _(notice: device.AnnouncementAhead) -> str:
     return (
         f'the broker retains an announcement of peer "{notice.peer}" under another key ({notice.key}) that is more '
         f"than 80 years ahead of the clock of this device; set the clock, or clear the retained message on "
@@ -313,18 +313,18 @@ def _(notice: kinds.AnnouncementAhead) -> str:
 
 
 @sentence.register
-def _(notice: kinds.CheckpointDamaged) -> str:
+def _(notice: device.CheckpointDamaged) -> str:
     instead = "the one before is used" if notice.previous else "there is none before it"
     return f"{notice.file}: {notice.message}; {instead}"
 
 
 @sentence.register
-def _(notice: kinds.BestModelDamaged) -> str:
+def _(notice: device.BestModelDamaged) -> str:
     return f"{notice.file} cannot be read ({notice.message}); the next better model takes its place"
 
 
 @sentence.register
-def _(notice: kinds.SecretsRecorded) -> str:
+def _(notice: device.SecretsRecorded) -> str:
     return f"{notice.file} holds all that the peer receives and its secrets; keep it as you keep its key"
 
 

@@ -99,7 +99,7 @@ def _scrolling(caption: str, made: Markup) -> Markup:
 
 
 def beside(*children: Markup | None) -> Markup:
-    """Return what stands side by side where there is room."""
+    """Return elements that stand side by side where there is room."""
     return tag("div", children, class_="beside")
 
 
@@ -186,5 +186,5 @@ def digests(folder: Path) -> Markup | None:
 
 
 def details(heading: str, *children: object) -> Markup:
-    """Return what is shown on demand."""
+    """Return content that is shown on demand."""
     return tag("details", tag("summary", heading), join(children))

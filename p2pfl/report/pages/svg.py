@@ -50,7 +50,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart, with words for who does not see it.
+    """A chart, with a description for readers who do not see it.
 
     Attributes
     ----------
@@ -251,7 +251,7 @@ def _y(scale: _Scale, value: float) -> float:
 
 
 def drawing(name: str, title: str, description: str, parts: Iterable[Markup], *, height: int) -> Markup:
-    """Return an SVG image of the usual width, with a title and a description for who does not see it."""
+    """Return an SVG image of the usual width, with a title and a description for readers who do not see it."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-title"),

@@ -12,7 +12,7 @@ import msgspec
 from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.notices.kinds import BudgetExceeded
+from p2pfl.report.notices.course import BudgetExceeded
 from p2pfl.report.spending.budget import Budget
 from p2pfl.report.spending.sampling import SamplingMeter
 from p2pfl.report.spending.stated import BudgetStop

@@ -1,4 +1,4 @@
-"""Alerts: what of a swarm needs attention, one pure function of its events for terminal, pages and exporters."""
+"""Alerts: what needs attention in a swarm, as one pure function of its events for terminals, pages and exporters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Alert:
     peer
         Peer that reports it or that it is about.
     at
-        Begin, in seconds since the start of the run; of several that repeat each other, that of the last.
+        Start, in seconds since the start of the run; of several that repeat each other, that of the last.
     sentence
         Sentence on what happened, and advice; of several, that of the last, with their number.
     over
@@ -43,7 +43,7 @@ class Alert:
     count
         Number of notices that repeat each other, see :func:`p2pfl.report.notices.grouping.alike`.
     began
-        Begin of the first of several; ``None`` for one.
+        Start of the first of several; ``None`` for one.
     """
 
     kind: str

@@ -65,7 +65,7 @@ class History:
         self._put(record.round, record.peer, scores)
 
     def recall(self, peer: str, score: str, values: Mapping[int, float]) -> None:
-        """Keep a score of earlier rounds of a peer, where no record has told more.
+        """Keep a score of earlier rounds of a peer, where no record has one.
 
         Parameters
         ----------

@@ -8,10 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
-    Notice,
     PeerFailed,
     PeerFinished,
     PhaseBegan,
@@ -19,6 +17,8 @@ from p2pfl.report.notices.kinds import (
     WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent, ScoresRecalled
 from p2pfl.report.notices.room import RoomRestored, RoomShort
 from p2pfl.report.records import Record
@@ -46,7 +46,7 @@ Activity = Literal[
 """Activity of a peer, see :attr:`PeerState.activity`."""
 
 ABSENT = {"silent", "gone", "failed"}
-"""Activities of a peer that certainly blocks whoever waits for it, and from which no models come."""
+"""Activities of a peer that certainly blocks the peers that wait for it, and from which no models come."""
 
 RECENT = 20
 """Number of last rounds of a peer from which its usual duration of a round follows."""

@@ -15,16 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from p2pfl.errors import DecodeError
-from p2pfl.report.notices.kinds import (
-    Notice,
-    PeerFailed,
-    PeerFinished,
-    PhaseBegan,
-    PresenceChanged,
-    WaitBegan,
-    WaitEnded,
-    kind_of,
-)
+from p2pfl.report.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
+from p2pfl.report.notices.kinds import Notice, kind_of
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.recalled import Curves
@@ -126,14 +118,14 @@ def encoded(entry: Entry, *, level: Level) -> bytes | None:
 
 
 def decoded(data: bytes, *, peer: str, names: Collection[str]) -> Entry:
-    """Return the entry in bytes from a peer, which may be anything.
+    """Return the entry in bytes from a peer, which need not be valid.
 
     Parameters
     ----------
     data
         The bytes.
     peer
-        Peer that sent them; an entry speaks of no other peer as its own.
+        Peer that sent them, which becomes the peer of the entry.
     names
         Names of all peers; others are left out.
 

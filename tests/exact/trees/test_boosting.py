@@ -7,7 +7,7 @@ import xgboost
 from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 
-from exact.tables import shared_out, trained
+from exact.tables import masked_as_pooled, shared_out, trained
 from p2pfl import compose, topology
 from p2pfl.algorithms import Exact
 from p2pfl.errors import ModelError
@@ -144,19 +144,7 @@ def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(g
     classes = 2 if task == "classes" else None
     federation = shared_out(features, targets, classes=classes, peers=len(graph.peers), validation=0.2)
     model = boosting(features, classes=classes, rounds=5)
-    learner, pooled = trained(model, federation, rounds=5)
-    run = simulate(
-        Exact(),
-        ExactLearner(model, federation),
-        graph,
-        rounds=5,
-        privacy=Pairwise(mask_graph="complete"),
-        baselines=False,
-    )
-    assert {*run.models} == {*graph.peers}
-    for tensors in run.models.values():
-        for name in learner.layout.names:
-            assert np.array_equal(tensors[name].numpy(), pooled[name]), name
+    masked_as_pooled(model, federation, graph, rounds=5)
 
 
 @pytest.mark.slow

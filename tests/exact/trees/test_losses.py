@@ -11,14 +11,11 @@ from sklearn import datasets
 from sklearn.ensemble import HistGradientBoostingRegressor
 from sklearn.metrics import mean_gamma_deviance, mean_pinball_loss, mean_poisson_deviance
 
-from exact.tables import shared_out, trained
+from exact.tables import masked_as_pooled, shared_out, trained
 from p2pfl import topology
-from p2pfl.algorithms import Exact
 from p2pfl.errors import DataError, ModelError
 from p2pfl.exact import Boosting, ExactLearner, Part
 from p2pfl.exact.trees.losses.quantiles import quantiles
-from p2pfl.experiment.modes import Pairwise
-from p2pfl.simulation import simulate
 
 GRAPHS = {"ring": topology.ring(8), "path": topology.path(5)}
 
@@ -158,18 +155,7 @@ def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(l
     options = {} if loss in DATA else {"loss_bound": 4.0}
     federation = shared_out(features, targets, classes=None, peers=len(graph.peers), validation=0.2)
     model = boosting(features, loss, rounds=4, **options)
-    learner, pooled = trained(model, federation, rounds=4)
-    run = simulate(
-        Exact(),
-        ExactLearner(model, federation),
-        graph,
-        rounds=4,
-        privacy=Pairwise(mask_graph="complete"),
-        baselines=False,
-    )
-    for tensors in run.models.values():
-        for name in learner.layout.names:
-            assert np.array_equal(tensors[name].numpy(), pooled[name]), name
+    masked_as_pooled(model, federation, graph, rounds=4)
 
 
 def cubed(margins, targets):

@@ -7,15 +7,12 @@ import pytest
 import xgboost
 from sklearn import datasets
 
-from exact.tables import shared_out, trained
+from exact.tables import masked_as_pooled, shared_out, trained
 from p2pfl import topology
-from p2pfl.algorithms import Exact
 from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.exact import Boosting, ExactLearner, Part
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import additive
-from p2pfl.simulation import simulate
 
 GRAPHS = {"ring": topology.ring(8), "path": topology.path(5)}
 SHARES = {
@@ -47,18 +44,7 @@ def test_peers_under_masks_end_with_the_model_of_their_pooled_data_bit_for_bit(s
     features, targets = cancer()
     federation = shared_out(features, targets, classes=2, peers=len(graph.peers), validation=0.2)
     model = boosting(features, rounds=4, **shares)
-    learner, pooled = trained(model, federation, rounds=4)
-    run = simulate(
-        Exact(),
-        ExactLearner(model, federation),
-        graph,
-        rounds=4,
-        privacy=Pairwise(mask_graph="complete"),
-        baselines=False,
-    )
-    for tensors in run.models.values():
-        for name in learner.layout.names:
-            assert np.array_equal(tensors[name].numpy(), pooled[name]), name
+    masked_as_pooled(model, federation, graph, rounds=4)
 
 
 @pytest.mark.parametrize("numbers", [False, True])

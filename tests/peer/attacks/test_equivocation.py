@@ -26,7 +26,7 @@ from p2pfl.protocol.wire.envelope import SEALED, Envelope
 from p2pfl.protocol.wire.messages import Ack, Announcement, Chunk, Claim, Key, Pulse
 from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, read_row
 from p2pfl.protocol.wire.trailer import Signature, SignedStatement
-from p2pfl.report.notices.kinds import PeerExcluded
+from p2pfl.report.notices.neighbours import PeerExcluded
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
 from swarms import SMALL

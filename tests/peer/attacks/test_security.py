@@ -33,7 +33,7 @@ from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Announcement, Claim, Key
 from p2pfl.protocol.wire.rows import encode_row
 from p2pfl.protocol.wire.tags import parts
-from p2pfl.report.notices.kinds import KeyTrusted
+from p2pfl.report.notices.neighbours import KeyTrusted
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL
 

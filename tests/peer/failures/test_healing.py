@@ -6,7 +6,7 @@ import pytest
 
 from lives import Lives
 from p2pfl.experiment import read
-from p2pfl.report.notices.kinds import KeyTrusted
+from p2pfl.report.notices.neighbours import KeyTrusted
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL

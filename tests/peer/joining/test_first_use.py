@@ -8,7 +8,7 @@ from p2pfl.peer.joining.introductions import strangers
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import differences, text
 from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.report.notices.kinds import NameShared
+from p2pfl.report.notices.neighbours import NameShared
 
 FACTS = {"seed": "1"}
 MALLORY = Identity.generate(SeededSource(9), peer="mallory")

@@ -16,7 +16,7 @@ from p2pfl.peer.launch import worker as child
 from p2pfl.peer.storage.credentials import Credentials
 from p2pfl.protocol.wire.codec import encode
 from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.report.notices.kinds import AnnouncementAhead, ClockBehind
+from p2pfl.report.notices.device import AnnouncementAhead, ClockBehind
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded
 from swarms import SMALL

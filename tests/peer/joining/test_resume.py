@@ -20,8 +20,9 @@ from p2pfl.protocol.interface.events import Tick
 from p2pfl.protocol.ledgers.slots import END
 from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Run
+from p2pfl.report.notices.course import JoinsLate, ReleasesEnded
 from p2pfl.report.notices.damage import MasksUnsettled
-from p2pfl.report.notices.kinds import JoinsLate, NeighboursMissing, ReleasesEnded
+from p2pfl.report.notices.neighbours import NeighboursMissing
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL

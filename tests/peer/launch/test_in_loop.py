@@ -9,7 +9,7 @@ import p2pfl
 from p2pfl.errors import ExperimentError, RunError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
-from p2pfl.report.notices.kinds import PeerFinished
+from p2pfl.report.notices.course import PeerFinished
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ from p2pfl.experiment import read
 from p2pfl.peer.launch.incarnations import Incarnations
 from p2pfl.peer.masking.attempts import MOST
 from p2pfl.peer.storage.checkpoint import Former
-from p2pfl.report.notices.kinds import AwaitsReturn, LearningStopped
+from p2pfl.report.notices.course import AwaitsReturn, LearningStopped
 from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, timeless

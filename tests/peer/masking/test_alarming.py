@@ -11,7 +11,7 @@ from p2pfl.protocol.ledgers.payments import Mask
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.report import Run
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import KeyTrusted
+from p2pfl.report.notices.neighbours import KeyTrusted
 
 SLOT = Slot(0, 11)
 SCORES = {"loss": 0.1}

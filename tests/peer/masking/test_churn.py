@@ -24,8 +24,8 @@ from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.envelope import SEALED
 from p2pfl.protocol.wire.messages import Account, Masked, Moved
+from p2pfl.report.notices.course import LearningStopped
 from p2pfl.report.notices.damage import MasksUnsettled, SettlementIncomplete
-from p2pfl.report.notices.kinds import LearningStopped
 from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live, timeless

@@ -19,7 +19,7 @@ from p2pfl.protocol.interface.effects import Concluded, Undecided
 from p2pfl.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.protocol.ledgers.masks import MaskLedger
 from p2pfl.protocol.ledgers.slots import END, Slot
-from p2pfl.report.notices.kinds import LearningStopped
+from p2pfl.report.notices.course import LearningStopped
 from p2pfl.topology import ring
 from swarms import SMALL
 

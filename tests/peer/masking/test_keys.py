@@ -17,7 +17,7 @@ from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.privacy.ring import mask
 from p2pfl.protocol.ledgers.payments import mask_key, points
 from p2pfl.protocol.membership.entering import common
-from p2pfl.report.notices.kinds import ReleasesEnded
+from p2pfl.report.notices.course import ReleasesEnded
 from p2pfl.secagg import protocol as secagg
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL

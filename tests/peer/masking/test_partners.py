@@ -13,7 +13,8 @@ from p2pfl.peer.masking.covering import covered
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.report.notices.kinds import LearningStopped, PartnersAwaited
+from p2pfl.report.notices.course import LearningStopped
+from p2pfl.report.notices.neighbours import PartnersAwaited
 from p2pfl.report.spending.promises import promise
 from p2pfl.topology import complete, ring
 from p2pfl.transport import MemoryTransport

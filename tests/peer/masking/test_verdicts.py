@@ -19,7 +19,7 @@ from p2pfl.protocol.agreement.translation import VerdictRecord
 from p2pfl.protocol.interface.effects import Undecided
 from p2pfl.protocol.ledgers.slots import Slot
 from p2pfl.protocol.wire.verdicts import WireVote
-from p2pfl.report.notices.kinds import LearningStopped
+from p2pfl.report.notices.course import LearningStopped
 from p2pfl.transport import MemoryTransport
 from p2pfl.virtual.clock import VirtualLoop
 from swarms import SMALL

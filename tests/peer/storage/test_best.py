@@ -9,7 +9,7 @@ from safetensors import safe_open
 import p2pfl
 from p2pfl.peer.storage.best import MOST, Best, BestModel, thinned
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.report.notices.kinds import BestModelDamaged
+from p2pfl.report.notices.device import BestModelDamaged
 from swarms import SMALL
 
 PLAN = {"data": {"name": "wine", "validation": 0.25}, "model": {"name": "linear"}, "topology": {"peers": 4}}

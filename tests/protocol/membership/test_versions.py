@@ -16,7 +16,7 @@ from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import NotSigned, OtherWireFormat, text
 from p2pfl.protocol.wire.codec import VERSION, decode, encode
 from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.report.notices.kinds import VersionDiffers
+from p2pfl.report.notices.neighbours import VersionDiffers
 from p2pfl.report.notices.wording import sentence
 from p2pfl.transport import MemoryTransport
 from swarms import SMALL

@@ -4,9 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.report.notices.course import PeerFailed
 from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.device import CheckpointDamaged, ClockBehind
 from p2pfl.report.notices.grouping import alike, repeated
-from p2pfl.report.notices.kinds import CheckpointDamaged, ClockBehind, KeyTrusted, PeerFailed
+from p2pfl.report.notices.neighbours import KeyTrusted
 
 PEERS = st.sampled_from(["ada", "bob", "cy", "dan"])
 

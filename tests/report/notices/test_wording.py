@@ -3,8 +3,8 @@
 import pytest
 
 from p2pfl.peer.masking.unsettled import left_open
-from p2pfl.report.notices import damage, observing, room
-from p2pfl.report.notices import kinds as notices
+from p2pfl.report.notices import course, damage, device, neighbours, observing, room
+from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.notices.wording import sentence, stopped
 from p2pfl.report.results import Unsettled
@@ -14,23 +14,23 @@ GOOD, BAD = {"accuracy": 0.97, "loss": 0.1}, {"accuracy": 0.29, "loss": 28.0}
 ME = {"peer": "ada"}
 SENTENCES = [
     (
-        notices.PhaseBegan(**ME, phase="learning", round=0),
+        course.PhaseBegan(**ME, phase="learning", round=0),
         "learning began in round 1",
     ),
     (
-        notices.WaitBegan(**ME, round=11, neighbours=("bob", "cy")),
+        course.WaitBegan(**ME, round=11, neighbours=("bob", "cy")),
         "waits in round 12 for bob, cy",
     ),
     (
-        notices.WaitBegan(**ME, round=11, neighbours=(), connected=False),
+        course.WaitBegan(**ME, round=11, neighbours=(), connected=False),
         "waits in round 12 for the broker, which cannot be reached",
     ),
-    (notices.WaitEnded(**ME), "waits no longer"),
+    (course.WaitEnded(**ME), "waits no longer"),
     (
-        notices.PresenceChanged(**ME, came=("bob",), left=("cy", "dan")),
+        course.PresenceChanged(**ME, came=("bob",), left=("cy", "dan")),
         "bob is present; cy, dan are gone",
     ),
-    (notices.PresenceChanged(**ME), "its neighbours are as before"),
+    (course.PresenceChanged(**ME), "its neighbours are as before"),
     (observing.PeerAnnounced(**ME, status="up"), "is connected to the broker"),
     (observing.PeerAnnounced(**ME, status="dead"), "is not connected to the broker any more"),
     (observing.PeerAnnounced(**ME, status="left"), "left the swarm"),
@@ -58,86 +58,86 @@ SENTENCES = [
         "observers cannot look at this peer: the broker refused the subscription",
     ),
     (
-        notices.PeerFinished(**ME, scores={"loss": 0.5}),
+        course.PeerFinished(**ME, scores={"loss": 0.5}),
         "finished with loss 0.500",
     ),
     (
-        notices.PeerFinished(**ME, scores={}),
+        course.PeerFinished(**ME, scores={}),
         "finished",
     ),
     (
-        notices.PeerFailed(**ME, error="RunError", message="the disk is full; free some space", status=1),
+        course.PeerFailed(**ME, error="RunError", message="the disk is full; free some space", status=1),
         "the disk is full; free some space",
     ),
     (
-        notices.JoinsLate(**ME, round=6, rounds=6, again=True),
+        course.JoinsLate(**ME, round=6, rounds=6, again=True),
         "the others are ahead, in their last round: it comes too late to play one of the 6 rounds",
     ),
     (
-        notices.JoinsLate(**ME, round=5, rounds=6, again=True),
+        course.JoinsLate(**ME, round=5, rounds=6, again=True),
         "the others are ahead: it comes back in round 6, from where they are then",
     ),
     (
-        notices.JoinsLate(**ME, round=2, rounds=6, again=False),
+        course.JoinsLate(**ME, round=2, rounds=6, again=False),
         "the others are ahead: it begins in round 3, from where they are then",
     ),
     (
-        notices.ReleasesEnded(**ME, rounds=5, lost=True),
+        course.ReleasesEnded(**ME, rounds=5, lost=True),
         (
             "an earlier incarnation has promised to release nothing more: its model after 5 rounds is kept as it "
             "is; what was released after it stays with the others and changes the mean of all models"
         ),
     ),
     (
-        notices.LearningStopped(**ME, reason="budget", message="the budget is spent"),
+        course.LearningStopped(**ME, reason="budget", message="the budget is spent"),
         "the budget is spent; what was learned before is kept",
     ),
     (
-        notices.AwaitsReturn(**ME, round=2, seconds=600.0),
+        course.AwaitsReturn(**ME, round=2, seconds=600.0),
         (
             "it waits up to 600 s until all peers are there again (transport.outage), and then plays round 3 again; "
             "start the missing ones with --resume"
         ),
     ),
     (
-        notices.BudgetExceeded(**ME, spent=5.8, epsilon=4.0),
+        course.BudgetExceeded(**ME, spent=5.8, epsilon=4.0),
         "epsilon 5.8 has been spent, more than privacy.epsilon = 4, because a release lacked a mask",
     ),
     (
-        notices.KeyTrusted(**ME, neighbour="bob", key="ab:cd"),
+        neighbours.KeyTrusted(**ME, neighbour="bob", key="ab:cd"),
         (
             'TRUSTED ON FIRST USE: "bob" has the key ab:cd; compare it with the one that bob shows, because the '
             "broker could have substituted its own, or use a roster"
         ),
     ),
     (
-        notices.NameShared(**ME, key="ab:cd", own="ef:01"),
+        neighbours.NameShared(**ME, key="ab:cd", own="ef:01"),
         (
             'a peer with the key ab:cd answers to the name "ada"; neighbours that know the key ef:01 ignore it, '
             "so find out whose it is or use a roster"
         ),
     ),
     (
-        notices.VersionDiffers(**ME, neighbour="bob", theirs="0.2", ours="0.1"),
+        neighbours.VersionDiffers(**ME, neighbour="bob", theirs="0.2", ours="0.1"),
         'peer "bob" runs p2pfl 0.2, this peer runs 0.1',
     ),
     (
-        notices.VersionDiffers(**ME, neighbour="bob", theirs="", ours="0.1"),
+        neighbours.VersionDiffers(**ME, neighbour="bob", theirs="", ours="0.1"),
         'peer "bob" runs p2pfl of an unknown version, this peer runs 0.1',
     ),
     (
-        notices.PeerExcluded(**ME, neighbour="bob", key="ab:cd", signed="row", round=1, step=0, proof="p.json"),
+        neighbours.PeerExcluded(**ME, neighbour="bob", key="ab:cd", signed="row", round=1, step=0, proof="p.json"),
         (
             'EXCLUDED: "bob" with the key ab:cd signed two different rows for step 0 of round 1; the proof is in '
             "p.json; ask its owner why, and revoke the key without a good answer"
         ),
     ),
     (
-        notices.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
+        neighbours.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
         "bob did not come; all rounds are played, and the model is kept as it is",
     ),
     (
-        notices.PartnersAwaited(**ME, partners=("bob", "eve"), seconds=0.5),
+        neighbours.PartnersAwaited(**ME, partners=("bob", "eve"), seconds=0.5),
         "the next release waits up to 0.5 s for mask partners: bob, eve",
     ),
     (
@@ -215,33 +215,33 @@ SENTENCES = [
         "the scores of the common model stay unknown: no partner is left",
     ),
     (
-        notices.BrokerUnavailable(**ME, message="no broker; start it", seconds=60.0),
+        device.BrokerUnavailable(**ME, message="no broker; start it", seconds=60.0),
         "no broker; start it; this peer retries for up to 60 s (transport.outage)",
     ),
     (
-        notices.BrokerUnavailable(**ME, message="no broker; start it", seconds=None),
+        device.BrokerUnavailable(**ME, message="no broker; start it", seconds=None),
         "no broker; start it; this peer retries without a time limit (transport.outage)",
     ),
     (
-        notices.PasswordExposed(**ME, brokers=("mqtt://b:1883",)),
+        device.PasswordExposed(**ME, brokers=("mqtt://b:1883",)),
         (
             "WARNING: a password goes to mqtt://b:1883 unencrypted, so others on the network can read it; use "
             "mqtts:// or wss:// (p2pfl broker --config), and change the password"
         ),
     ),
     (
-        notices.ClockBehind(**ME, seconds=3600),
+        device.ClockBehind(**ME, seconds=3600),
         'the clock of this device is 1 h 0 min behind the last start of peer "ada"; set the clock',
     ),
     (
-        notices.ClockBehind(**ME, seconds=59, key="ab:cd"),
+        device.ClockBehind(**ME, seconds=59, key="ab:cd"),
         (
             'the clock of this device is 59 s behind the last start of peer "ada" under another key (ab:cd); set '
             "the clock"
         ),
     ),
     (
-        notices.AnnouncementAhead(**ME, key="ab:cd", topic="a/b"),
+        device.AnnouncementAhead(**ME, key="ab:cd", topic="a/b"),
         (
             'the broker retains an announcement of peer "ada" under another key (ab:cd) that is more than 80 '
             "years ahead of the clock of this device; set the clock, or clear the retained message on a/b, "
@@ -249,19 +249,19 @@ SENTENCES = [
         ),
     ),
     (
-        notices.CheckpointDamaged(**ME, file="a.state", message="torn", previous=True),
+        device.CheckpointDamaged(**ME, file="a.state", message="torn", previous=True),
         "a.state: torn; the one before is used",
     ),
     (
-        notices.CheckpointDamaged(**ME, file="a.state", message="torn", previous=False),
+        device.CheckpointDamaged(**ME, file="a.state", message="torn", previous=False),
         "a.state: torn; there is none before it",
     ),
     (
-        notices.BestModelDamaged(**ME, file="a.best", message="torn"),
+        device.BestModelDamaged(**ME, file="a.best", message="torn"),
         "a.best cannot be read (torn); the next better model takes its place",
     ),
     (
-        notices.SecretsRecorded(**ME, file="a.jsonl"),
+        device.SecretsRecorded(**ME, file="a.jsonl"),
         "a.jsonl holds all that the peer receives and its secrets; keep it as you keep its key",
     ),
 ]
@@ -278,7 +278,7 @@ def test_every_kind_is_worded_here():
 
 def test_a_notice_that_nobody_words_is_an_error():
     with pytest.raises(TypeError, match="Notice has no sentence; register one"):
-        sentence(notices.Notice(peer="ada"))
+        sentence(Notice(peer="ada"))
 
 
 def test_what_stays_open_is_one_notice_of_each_kind():

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
     PeerFailed,
     PeerFinished,
-    PhaseBegan,
     PresenceChanged,
-    WaitBegan,
     WaitEnded,
 )
 from p2pfl.report.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
@@ -24,17 +22,9 @@ from p2pfl.report.swarm.lanes import KEPT, Lanes, busiest, text
 from p2pfl.report.swarm.parting import parting
 from p2pfl.report.swarm.state import Setting, swarm_of
 from p2pfl.watch import frames
+from swarm_events import PEERS, began, waits
 
-PEERS = ("ada", "bob", "cy", "dan")
 SETTING = Setting(name="plant", peers=PEERS, rounds=40)
-
-
-def began(peer, phase="learning"):
-    return PhaseBegan(peer=peer, phase=phase, round=0)
-
-
-def waits(peer, *others, connected=True):
-    return WaitBegan(peer=peer, round=0, neighbours=others, connected=connected)
 
 
 def ended(peer, round, loss=1.0):

@@ -8,17 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
-from p2pfl.report.notices.kinds import (
+from p2pfl.report.notices.course import (
     STALLED,
-    ClockBehind,
     PeerFailed,
     PeerFinished,
-    PhaseBegan,
     PresenceChanged,
-    WaitBegan,
     WaitEnded,
 )
+from p2pfl.report.notices.damage import LossRose, MasksCancelled, MasksUncancelled
+from p2pfl.report.notices.device import ClockBehind
 from p2pfl.report.notices.observing import PeerSilent
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.records import Record
@@ -27,17 +25,9 @@ from p2pfl.report.swarm.blocking import Blockage, blockages, waits_of
 from p2pfl.report.swarm.headline import headline, patience, remaining
 from p2pfl.report.swarm.history import History
 from p2pfl.report.swarm.state import Setting, swarm_of
+from swarm_events import PEERS, began, waits
 
-PEERS = ("ada", "bob", "cy", "dan")
 SETTING = Setting(name="plant", peers=PEERS, rounds=10, epsilon=8.0)
-
-
-def began(peer, phase="learning", round=0):
-    return PhaseBegan(peer=peer, phase=phase, round=round)
-
-
-def waits(peer, *others, round=0, connected=True):
-    return WaitBegan(peer=peer, round=round, neighbours=others, connected=connected)
 
 
 def ended(peer, round, *, accuracy=0.5, received=3, missed=(), spent=None):

@@ -8,17 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.errors import DecodeError
+from p2pfl.report.notices.course import PeerFailed, PeerFinished, PhaseBegan, PresenceChanged, WaitBegan, WaitEnded
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
-from p2pfl.report.notices.kinds import (
-    Notice,
-    PeerFailed,
-    PeerFinished,
-    PhaseBegan,
-    PresenceChanged,
-    VersionDiffers,
-    WaitBegan,
-    WaitEnded,
-)
+from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.notices.neighbours import VersionDiffers
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.records import Record
 from p2pfl.report.swarm.alerts import alerts

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from p2pfl.experiment import read
-from p2pfl.report.notices.kinds import PeerFailed, PhaseBegan
+from p2pfl.report.notices.course import PeerFailed, PhaseBegan
 from p2pfl.report.pages.run.run_page import run_page
 from p2pfl.report.run import Run
 from p2pfl.report.swarm.headline import headline

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.data.imported import function_of, located
 from p2pfl.encodings import Floats
 from p2pfl.errors import ModelError
 from p2pfl.exact.model import Asked, Owns
 from p2pfl.exact.trees.losses.smooth import Units
+from p2pfl.importing import imported, located
 from p2pfl.learning.additive import Question
 
 KEY = "model.options.loss"
@@ -52,7 +53,7 @@ class OwnLoss:
         ModelError
             It does not exist or cannot be called.
         """
-        function_of(self.reference, key=KEY, refused=ModelError)
+        self._function()
 
     def units(self, scale: float) -> Units:
         """Return the bound, as a power of two, for all."""
@@ -74,9 +75,7 @@ class OwnLoss:
         if not len(targets):
             return np.zeros((1, 0)), np.zeros((1, 0))
         try:
-            slopes, curves = function_of(self.reference, key=KEY, refused=ModelError)(
-                np.array(margins[:, 0]), targets.astype(np.float64)
-            )
+            slopes, curves = self._function()(np.array(margins[:, 0]), targets.astype(np.float64))
             found = np.array([slopes, curves], np.float64)  # [2, n]
         except ModelError:
             raise
@@ -106,3 +105,6 @@ class OwnLoss:
         """Return zeros, because derivatives alone are known."""
         del margins, scale
         return np.zeros(len(targets))
+
+    def _function(self) -> Callable[..., Any]:
+        return imported(self.reference, key=KEY, sought="a function", refused=ModelError)

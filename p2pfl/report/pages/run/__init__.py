@@ -1,1 +1,1 @@
-"""Reports as pages: one HTML file without scripts, which needs no other file and no network."""
+"""Sections of the page of one run."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from p2pfl.explanations import FeatureImportance, FittedCoefficient, FittedRegression
 from p2pfl.report.pages.bars import Segment, stacked
 from p2pfl.report.pages.markup import Markup, join, tag
 from p2pfl.report.pages.parts import beside, pairs, table
 from p2pfl.report.reading import explained_of
-from p2pfl.report.results import FeatureImportance, FittedCoefficient, FittedRegression
 
 MOST_BARS, MOST_ROWS = 20, 200
 """Importances, and coefficients, that a page shows."""

@@ -136,6 +136,6 @@ def _name(peer: str, x: float, y: float) -> Markup:
 
 
 def _twin(topology: Topology) -> Markup:
-    """Return the graph as a table, for who does not see it."""
+    """Return the graph as a table, for readers who do not see it."""
     rows = [[peer, ", ".join(topology.senders(peer))] for peer in topology.peers]
     return details("the neighbours of each peer", table("Neighbours by peer", ("peer", "receives from"), rows, text=2))

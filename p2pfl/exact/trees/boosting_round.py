@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 
 from p2pfl.encodings import Floats, Ints
-from p2pfl.exact.bins import Bins
 from p2pfl.exact.model import Asked, Owns, Part, Tensors
 from p2pfl.exact.trees.counting import Binned, Routes
 from p2pfl.exact.trees.forest import leaves
 from p2pfl.exact.trees.growing import Growth, GrowthTask
-from p2pfl.exact.trees.interactions import Interactions
 from p2pfl.exact.trees.limits import Limits
 from p2pfl.exact.trees.losses.quantiles import quantiles
-from p2pfl.exact.trees.losses.smooth import Loss, fraction
-from p2pfl.exact.trees.sampling import Sampling
+from p2pfl.exact.trees.losses.smooth import fraction
+from p2pfl.exact.trees.settings import BoostingSettings
 from p2pfl.exact.trees.splits import Search
 from p2pfl.learning.additive import Question
 
@@ -25,68 +21,6 @@ WORST = 64.0
 
 EXTRAS = 3
 """Numbers beside the histograms of the roots: training loss, validation loss, validation samples."""
-
-
-class Boosted(Protocol):
-    """Settings of boosting that a round needs."""
-
-    @property
-    def objective(self) -> Loss:
-        """Loss that the trees minimise."""
-        ...
-
-    @property
-    def columns(self) -> int:
-        """Number of trees of a round."""
-        ...
-
-    @property
-    def max_depth(self) -> int | None:
-        """Largest depth."""
-        ...
-
-    @property
-    def max_leaf_nodes(self) -> int | None:
-        """Largest number of leaves."""
-        ...
-
-    @property
-    def min_samples_leaf(self) -> int:
-        """Smallest number of samples of a leaf."""
-        ...
-
-    @property
-    def min_hessian(self) -> float:
-        """Smallest sum of second derivatives of a leaf."""
-        ...
-
-    @property
-    def l2_regularization(self) -> float:
-        """Regularisation of the value of a leaf."""
-        ...
-
-    @property
-    def signs(self) -> Ints | None:
-        """Direction of the predictions by feature, 1 or -1, 0 if free; ``None`` if all are free."""
-        ...
-
-    @property
-    def interactions(self) -> Interactions | None:
-        """Columns that may split a tree together; ``None`` if all may."""
-        ...
-
-    @property
-    def sampling(self) -> Sampling:
-        """Shares of samples and features that are drawn."""
-        ...
-
-    def margins(self, tensors: Tensors, part: Part) -> Floats:
-        """Return the margins of samples, ``[n, columns]``."""
-        ...
-
-    def bins(self, tensors: Tensors) -> Bins:
-        """Return the bins of a model."""
-        ...
 
 
 class BoostingRound:
@@ -102,7 +36,7 @@ class BoostingRound:
         Samples of a peer.
     """
 
-    def __init__(self, model: Boosted, tensors: Tensors, own: Owns) -> None:
+    def __init__(self, model: BoostingSettings, tensors: Tensors, own: Owns) -> None:
         self.model, self.tensors, self.own = model, tensors, own
         self.samples, self.scale = int(tensors["samples"][0]), float(tensors["scale"][0])
         self.units = model.objective.units(self.scale)
@@ -160,7 +94,7 @@ class BoostingRound:
         sums = self.table(total)
         if self._words == 2:  # second derivatives are 1
             sums = np.stack([sums[..., 0], sums[..., 1] << self.fraction, sums[..., 1]], axis=-1)
-        self.growth.tell(sums)
+        self.growth.proceed(sums)
 
     def table(self, total: Ints) -> Ints:
         """Return the sums of a total by node and bin, ``[m, cells, V]``, zeros for features that are not drawn."""

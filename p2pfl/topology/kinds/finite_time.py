@@ -1,4 +1,4 @@
-r"""Base-(k+1) graphs: exact averages after a few exchanges, for any number of peers.
+r"""Base-(k+1) graphs: exact averages after a few gossip steps, for any number of peers.
 
 The number of peers is written in base k + 1, :math:`n = \sum_l a_l (k+1)^{p_l}`, and the peers are split
 accordingly. Parts whose size has no prime factor above k + 1 average exactly in cliques, digit by digit;
@@ -12,10 +12,10 @@ decentralized learning via finite-time convergence, NeurIPS 2023, algorithms 1 t
 
 from collections.abc import Sequence
 
-from p2pfl.topology.builders import at_least_one, numbered
 from p2pfl.topology.graph import Schedule
+from p2pfl.topology.kinds.builders import at_least_one, numbered
 
-Exchange = dict[tuple[int, int], float]
+StepWeights = dict[tuple[int, int], float]
 """Weights of the edges of one gossip step."""
 
 
@@ -23,8 +23,8 @@ def base(n: int, *, degree: int = 1) -> Schedule:
     """Build the Base-(k+1) graph for k = ``degree``, which averages exactly in a few gossip steps.
 
     No peer has more than k neighbours at a time. The edges carry the weights, and the product of the weights of a
-    period is the exact average. With ``n = (degree + 1) ** p`` a period has p gossip steps, in general about twice
-    as many at most.
+    period is the exact average. With ``n = (degree + 1) ** p`` a period has p gossip steps, with other numbers at most
+    about twice as many.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def base(n: int, *, degree: int = 1) -> Schedule:
     at_least_one(n)
     at_least_one(degree, "neighbours (topology.degree)")
     peers = range(n)
-    exchanges = _base(peers, degree)
-    return Schedule(tuple(numbered(n, each, weights=each.values()) for each in exchanges or [{}]))
+    steps = _base(peers, degree)
+    return Schedule(tuple(numbered(n, each, weights=each.values()) for each in steps or [{}]))
 
 
-def _base(peers: Sequence[int], degree: int) -> list[Exchange]:
+def _base(peers: Sequence[int], degree: int) -> list[StepWeights]:
     """Build algorithm 3: average the smooth part of the number last, across equal parts; or algorithm 2 if shorter."""
     simple = _simple(peers, degree)
     across = _smooth_part(len(peers), degree + 1)
@@ -66,7 +66,7 @@ def _base(peers: Sequence[int], degree: int) -> list[Exchange]:
     return min(simple, [*inside, *last], key=len)
 
 
-def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
+def _simple(peers: Sequence[int], degree: int) -> list[StepWeights]:
     """Build algorithm 2, the simple graph."""
     n = len(peers)
     if _smooth_part(n, degree + 1) == n:
@@ -78,22 +78,22 @@ def _simple(peers: Sequence[int], degree: int) -> list[Exchange]:
         start += digit * size
     whole = [_cliques([peer for piece in part for peer in piece], degree) for part in parts]
     pieces = [_together([_cliques(piece, degree) for piece in part]) for part in parts]
-    exchanges = [_union([_latest(each, m) for each in whole]) for m in range(len(whole[0]))]
+    steps = [_union([_latest(each, m) for each in whole]) for m in range(len(whole[0]))]
     done = [0] * len(parts)  # gossip steps inside the pieces of each part
     while done[0] < len(pieces[0]):
-        giving = len(exchanges) - len(whole[0])  # the part whose mean goes to all smaller ones
-        exchange = _passed(parts, giving, degree) if giving < len(parts) - 1 else {}
+        giving = len(steps) - len(whole[0])  # the part whose mean goes to all smaller ones
+        step = _passed(parts, giving, degree) if giving < len(parts) - 1 else {}
         for part in range(min(giving, len(parts))):
-            exchange |= _latest(pieces[part], done[part])
+            step |= _latest(pieces[part], done[part])
             done[part] += 1
         if giving == len(parts) - 1:  # the smallest part has no receiver and averages at once
-            exchange |= _latest(pieces[giving], done[giving])
+            step |= _latest(pieces[giving], done[giving])
             done[giving] += 1
-        exchanges.append(exchange)
-    return exchanges
+        steps.append(step)
+    return steps
 
 
-def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> Exchange:
+def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> StepWeights:
     """Pair each peer of the smaller parts with one of every piece of the giving part.
 
     The remaining peers of the giving part already agree. They still mix, because peers may train between gossip steps.
@@ -101,25 +101,25 @@ def _passed(parts: list[list[Sequence[int]]], giving: int, degree: int) -> Excha
     takers = [peer for part in parts[giving + 1 :] for piece in part for peer in piece]
     size = sum(map(len, parts[giving]))
     weight = size / (len(parts[giving]) * (size + len(takers)))
-    exchange = {_edge(taker, piece[i]): weight for i, taker in enumerate(reversed(takers)) for piece in parts[giving]}
+    step = {_edge(taker, piece[i]): weight for i, taker in enumerate(reversed(takers)) for piece in parts[giving]}
     left = [peer for piece in parts[giving] for peer in piece[len(takers) :]]
     for start in range(0, len(left), degree + 1):
-        exchange |= _clique(left[start : start + degree + 1])
-    return exchange
+        step |= _clique(left[start : start + degree + 1])
+    return step
 
 
-def _cliques(peers: Sequence[int], degree: int) -> list[Exchange]:
+def _cliques(peers: Sequence[int], degree: int) -> list[StepWeights]:
     """Build algorithm 1, the hyper-hypercube: one clique per peer and digit of its number, in mixed base."""
-    exchanges, stride = [], 1
+    steps, stride = [], 1
     for size in _factors(len(peers), degree + 1):
         starts = [i for i in range(len(peers)) if i // stride % size == 0]
         cliques = [_clique([peers[start + digit * stride] for digit in range(size)]) for start in starts]
-        exchanges.append(_union(cliques))
+        steps.append(_union(cliques))
         stride *= size
-    return exchanges
+    return steps
 
 
-def _clique(peers: Sequence[int]) -> Exchange:
+def _clique(peers: Sequence[int]) -> StepWeights:
     return {_edge(a, b): 1 / len(peers) for i, a in enumerate(peers) for b in peers[:i]}
 
 
@@ -127,18 +127,18 @@ def _edge(a: int, b: int) -> tuple[int, int]:
     return min(a, b), max(a, b)
 
 
-def _together(schedules: list[list[Exchange]]) -> list[Exchange]:
+def _together(schedules: list[list[StepWeights]]) -> list[StepWeights]:
     """Run schedules of equal length over different peers side by side."""
     return [_union(list(each)) for each in zip(*schedules, strict=True)]
 
 
-def _union(exchanges: list[Exchange]) -> Exchange:
-    return {edge: weight for each in exchanges for edge, weight in each.items()}
+def _union(steps: list[StepWeights]) -> StepWeights:
+    return {edge: weight for each in steps for edge, weight in each.items()}
 
 
-def _latest(exchanges: list[Exchange], number: int) -> Exchange:
+def _latest(steps: list[StepWeights], number: int) -> StepWeights:
     """Return the gossip step of that number, or the last one from then on; a single peer has none."""
-    return exchanges[min(number, len(exchanges) - 1)] if exchanges else {}
+    return steps[min(number, len(steps) - 1)] if steps else {}
 
 
 def _digits(n: int, radix: int) -> list[tuple[int, int]]:

@@ -3,7 +3,8 @@ r"""Mixing weights: stochastic matrices with the sparsity of a graph.
 :math:`W_{ij}` is the weight that receiver i gives the model of sender j. Where rows of W sum to one, a model that
 all peers share stays as it is; where columns sum to one, the mean of all models stays. :func:`metropolis`,
 :func:`max_degree` and :func:`given` do both. :func:`push` does only the latter, so that models must be divided by
-push-sum weights that are mixed alike; weights that come with the edges (:func:`edge_weights`) may do only the former.
+push-sum weights that are mixed in the same way; weights that come with the edges (:func:`edge_weights`) may do only
+the former.
 """
 
 from dataclasses import dataclass
@@ -156,9 +157,9 @@ def push(topology: Topology) -> Weights:
     r"""Return column-stochastic weights for any directed graph: :math:`W_{ij} = 1 / (1 + |\text{receivers of } j|)`.
 
     Each sender splits its model and its push-sum weight evenly over itself and its receivers, so it only needs to know
-    their number. Sums stay, a common model does not. Models are therefore divided by push-sum weights that travel
-    alike (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer reaches every
-    other (:func:`check_connected`).
+    their number. Sums stay the same, a common model does not. Models are therefore divided by push-sum weights that
+    travel in the same way (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer
+    reaches every other (:func:`check_connected`).
 
     References
     ----------

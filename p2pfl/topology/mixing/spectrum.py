@@ -6,7 +6,7 @@ factor by which k gossip steps shrink the distance from the mean at worst. For o
 
 Weights that do not keep the mean (an EL-Local schedule) agree elsewhere; their contraction measures the distance
 from the mean that results. Weights that keep only sums (:func:`p2pfl.topology.push`) mix models and push-sum weights
-alike; their contraction measures the quotients, with all push-sum weights one at first.
+in the same way; their contraction measures the quotients, with all push-sum weights one at first.
 """
 
 import math
@@ -20,7 +20,7 @@ import scipy.sparse  # imports its linalg and csgraph when they are first used, 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
 from p2pfl.topology.graph import depth
-from p2pfl.topology.weights import Weights
+from p2pfl.topology.mixing.weights import Weights
 
 Floats = npt.NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def contraction(weights: Sequence[Weights]) -> float:
     """
     matrices = [each.matrix for each in weights]
     n = len(weights[0].peers)
-    masses = _masses(weights)
+    masses = _push_sum_weights(weights)
     wanders = not all(each.keeps_mean for each in weights)
     if n <= _DENSE:
         product = _apply(matrices, np.eye(n)) / masses[:, None]  # [N, N]
@@ -130,10 +130,10 @@ def steps(weights: Sequence[Weights] | Callable[[int], Weights], *, tolerance: f
             rho = contraction(weights)
             _check_contracts(rho)
             return _ceil(math.log(tolerance) / math.log(rho)) if rho > tolerance else 1
-    at = weights if callable(weights) else lambda exchange: weights[exchange % len(weights)]
+    at = weights if callable(weights) else lambda step: weights[step % len(weights)]
 
     def reached(count: int) -> bool:
-        return contraction([at(exchange) for exchange in range(count)]) <= tolerance * (1 + _SLACK)
+        return contraction([at(step) for step in range(count)]) <= tolerance * (1 + _SLACK)
 
     enough = 1
     while not reached(enough):
@@ -241,7 +241,7 @@ def _centred(vectors: Floats) -> Floats:
     return centred
 
 
-def _masses(weights: Sequence[Weights]) -> Floats:
+def _push_sum_weights(weights: Sequence[Weights]) -> Floats:
     """Return push-sum weights ``[N]`` that start at one: they stay one, except for weights that only keep sums."""
     masses = np.ones(len(weights[0].peers))
     if not all(each.keeps_consensus for each in weights):

@@ -12,8 +12,8 @@ import numpy as np
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
-from p2pfl.topology.builders import at_least_one, bits, check_degree, numbered
 from p2pfl.topology.graph import Schedule, Topology
+from p2pfl.topology.kinds.builders import at_least_one, bits, check_degree, numbered
 
 
 def one_peer_exponential(n: int) -> Schedule:
@@ -217,8 +217,8 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     sparse = 2 * degree < n  # pairing up a dense graph takes many attempts; pairing up its complement does not
     graphs = []
-    for exchange in range(period):
-        rng = draw(seed, "topology", round=exchange)
+    for step in range(period):
+        rng = draw(seed, "topology", round=step)
         graph = nx.random_regular_graph(degree if sparse else n - 1 - degree, n, seed=rng)
         graphs.append(numbered(n, (graph if sparse else nx.complement(graph)).edges()))
     return Schedule(tuple(graphs))
@@ -268,7 +268,7 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     """
     check_degree(n, degree)
     at_least_one(period, "gossip steps in a period (topology.period)")
-    return Schedule(tuple(_pushed(n, degree, exchange=exchange, seed=seed) for exchange in range(period)))
+    return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
 
 
 def _inside(group: range, kind: str) -> Iterable[tuple[int, int]]:
@@ -290,8 +290,8 @@ def _share(topology: Topology, edge: tuple[str, str]) -> float:
     return 1.0 / (1.0 + max(len(topology.senders(peer)) for peer in edge))
 
 
-def _pushed(n: int, degree: int, *, exchange: int, seed: int) -> Topology:
-    rng = draw(seed, "topology", round=exchange)
+def _pushed(n: int, degree: int, *, step: int, seed: int) -> Topology:
+    rng = draw(seed, "topology", round=step)
     others = np.stack([rng.choice(n - 1, size=degree, replace=False) for _ in range(n)])  # [N, s]
     others += others >= np.arange(n)[:, None]  # no peer draws itself
     received = np.bincount(others.ravel(), minlength=n).tolist()

@@ -7,10 +7,10 @@ from difflib import get_close_matches
 from typing import Any
 
 from p2pfl.errors import TopologyError
-from p2pfl.topology import builders, random_graphs, schedules
-from p2pfl.topology.builders import at_least_one, bits
-from p2pfl.topology.finite_time import base
 from p2pfl.topology.graph import Schedule, Topology
+from p2pfl.topology.kinds import builders, random_graphs, schedules
+from p2pfl.topology.kinds.builders import at_least_one, bits
+from p2pfl.topology.kinds.finite_time import base
 
 BUILDERS: dict[str, Callable[..., Topology | Schedule]] = {
     builder.__name__: builder

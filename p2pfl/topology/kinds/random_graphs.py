@@ -11,8 +11,8 @@ import numpy as np
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
-from p2pfl.topology.builders import at_least_one, check_degree, numbered
 from p2pfl.topology.graph import Topology
+from p2pfl.topology.kinds.builders import at_least_one, check_degree, numbered
 
 _DRAWS = 100
 """Number of draws after which a random graph counts as never connected."""

@@ -23,11 +23,11 @@ from itertools import pairwise
 
 from p2pfl.draws import draw
 from p2pfl.errors import TopologyError
-from p2pfl.topology import builders
-from p2pfl.topology.builders import at_least_one
 from p2pfl.topology.graph import Schedule, Topology, brief
-from p2pfl.topology.schedules import one_peer_exponential
-from p2pfl.topology.weights import Weights, max_degree
+from p2pfl.topology.kinds import builders
+from p2pfl.topology.kinds.builders import at_least_one
+from p2pfl.topology.kinds.schedules import one_peer_exponential
+from p2pfl.topology.mixing.weights import Weights, max_degree
 
 KINDS = ("ring", "circulant", "random_regular", "exponential", "one_peer_exponential")
 """Kinds of topology that are unions of cyclic orders, or can be built as such."""

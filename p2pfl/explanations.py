@@ -1,0 +1,142 @@
+"""What models say of their features: importances of trees, and coefficients of regressions.
+
+These classes are part of ``summary.json``, so they import neither torch nor numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class FeatureImportance:
+    """Importance of a feature of trees.
+
+    Attributes
+    ----------
+    name
+        Name of the feature.
+    importance
+        Share of the gain of all splits: of boosting, of their sum; of a forest, the mean over its trees of the share of
+        each, as ``feature_importances_`` of scikit-learn.
+    total_gain
+        Sum of the gains of its splits, as XGBoost calls it.
+    weight
+        Number of its splits, as XGBoost calls it.
+    """
+
+    name: str
+    importance: float
+    total_gain: float
+    weight: int
+
+
+@dataclass(frozen=True)
+class FittedCoefficient:
+    """Coefficient of a regression with its 95 % interval.
+
+    Attributes
+    ----------
+    name
+        Name of the feature; with more than two classes after the name of the class.
+    estimate
+        Estimate; null for a feature that others determine.
+    error
+        Standard error; null without one.
+    z, p
+        Statistic of Wald's test, and its two-sided p-value; null under a penalty.
+    low, high
+        Ends of the interval; null without a standard error.
+    """
+
+    name: str
+    estimate: float | None
+    error: float | None = None
+    z: float | None = None
+    p: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class FittedRegression:
+    """Regression that has converged.
+
+    Attributes
+    ----------
+    model
+        Name of the model.
+    coefficients
+        Coefficients in the order of the features, the intercept last.
+    facts
+        Further numbers by name, such as ``deviance``, ``aic`` and ``steps``; null for one that is not a number.
+    errors
+        Kind of the standard errors: ``likelihood``, ``posterior`` under a ridge, ``private`` with private noise, or
+        ``none``.
+    path
+        Penalties of a lasso, with the numbers of coefficients that are not zero and deviances.
+    """
+
+    model: str
+    coefficients: tuple[FittedCoefficient, ...]
+    facts: Mapping[str, float | None]
+    errors: str
+    path: tuple[Mapping[str, float], ...] = ()
+
+    def results(self) -> dict[str, Any]:
+        """Return the fit as JSON values."""
+        found = [asdict(each) for each in self.coefficients]
+        given = {"path": [dict(each) for each in self.path]} if self.path else {}
+        return {"model": self.model, "errors": self.errors, "coefficients": found, **self.facts, **given}
+
+    def notes(self) -> list[str]:
+        """Return sentences on what the coefficients lack."""
+        said = []
+        if self.errors == "private" and any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the last level of a column is the one with which the others are compared.")
+        elif any(each.estimate is None for each in self.coefficients):
+            said.append("No estimate: the features above determine it, so it has no coefficient of its own.")
+        if self.errors == "none":
+            said.append("No standard errors: the lasso selects features, which no usual test accounts for.")
+        elif any(each.estimate is not None and each.error is None for each in self.coefficients):
+            said.append("No standard errors: there are no more samples than coefficients.")
+        elif self.errors == "private":
+            said.append("Standard errors and intervals include the private noise.")
+            if (self.facts.get("ridge") or 0.0) > 0:
+                said.append("The noise requires a ridge, which shrinks estimates, so there are no tests.")
+        elif self.errors == "posterior":
+            said.append(
+                "The ridge penalty shrinks estimates. Standard errors and intervals are those of the posterior with "
+                "the penalty as a normal prior, so there are no tests."
+            )
+        return said
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Importances of trees, or the coefficients of a regression.
+
+    Attributes
+    ----------
+    importances
+        Features of trees that split a node, the most important first; empty for other models.
+    regression
+        Coefficients of a regression; null for other models.
+    """
+
+    importances: tuple[FeatureImportance, ...] = ()
+    regression: FittedRegression | None = None
+
+
+def finite(facts: Mapping[str, float]) -> dict[str, float | None]:
+    """Return facts with ``None`` for those that are not a number.
+
+    Examples
+    --------
+    >>> finite({"aic": float("nan"), "steps": 5.0})
+    {'aic': None, 'steps': 5.0}
+    """
+    return {key: None if math.isnan(value) else value for key, value in facts.items()}

@@ -1,0 +1,120 @@
+"""Loops of other frameworks learn as a learner of p2pfl does: from Python, from the file, and in live peers."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import p2pfl
+from composed import DATA, RING, equal, gathered, learner, swarm
+from own_loops import KINDS, made, own_table
+from p2pfl.cli import main
+from p2pfl.errors import InputError
+from p2pfl.experiment import plan, read
+from p2pfl.learning import Adjustable, Federated, Learner, Pools
+from p2pfl.transport import MemoryTransport
+
+
+@pytest.mark.slow
+@KINDS
+def test_a_loop_of_another_framework_learns_in_a_simulation_from_python_and_from_the_file_alike(kind):
+    here = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=4, seed=7)
+    there = p2pfl.simulate(read(own_table(kind)))
+    equal(here.models, there.models)
+    assert here.summary["together"] > 0.7
+    assert here.summary["together"] == there.summary["together"]
+    assert here.summary["pooled"] is None
+
+
+@pytest.mark.slow
+@KINDS
+async def test_a_loop_of_another_framework_learns_in_live_peers_as_in_a_simulation(kind):
+    run = p2pfl.simulate(p2pfl.FedAvg(), made(kind, gathered()), RING, rounds=3, seed=7, baselines=False)
+    parts = {"rounds": 3, "seed": 7}
+
+    def own(name):
+        return made(kind, gathered(**{name: DATA[name]}))
+
+    ended = await swarm(p2pfl.FedAvg(), RING, own, transport=MemoryTransport(), parts=parts)
+    for name, state in ended.items():
+        row = torch.cat([tensor.flatten() for tensor in run.models[name].values()])
+        torch.testing.assert_close(state.rows[0], row, rtol=0, atol=1e-5)
+
+
+CLINIC = """
+import numpy as np
+import torch
+from safetensors.torch import load_file
+
+import p2pfl
+
+def data(*, peer, peers, seed):
+    random = np.random.default_rng(peers.index(peer))
+    y = np.arange(30) % 2
+    return (random.normal(size=(30, 3)) + 3 * y[:, None]).astype("float32"), y
+
+def trainer(federation, rate):
+    from sklearn.linear_model import SGDClassifier
+
+    def loaded(row):
+        model = SGDClassifier(loss="log_loss", learning_rate="constant", eta0=rate, random_state=0)
+        model.partial_fit(np.zeros((1, 3)), [0], classes=[0, 1])
+        model.coef_, model.intercept_ = row[:3].numpy()[None].astype(float), row[3:].numpy().astype(float)
+        return model
+
+    def part(peer, which):
+        where = which[peer]
+        return federation.dataset.features[where].double().numpy(), federation.dataset.targets[where].numpy()
+
+    def train(row, *, peer, round):
+        model = loaded(row)
+        model.partial_fit(*part(peer, federation.train))
+        return torch.from_numpy(np.append(model.coef_, model.intercept_)).float()
+
+    def score(row, peer):
+        return {"accuracy": loaded(row).score(*part(peer, federation.test))}
+
+    sizes = {peer: len(federation.train[peer]) for peer in federation.peers}
+    return p2pfl.ExternalLearner(train, start=torch.zeros(4), samples=sizes, evaluate=score)
+"""
+LESSON = """
+name = "clinic"
+rounds = 3
+topology = { kind = "ring", peers = 3 }
+data = { name = "clinic_loop:data", options = { classes = 2 } }
+learning = { learner = "clinic_loop:trainer", rate = 0.1 }
+"""
+
+
+@pytest.mark.slow
+def test_a_learner_of_ones_own_runs_from_the_file_alone(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("sklearn")
+    (tmp_path / "clinic_loop.py").write_text(CLINIC)
+    (tmp_path / "lesson.toml").write_text(LESSON)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{':'.join(sys.path)}")
+    for command in ("simulate", "run"):
+        assert main([command, "lesson.toml", "--runs", command]) == 0, capsys.readouterr().err
+    for name in p2pfl.topology.ring(3).peers:
+        [one], [other] = (
+            list(Path(tmp_path / each).glob(f"*/peers/{name}.safetensors")) for each in ("run", "simulate")
+        )
+        torch.testing.assert_close(load_file(one)["row"], load_file(other)["row"], rtol=0, atol=1e-5)
+
+
+def test_learners_say_by_protocols_what_they_can_do():
+    ours, own = learner(), made("trainer", gathered())
+    for protocol in (Adjustable, Pools, Federated):
+        assert isinstance(ours, protocol)
+        assert not isinstance(own, protocol)
+    assert {Learner}  # what both are, to a type checker
+
+
+def test_options_of_a_learner_of_ones_own_are_checked():
+    table = own_table("trainer")
+    changed = table | {"learning": table["learning"] | {"learner_options": {"wait": 3}}}
+    with pytest.raises(InputError, match="has no parameter wait; it has federation, model, rate, epochs, weight"):
+        plan(read(changed))
