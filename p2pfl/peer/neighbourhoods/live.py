@@ -59,9 +59,9 @@ class LiveNeighbourhood:
         """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
-        self.received = torch.zeros(1, dtype=torch.int64)
+        self.received = 0
         self.missed: list[str] = []
-        self.distance = torch.zeros(1, dtype=torch.float64)
+        self.distance = 0.0
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -112,7 +112,7 @@ class LiveNeighbourhood:
 
     def record_step(self, before: Released, after: Released) -> None:
         """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
-        self.distance = moved(Released(before.level, before.masses), after)  # [1]
+        self.distance = float(moved(Released(before.level, before.masses), after))
 
     def _row_weights(self) -> dict[str, float]:
         """Return the weights of this gossip step, including the peer's own; they stay if edges change meanwhile."""

@@ -54,8 +54,8 @@ async def test_a_record_has_what_arrived_in_the_attempt_that_counts():
     net = Scripted(True, False, True, True, attempts=attempts)
     with pytest.raises(AgainError):
         await net.mix(Released(torch.zeros(1, 2)))
-    assert (int(net.received), net.missed) == (1, ["peer2"])
+    assert (net.received, net.missed) == (1, ["peer2"])
     attempts.attempt = 1
     mixed = await net.mix(Released(torch.zeros(1, 2)))
-    assert (int(net.received), net.missed) == (2, [])
+    assert (net.received, net.missed) == (2, [])
     assert (mixed.rows.tolist(), net.step) == ([[0.5, 0.5]], 3)
