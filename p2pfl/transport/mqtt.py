@@ -255,6 +255,7 @@ class _Connection(aiomqtt.Client):
             **options,
         )
         self.pending_calls_threshold = 2**16
+        self._client.disable_logger()  # it would be asked eight times in a gossip step, and emits nothing
         self.where = where
         self.qos = qos
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons

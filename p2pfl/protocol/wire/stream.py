@@ -208,6 +208,11 @@ class Inbox:
         return sum(len(part.buffer) for part in self._partial.values())
 
     @property
+    def incomplete(self) -> bool:
+        """True if only a part of a message has arrived."""
+        return bool(self._partial)
+
+    @property
     def held(self) -> int:
         """Bytes that have arrived of messages that are not complete."""
         return sum(len(part.buffer) - part.left for part in self._partial.values())
