@@ -263,9 +263,11 @@ def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: in
     if a.shape[-1] <= block:  # a round of small live models takes few calls
         return _lengths(a - (b if factor is None else b * factor.to(b)))
     squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
+    room = torch.empty_like(a[..., :block])  # one for all blocks, as each page of new memory costs a page fault
     for start in range(0, a.shape[-1], block):
         where = ..., slice(start, start + block)
-        squares += distances(a[where], b[where], factor=factor, block=block) ** 2
+        own, other = a[where], b[where] if factor is None else b[where] * factor.to(b)
+        squares += _lengths(torch.sub(own, other, out=room[..., : own.shape[-1]])) ** 2
     return squares.sqrt()
 
 

@@ -8,6 +8,7 @@ import torch
 from p2pfl.neighbourhood import Released
 from p2pfl.peer.masking.attempts import AgainError
 from p2pfl.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.protocol.wire.rows import Delivery, Head
 
 
 class Failing:
@@ -42,8 +43,7 @@ class Scripted(AttemptedNeighbourhood):
         return ["peer1", "peer2"]
 
     async def _expect(self, *_, **__):
-        head = SimpleNamespace(mass=None, codec=0, grid=None)
-        return SimpleNamespace(head=head, row=torch.ones(2)) if self.arrivals.pop(0) else None
+        return Delivery(Head(3, 0, "float32", 2), torch.ones(2)) if self.arrivals.pop(0) else None
 
     def _close(self):
         self.step += 1
