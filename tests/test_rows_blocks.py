@@ -24,6 +24,29 @@ def test_norms_and_distances_of_blocks_are_those_of_each_row(stack):
     assert torch.equal(found, torch.cat([distances(a, b, factor=f) for a, b, f in pairs]))
 
 
+def long_rows(*, scale=1.0):
+    """Return two stacks of 3 rows of 10,007 numbers."""
+    generator = torch.Generator().manual_seed(2)
+    return [scale * torch.randn(3, 10_007, generator=generator) for _ in range(2)]
+
+
+def test_distances_of_long_rows_are_those_in_double_precision_to_float_rounding():
+    a, b = long_rows()
+    wanted = (a - b).double().square().sum(dim=-1, keepdim=True).sqrt()
+    torch.testing.assert_close(distances(a, b), wanted, rtol=1e-6, atol=0)
+    torch.testing.assert_close(distances(a, b, block=5000), wanted, rtol=1e-6, atol=0)
+    assert torch.equal(distances(a, b), torch.cat([distances(a[i : i + 1], b[i : i + 1]) for i in range(3)]))
+    assert not distances(a, a).any()
+
+
+def test_distances_of_long_rows_are_finite_where_the_squares_of_their_numbers_overflow():
+    a, b = long_rows(scale=1e30)
+    wanted = (a - b).double().square().sum(dim=-1, keepdim=True).sqrt()
+    torch.testing.assert_close(distances(a, b), wanted, rtol=1e-6, atol=0)
+    a[1, 9_999] = torch.inf
+    assert distances(a, b).isinf().flatten().tolist() == [False, True, False]
+
+
 def test_a_function_of_blocks_is_that_of_the_stack_in_memory_of_its_own(stack):
     factor = torch.linspace(0.5, 2, 23, dtype=torch.float64).unsqueeze(-1)
     heights = []

@@ -92,9 +92,11 @@ class Averaging:
 
     async def masses(self, learner: AsyncLearner, net: Neighbourhood, active: torch.Tensor) -> torch.Tensor | None:
         """Return public weights ``[R, 1]``, or ``None`` if all peers have the same weight."""
+        if not self.weighted and self.fraction == 1.0 and not self.dropped:
+            return None
         taking_part = active.to(torch.float64).unsqueeze(-1)  # [R, 1]
         if not self.weighted:
-            return None if self.fraction == 1.0 and not self.dropped else taking_part
+            return taking_part
         samples = learner.learner.samples(net.peers).to(torch.float64).unsqueeze(-1)  # [R, 1]
         if self.mean_samples is not None:
             return samples / self.mean_samples * taking_part

@@ -177,25 +177,23 @@ def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> b
     False
     """
     framed = _framed(message, domain)
-    if not usable(public) or len(signature) != SIGNATURE_BYTES:
+    key = _key(public)
+    if key is None or len(signature) != SIGNATURE_BYTES:
         return False
     try:
-        _key(public).verify(signature, framed)
-    except (InvalidSignature, ValueError):
+        key.verify(signature, framed)
+    except InvalidSignature:
         return False
     return True
 
 
 @lru_cache(maxsize=4096)
-def _key(public: bytes) -> Ed25519PublicKey:
-    """Return a public key, which peers verify with again in every gossip step.
-
-    Raises
-    ------
-    ValueError
-        The bytes are no public key.
-    """
-    return Ed25519PublicKey.from_public_bytes(public)
+def _key(public: bytes) -> Ed25519PublicKey | None:
+    """Return a public key, which peers verify with again in every gossip step; ``None`` if it is weak or no key."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(public) if usable(public) else None
+    except ValueError:
+        return None
 
 
 def usable(public: bytes) -> bool:
@@ -224,9 +222,14 @@ def fingerprint(public: bytes) -> str:
 
 
 def _framed(message: bytes, domain: str) -> bytes:
+    return _prefix(domain) + message
+
+
+@lru_cache(maxsize=64)
+def _prefix(domain: str) -> bytes:
     if not _DOMAIN.fullmatch(domain):
         raise InputError(f"the domain {domain!a} is not lower-case words joined by hyphens; rename it")
-    return b"p2pfl/v1/" + domain.encode() + b"\0" + message
+    return b"p2pfl/v1/" + domain.encode() + b"\0"
 
 
 def _read_private(path: Path) -> bytes:

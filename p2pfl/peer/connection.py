@@ -61,6 +61,7 @@ class Connection:
 
     def __init__(self, channel: Channel, session: Session, *, adding: Adding | None = None) -> None:
         self.channel, self.session, self.adding = channel, session, adding
+        self._time = asyncio.get_running_loop().time
         self.durable: Callable[[], Awaitable[None]] = _nothing
         self.observe: Callable[[Event], None] | None = None
         self.bytes_out = self.bytes_in = 0
@@ -85,7 +86,7 @@ class Connection:
 
     def clock(self) -> float:
         """Return the event loop's time minus the time offline, when silence is not the fault of neighbours."""
-        return asyncio.get_running_loop().time() - self.channel.away
+        return self._time() - self.channel.away
 
     # ------------------------------------------------------------------ for the peer
 

@@ -37,7 +37,7 @@ from p2pfl.peer.neighbourhoods.building import attempted, live
 from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.rounds import recorded, scored, turns
 from p2pfl.peer.storage.best import BestModel
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, rounds_apart
 from p2pfl.peer.storage.reserving import block
 from p2pfl.peer.storage.writer import Keeper
 from p2pfl.peer.threads import Threaded
@@ -157,6 +157,7 @@ class Peer:
         self._done = 0  # of them
         self.undecided = False  # or else it can begin again
         self._saved = -1  # how many were done when the last checkpoint was written
+        self._apart = rounds_apart(plan)  # from one checkpoint to the next
         self._next = 0  # the round after the last that was begun
         self._missed = list[str]()  # whose rows, in the last of them
         self.statistics: Statistics | None = None
@@ -435,21 +436,24 @@ class Peer:
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
         self._introduce()  # those who came late, or by new edges
-        scores = await asyncio.to_thread(scored, self.plan, state, self.name)
+        scores, spent = await asyncio.to_thread(self._measured, state)
         self._alarm(round, scores, net)
-        spent = await asyncio.to_thread(lambda: self.meter.spent)
         record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)
         if self.observe is not None:
             self.observe(record, state)
         if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
-        if checkpointed(self.plan, round=round):
+        if checkpointed(round, apart=self._apart, rounds=self.plan.experiment.rounds):
             await self._save(state)
 
+    def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
+        """Return the scores of a model and the epsilon spent so far; both can take long."""
+        return scored(self.plan, state, self.name), self.meter.spent
+
     async def _save(self, state: State) -> None:
-        """Begin to write the checkpoint of the last round, unless it is written already."""
-        if self._saved != self._done:
+        """Begin to write the checkpoint of the last round, unless it is written already, or kept nowhere."""
+        if self._saved != self._done and self.keeper.store is not None:
             self._saved = self._done
             own = self.plan.owned(state.rows[0], peer=self.name)
             await self.keeper.save(self.checkpoint(state, round=self._done), self.plan.saved, own=own)

@@ -34,17 +34,16 @@ class Threaded:
         """Train the rows."""
         clock = asyncio.get_running_loop().time
         begun = clock()
-        fitted = await asyncio.to_thread(self._fit, rows, **how)
-        self.update = float(distances(fitted.rows, rows)[0, 0])
+        fitted, self.update = await asyncio.to_thread(self._fit, rows, **how)
         self.seconds += clock() - begun
         return fitted
 
-    def _fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+    def _fit(self, rows: Rows, **how: Unpack[Fitting]) -> tuple[Fitted, float]:
         fitted = self.learner.fit(rows, **how)
         if self.count is not None:
             active = how.get("active")
             self.count(how["round"], None if active is None else active.tolist())
-        return fitted
+        return fitted, float(distances(fitted.rows, rows))
 
     async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
         """Return gradients of the rows."""

@@ -160,6 +160,12 @@ def _cause(error: BaseException) -> BaseException:
     return error.__context__ or error
 
 
+def _expire(answer: asyncio.Future[str | None]) -> None:
+    """End the wait for an answer of the broker."""
+    if not answer.done():
+        answer.set_exception(TimeoutError())
+
+
 class MqttChannel:
     """:class:`~p2pfl.transport.channel.Channel` of :class:`MqttTransport`."""
 
@@ -180,8 +186,7 @@ class MqttChannel:
         where = self._connection.where
         async with self._turns:
             try:
-                async with asyncio.timeout(patience):
-                    refusal = await self._connection.send(topic, payload, retain=retain)
+                refusal = await self._connection.send(topic, payload, retain=retain, patience=patience)
             except TimeoutError:
                 raise TransportError(
                     f"{where} did not acknowledge {len(payload)} bytes on {topic} within {patience:.0f} s; "
@@ -250,6 +255,7 @@ class _Connection(aiomqtt.Client):
             **options,
         )
         self.pending_calls_threshold = 2**16
+        self._client.disable_logger()  # it would be asked eight times in a gossip step, and emits nothing
         self.where = where
         self.qos = qos
         self._mute = options["protocol"] < aiomqtt.ProtocolVersion.V5  # a broker cannot give its reasons
@@ -320,16 +326,27 @@ class _Connection(aiomqtt.Client):
             self._disconnected.exception()  # seen; asyncio need not log it
         self._client._sock_close()  # noqa: SLF001 - disconnect() says goodbye
 
-    async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool) -> str:
-        """Publish and return the refusal of the broker, "" if there is none; it can give one at QoS 1 only."""
+    async def send(self, topic: str, payload: bytes | bytearray, *, retain: bool, patience: float) -> str:
+        """Publish and return the refusal of the broker, "" if there is none; it can give one at QoS 1 only.
+
+        Raises
+        ------
+        TimeoutError
+            There is no answer after ``patience`` seconds.
+        """
         info = self._client.publish(topic, payload, qos=self.qos, retain=retain)
         if info.rc != 0:
             raise self.lost()
-        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        if self.qos == 0 and info.is_published():
+            await asyncio.sleep(0)  # let the others run
+            return ""
+        answer: asyncio.Future[str | None] = self._loop.create_future()
         self._answers[info.mid] = answer
+        deadline = self._loop.call_later(patience, _expire, answer)  # less work than a timeout around each message
         try:
             refusal = await answer
         finally:
+            deadline.cancel()
             self._answers.pop(info.mid, None)
         if refusal is None:
             raise self.lost(len(payload))
@@ -411,6 +428,8 @@ class _Connection(aiomqtt.Client):
 
         def register() -> None:
             if client.socket() is sock:
+                write()  # at once: a small packet always fits into the buffer of the socket
+            if client.socket() is sock and client.want_write():
                 self._loop.add_writer(sock.fileno(), write)
 
         if self._connected.done():

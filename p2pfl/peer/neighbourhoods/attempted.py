@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from p2pfl.neighbourhood import Released
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.masking.attempts import Attempts
@@ -41,7 +39,7 @@ class AttemptedNeighbourhood(LiveNeighbourhood):
         attempts = self.attempts
         if self._attempt != attempts.attempt:
             self._attempt, self.step = attempts.attempt, attempts.step
-            self.received, self.missed = torch.zeros_like(self.received), []  # of the attempt that counts
+            self.received, self.missed = 0, []  # of the attempt that counts
         weights = attempts.row(self._row_weights())
         total = Weighted(released, weights[self.name])
         for sender in await self._publish(released, weights):

@@ -17,6 +17,7 @@ from p2pfl.peer.contributing import Totalling
 from p2pfl.peer.masking.deciding import Deciding, DroppedHalf
 from p2pfl.protocol.interface.effects import Deliver
 from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
+from p2pfl.protocol.ledgers.flows import Row
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
 from p2pfl.protocol.wire.rows import Delivery, Encoded, encode_row
 from p2pfl.rows import Rows, scaled
@@ -59,9 +60,9 @@ class LiveNeighbourhood:
         """Decides which releases of the round count; ``None`` where all that arrive do."""
         self.step = 0  # gossip steps of the round so far
         self.seconds_waiting = 0.0
-        self.received = torch.zeros(1, dtype=torch.int64)
+        self.received = 0
         self.missed: list[str] = []
-        self.distance = torch.zeros(1, dtype=torch.float64)
+        self.distance = 0.0
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -112,7 +113,7 @@ class LiveNeighbourhood:
 
     def record_step(self, before: Released, after: Released) -> None:
         """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
-        self.distance = moved(Released(before.level, before.masses), after)  # [1]
+        self.distance = float(moved(Released(before.level, before.masses), after))
 
     def _row_weights(self) -> dict[str, float]:
         """Return the weights of this gossip step, including the peer's own; they stay if edges change meanwhile."""
@@ -281,6 +282,8 @@ class LiveNeighbourhood:
 class Weighted:
     """The sum W y of one peer: what does not come falls to the own row.
 
+    The first row that comes becomes the sum, in its own memory: to fill as much new memory takes longer than the rest.
+
     Parameters
     ----------
     released
@@ -290,24 +293,31 @@ class Weighted:
     """
 
     def __init__(self, released: Released, share: float) -> None:
-        self.released = released
+        self.released, self.share = released, share
         self.values = released.values  # [1, P]
-        self.mixed = scaled(self.values, share)  # [1, P]
-        self.masses = None if released.masses is None else released.masses * share
+        self.mixed: Rows | None = None  # [1, P], of the rows that came
+        self.mass = 0.0  # of the rows that came
 
     def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
-        """Add a row; one's own where none came."""
+        """Add a row, whose memory may be used; one's own where none came."""
         del sender
-        own = self.released
-        mass: torch.Tensor | float | None = own.masses if delivery is None else delivery.head.mass
-        row = self.values if delivery is None else values(delivery, own).to(self.mixed)
-        self.mixed.add_(row, alpha=weight)
-        if self.masses is not None and mass is not None:
-            self.masses = self.masses + weight * mass
+        if delivery is None:
+            self.share += weight
+            return
+        row = values(delivery, self.released).to(self.values).unsqueeze(0)  # [1, P]
+        self.mass += weight * (delivery.head.mass or 0.0)
+        if self.mixed is not None:
+            self.mixed.add_(row, alpha=weight)
+        elif self.released.coded is None and delivery.head.partners is None:
+            self.mixed = row.mul_(weight)
+        else:  # others keep the row: a codec as a reference, the session for peers that lack it
+            self.mixed = scaled(row, weight)
 
     def close(self) -> Released:
         """Return the sum."""
-        return Released(self.mixed, self.masses)
+        own, share = self.released.masses, self.share
+        mixed = scaled(self.values, share) if self.mixed is None else self.mixed.add_(self.values, alpha=share)
+        return Released(mixed, None if own is None else own * share + self.mass)
 
 
 class Conserved:
@@ -330,8 +340,7 @@ class Conserved:
     ) -> None:
         self.released, self.ledgers, self.peers = released, ledgers, peers
         self.gossip_step, self.chain = gossip_step, chain
-        self.own = vector(released)  # [P] or [P + 1]
-        self.total = self.own.copy()
+        self.own = self.total = vector(released)  # [P] or [P + 1]
 
     def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
         """Add the flow of a row that came."""
@@ -340,7 +349,14 @@ class Conserved:
             return
         moved = self.ledgers.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
         if moved is not None:
-            self.total += moved
+            self._move(moved)
+
+    def _move(self, change: Row) -> None:
+        """Add to the sum, in memory of its own from the first time on."""
+        if self.total is self.own:
+            self.total = self.own + change
+        else:
+            self.total += change
 
     @property
     def applied(self) -> dict[str, float]:
@@ -351,18 +367,20 @@ class Conserved:
         """Add the flows of models that came late, so that they are weighed like the others."""
         arrived = self.ledgers.arrived()
         if arrived is not None:
-            self.total += arrived
+            self._move(arrived)
 
     def drop(self, peer: str) -> None:
         """Take back the model of a neighbour, and never apply it in this gossip step."""
         back = self.ledgers.flows.refuse(peer, self.gossip_step) if peer in self.ledgers.flows.partners else None
         if back is not None:
-            self.total += back
+            self._move(back)
 
     def remove(self, half: DroppedHalf) -> None:
         """Remove a mask from the model that contains it, in all terms of the sum."""
         weights = self.applied
         size, share = len(half.values), weights.get(half.holder, 0.0)
+        if self.total is self.own:
+            self.total = self.own.copy()
         if half.holder == self.ledgers.peer:
             self.own = self.own.copy()  # the ledger keeps what was released
             self.own[:size] -= half.values.astype(self.own.dtype)
@@ -389,7 +407,9 @@ class Conserved:
         """Return the sum, including late models of earlier gossip steps."""
         due = self.ledgers.close()
         if due is not None:
-            self.total += due
+            self._move(due)
+        elif self.total is self.own:
+            self.total = self.own.copy()  # the ledger keeps what was released
         rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]
         if self.released.masses is None:
             return Released(rows, chain=self.chain)

@@ -85,7 +85,7 @@ def rounds_apart(plan: Plan) -> int:
     return 1 if fragile or declared(algorithm).state_per_edge else plan.experiment.transport.checkpoint
 
 
-def checkpointed(plan: Plan, *, round: int) -> bool:
+def checkpointed(round: int, *, apart: int, rounds: int) -> bool:
     """Return whether a round ends with a checkpoint: the first, the last, and every so many.
 
     The first always does, because a peer that has released a second round without one counts as one whose model is
@@ -93,12 +93,19 @@ def checkpointed(plan: Plan, *, round: int) -> bool:
 
     Parameters
     ----------
-    plan
-        The experiment, resolved for this peer.
     round
         The round that has ended.
+    apart
+        As :func:`rounds_apart` returns it.
+    rounds
+        Number of rounds of the run.
+
+    Examples
+    --------
+    >>> [round for round in range(8) if checkpointed(round, apart=3, rounds=8)]
+    [0, 2, 5, 7]
     """
-    return round == 0 or (round + 1) % rounds_apart(plan) == 0 or round + 1 == plan.experiment.rounds
+    return round == 0 or (round + 1) % apart == 0 or round + 1 == rounds
 
 
 class _Note(msgspec.Struct, frozen=True):

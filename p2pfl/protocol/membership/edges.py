@@ -51,7 +51,8 @@ class Edges:
             return False
         self.topology = self.healing.over(there)
         self.weights = self.healing.weights(self.topology)
-        self.__dict__.pop("turns", None)
+        for derived in ("turns", "_rows"):
+            self.__dict__.pop(derived, None)
         return True
 
     def senders_in(self, phase: int) -> tuple[str, ...]:
@@ -74,7 +75,12 @@ class Edges:
 
     def row(self, phase: int) -> dict[str, float]:
         """Return the weights that this peer applies in a phase, including its own."""
-        return self.weights[phase].row(self.me)
+        return dict(self._rows[phase])
+
+    @cached_property
+    def _rows(self) -> tuple[dict[str, float], ...]:
+        """Weights that this peer applies, by phase."""
+        return tuple(weights.row(self.me) for weights in self.weights)
 
     @cached_property
     def turns(self) -> tuple[dict[str, int], ...]:

@@ -245,8 +245,8 @@ class Streams:
         else:
             if new:
                 self.progress[sender] = self.shared.now
-        if new:
-            self.most_held = max(self.most_held, sum(inbox.held for inbox in self.inboxes.values()))
+        if new and inbox.incomplete:
+            self.most_held = max(self.most_held, sum(each.held for each in self.inboxes.values()))
         return new, messages
 
     def settle(self, sender: str, phase: int, *, completed: bool) -> None:

@@ -53,8 +53,9 @@ class Waiting:
         self._expected = {peer for peer in senders if self.expects(peer, since)}
 
     def expect(self, sender: str, *, keep: bool) -> None:
-        """Wait for a model; the memory of the previous one is free by now, so the next sender may continue."""
-        self.streams.grant()
+        """Wait for a model; the memory of the previous one is free by now, which is room for the next large one."""
+        if self.shared.mailbox.large:
+            self.streams.grant()
         self.awaited = Awaited(sender, keep, self.shared.now)
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from p2pfl.identity import Identity
@@ -10,6 +11,8 @@ from p2pfl.protocol.wire.codec import HEAD, decode, encode
 from p2pfl.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
 from p2pfl.protocol.wire.messages import Announcement, ForOne, Message, Plain, Status
 from p2pfl.protocol.wire.trailer import CHECKSUM, Signature, Trailer
+
+_SEALS = bytes([SEALED]), bytes([PRIVATE])
 
 UNBOUNDED = 2**63
 """Maximum size of a payload in bytes if no bound is set."""
@@ -91,7 +94,7 @@ class MessageCodec:
     envelope: Envelope | None = None
     largest: int = UNBOUNDED
 
-    @property
+    @cached_property
     def root(self) -> str:
         """Topic above all topics of the run."""
         return root_of(self.swarm)
@@ -138,9 +141,8 @@ class MessageCodec:
 
     def address(self, topic: str) -> Origin:
         """Return the origin of a payload."""
-        _, _, rest = topic.partition(f"{self.root}/")
-        owner, _, place = rest.partition("/")
-        return Origin(owner, place, place.removeprefix("in/") if place.startswith("in/") else owner)
+        owner, _, place = topic.removeprefix(f"{self.root}/").partition("/")
+        return Origin(owner, place, place[3:] if place.startswith("in/") else owner)
 
     def bound(self, data: int) -> None:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""
@@ -148,7 +150,7 @@ class MessageCodec:
 
     def sealed(self, payload: bytes | memoryview) -> bool:
         """Return whether a payload is marked as sealed, so that it proves its sender once it is opened."""
-        return self.envelope is not None and payload[:1] in (bytes([SEALED]), bytes([PRIVATE]))
+        return self.envelope is not None and payload[:1] in _SEALS
 
     def open(self, sender: str, payload: bytes | memoryview) -> Message:
         """Decode a message, and refuse an unsealed one of a kind that must be sealed.
@@ -162,9 +164,9 @@ class MessageCodec:
         """
         if self.envelope is None:
             return decode(payload)
-        if payload[:1] == bytes([SEALED]):
+        if payload[:1] == _SEALS[0]:
             return self.envelope.open(sender, payload)
-        if payload[:1] == bytes([PRIVATE]):
+        if payload[:1] == _SEALS[1]:
             return self.envelope.open_from(sender, payload)
         return decode(payload, plain=True)
 

@@ -199,13 +199,18 @@ class Inbox:
     reported: tuple[int, int] = (-1, 0)
     _later: set[int] = field(default_factory=set)
     _partial: dict[int, _Partial] = field(default_factory=dict)
-    _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after its last
+    _complete: dict[int, NDArray[np.uint8]] = field(default_factory=dict)  # by the sequence after it
     _reported: int = INITIAL
 
     @property
     def reserved(self) -> int:
         """Bytes set aside for messages of which some chunks have arrived."""
         return sum(len(part.buffer) for part in self._partial.values())
+
+    @property
+    def incomplete(self) -> bool:
+        """True if only a part of a message has arrived."""
+        return bool(self._partial)
 
     @property
     def held(self) -> int:
@@ -233,14 +238,20 @@ class Inbox:
                 f"of which {self.largest} are allowed"
             )
         self.widest = max(self.widest, len(chunk.data))
-        part = self._part(chunk)
+        if len(chunk.data) == chunk.total and chunk.first not in self._partial:
+            self._complete[chunk.sequence + 1] = np.frombuffer(bytearray(chunk.data), np.uint8)
+        else:
+            self._fill(self._part(chunk), chunk)
+        self._later.add(chunk.sequence)
+        return self._advance()
+
+    def _fill(self, part: _Partial, chunk: Chunk) -> None:
+        """Copy the data of a chunk to its place, and note a message that is complete with it."""
         part.buffer[chunk.offset : chunk.offset + len(chunk.data)] = np.frombuffer(chunk.data, np.uint8)
         part.left -= len(chunk.data)
         part.end = max(part.end, chunk.sequence + 1)
         if part.left <= 0:
             self._complete[part.end] = self._partial.pop(chunk.first).buffer
-        self._later.add(chunk.sequence)
-        return self._advance()
 
     def discard(self, chunk: Chunk) -> list[memoryview]:
         """Count a chunk that was refused as arrived, so that the stream goes on without its message."""

@@ -8,6 +8,7 @@ import torch
 from p2pfl.neighbourhood import Released
 from p2pfl.peer.masking.attempts import AgainError
 from p2pfl.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.protocol.wire.rows import Delivery, Head
 
 
 class Failing:
@@ -42,8 +43,7 @@ class Scripted(AttemptedNeighbourhood):
         return ["peer1", "peer2"]
 
     async def _expect(self, *_, **__):
-        head = SimpleNamespace(mass=None, codec=0, grid=None)
-        return SimpleNamespace(head=head, row=torch.ones(2)) if self.arrivals.pop(0) else None
+        return Delivery(Head(3, 0, "float32", 2), torch.ones(2)) if self.arrivals.pop(0) else None
 
     def _close(self):
         self.step += 1
@@ -54,8 +54,8 @@ async def test_a_record_has_what_arrived_in_the_attempt_that_counts():
     net = Scripted(True, False, True, True, attempts=attempts)
     with pytest.raises(AgainError):
         await net.mix(Released(torch.zeros(1, 2)))
-    assert (int(net.received), net.missed) == (1, ["peer2"])
+    assert (net.received, net.missed) == (1, ["peer2"])
     attempts.attempt = 1
     mixed = await net.mix(Released(torch.zeros(1, 2)))
-    assert (int(net.received), net.missed) == (2, [])
+    assert (net.received, net.missed) == (2, [])
     assert (mixed.rows.tolist(), net.step) == ([[0.5, 0.5]], 3)

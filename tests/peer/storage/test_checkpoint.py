@@ -14,7 +14,7 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.neighbourhood import Public, settled
-from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, unpacked
+from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, rounds_apart, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.protocol.ledgers.masks import MaskLedger
@@ -302,7 +302,8 @@ def test_no_round_is_released_under_an_old_mask_and_masks_cancel_whatever_happen
 def test_checkpoints_are_as_rare_as_asked_but_for_the_first_and_last_round_and_where_none_could_be_gone_on_from():
     def written(*changes):
         resolved = plan(read(SMALL, changes=["rounds=8", "transport.checkpoint=3", *changes]), only=["peer0"])
-        return [round for round in range(8) if checkpointed(resolved, round=round)]
+        apart = rounds_apart(resolved)
+        return [round for round in range(8) if checkpointed(round, apart=apart, rounds=8)]
 
     assert written() == [0, 2, 5, 7]
     assert written("transport.checkpoint=1") == [*range(8)]
