@@ -6,6 +6,7 @@ import ipaddress
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
@@ -42,6 +43,16 @@ def write(folder, name, item):
     path.write_bytes(data)
     path.chmod(0o644 if isinstance(item, x509.Certificate) else 0o600)
     return path
+
+
+def authority(folder):
+    """Write the certificate of a CA, and a certificate of a broker that it signed with its key; return where."""
+    ours, theirs = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    ca = certificate("a CA", key=ours, ca=True)
+    signed = certificate("broker", key=theirs, issuer=ca.subject, issuer_key=ours)
+    key = write(folder, "broker.key", theirs)
+    key.chmod(0o644)  # the broker becomes another user
+    return write(folder, "ca.pem", ca), write(folder, "broker.pem", signed), key
 
 
 def reachable(folder):

@@ -1,10 +1,11 @@
 """A listener in a process of its own, for test_burst.py: counts what arrives and prints the count.
 
-python listener.py URL plain|link COUNT
+python listener.py URL plain|link COUNT LENGTH QOS [CA]
 """
 
 import asyncio
 import sys
+from pathlib import Path
 
 import torch
 
@@ -22,11 +23,10 @@ from p2pfl.topology import Topology
 from p2pfl.transport.mqtt import MqttTransport
 
 GRAPH = Topology(("ada", "bob"), (("ada", "bob"),), directed=True)
-LENGTH = 1000
 
 
-def connected(channel, name, life):
-    """One end of the edge from ada to bob."""
+def connected(channel, name, life, *, length):
+    """One end of the edge from ada to bob, along which models of so many numbers pass."""
     other = {"ada": "bob", "bob": "ada"}[name]
     me = Announcement(name, life, "up")
     session = Session(
@@ -34,23 +34,23 @@ def connected(channel, name, life):
         membership=Membership(me, frozenset({other})),
         mailbox=Mailbox(),
         edges=Edges(name, GRAPH),
-        row_bytes=row_bytes(LENGTH, dtype=torch.float32),
+        row_bytes=row_bytes(length, dtype=torch.float32),
         chunk=min(256 * 1024, channel.limit),
         patience=60.0,
     )
     return Connection(channel, session)
 
 
-async def send(end, round):
+async def send(end, round, *, length):
     """Send a model that says its round."""
-    parts = encode_row(torch.full((LENGTH,), float(round)), round=round, step=0)
+    parts = encode_row(torch.full((length,), float(round)), round=round, step=0)
     await end.ask(Offer(Encoded(parts), phase=0))
 
 
-async def plain(url, _):
+async def plain(transport, _count, _length):
     """Count messages until the last word."""
     seen = 0
-    async with MqttTransport(url).join("listener") as channel:
+    async with transport.join("listener") as channel:
         await channel.subscribe("burst/#")
         print("ready", flush=True)
         async for message in channel:
@@ -60,11 +60,11 @@ async def plain(url, _):
     print(seen, flush=True)
 
 
-async def reliable(url, count):
+async def reliable(transport, count, length):
     """Count rows in the order of exchanges; every one must come."""
     seen = 0
-    async with MqttTransport(url).join("burst-bob-1") as channel, asyncio.TaskGroup() as tasks:
-        end = connected(channel, "bob", 1)
+    async with transport.join("burst-bob-1") as channel, asyncio.TaskGroup() as tasks:
+        end = connected(channel, "bob", 1, length=length)
         await end.enter(tasks)
         print("ready", flush=True)
         await end.ask(Gather(quorum=1.0, within=20.0))
@@ -79,4 +79,6 @@ async def reliable(url, count):
 
 
 if __name__ == "__main__":
-    asyncio.run({"plain": plain, "link": reliable}[sys.argv[2]](sys.argv[1], int(sys.argv[3])))
+    url, kind, count, length, qos, *ca = sys.argv[1:]
+    transport = MqttTransport(url, qos=int(qos), ca=Path(ca[0]) if ca else None)
+    asyncio.run({"plain": plain, "link": reliable}[kind](transport, int(count), int(length)))

@@ -1,10 +1,13 @@
 """Peers over a real mosquitto that is killed and started again, or ends in order; with and without what it kept."""
 
 import asyncio
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from benchmarks.faults import Mortal
+from certificates import authority
 from p2pfl.errors import AccessError, TransportError
 from p2pfl.experiment import read
 from p2pfl.identity import SeededSource
@@ -25,12 +28,40 @@ PEERS = [f"peer{number}" for number in range(4)]
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=16", "privacy.mode=pairwise"]
 
 
+@dataclass(frozen=True)
+class Wire:
+    """How peers and brokers talk: at which quality of service, and by TLS where there is an authority."""
+
+    qos: int
+    files: tuple[Path, Path, Path] | None = None  # of the authority, of the broker's certificate and of its key
+
+    def mortal(self, folder=None):
+        """Return a broker."""
+        lines = "" if self.files is None else f"certfile {self.files[1]}\nkeyfile {self.files[2]}\n"
+        return Mortal(folder, more=lines)
+
+    def reaching(self, broker):
+        """Start a broker; return how peers reach it."""
+        url = broker.start()
+        if self.files is None:
+            return MqttTransport(url, qos=self.qos)
+        return MqttTransport(url.replace("mqtt:", "mqtts:"), qos=self.qos, ca=self.files[0])
+
+
+WIRES = ["bare", "QoS 0", *(pytest.param(each, marks=pytest.mark.nightly) for each in ("TLS", "QoS 0, TLS"))]
+
+
+@pytest.fixture(params=WIRES)
+def wire(request, tmp_path):
+    return Wire(0 if "QoS 0" in request.param else 1, authority(tmp_path) if "TLS" in request.param else None)
+
+
 @pytest.fixture(params=["killed", "ended in order, persistent"])
-def mortal(request, tmp_path):
+def mortal(request, tmp_path, wire):
     """A broker, and whether it ends in order."""
     for each in (tmp_path, *list(tmp_path.parents)[:3]):
         each.chmod(0o777)
-    broker = Mortal(tmp_path if "persistent" in request.param else None)
+    broker = wire.mortal(tmp_path if "persistent" in request.param else None)
     yield broker, "order" in request.param
     broker.stop(in_order=True)
 
@@ -50,12 +81,12 @@ def agree(experiment, ended):
         assert all((model[key] - value).abs().max() < 2.0**-19 for key, value in run.models[name].items())
 
 
-async def test_a_broker_that_restarts_three_times_changes_nothing(mortal):
+async def test_a_broker_that_restarts_three_times_changes_nothing(mortal, wire):
     broker, in_order = mortal
     experiment, alive = read(SMALL, changes=RING), {}
 
     async with asyncio.timeout(60):
-        lasting = Lasting([MqttTransport(broker.start())], backoff=SOON)
+        lasting = Lasting([wire.reaching(broker)], backoff=SOON)
         running = asyncio.create_task(live(experiment, lasting, source=SOURCE, alive=alive))
         for round in (2, 6, 11):
             await reached(alive, round)
@@ -65,12 +96,12 @@ async def test_a_broker_that_restarts_three_times_changes_nothing(mortal):
     agree(experiment, ended)
 
 
-async def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good():
-    first, second = Mortal(), Mortal()
+async def test_peers_meet_on_the_second_broker_when_the_first_is_gone_for_good(wire):
+    first, second = wire.mortal(), wire.mortal()
     experiment, alive = read(SMALL, changes=RING), {}
 
     async def main():
-        transports = [MqttTransport(first.start()), MqttTransport(second.start())]
+        transports = [wire.reaching(first), wire.reaching(second)]
         running = asyncio.create_task(live(experiment, Lasting(transports, backoff=SOON), source=SOURCE, alive=alive))
         await reached(alive, 4)
         await asyncio.to_thread(first.stop)
