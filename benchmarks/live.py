@@ -31,7 +31,7 @@ from p2pfl.algorithms import Averaging, FedAvg, Gossip
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted, Report
 from p2pfl.peer import Peer
-from p2pfl.process import keep_freed_memory, one_heap
+from p2pfl.process import one_heap
 from p2pfl.rows import Layout
 from p2pfl.topology import ring
 from p2pfl.transport.broker import embedded
@@ -107,7 +107,6 @@ def ours(name: str, url: str, load: Load, pipe: Connection, *, qos: int = 1, loo
     """Run one of our peers, with threads and memory as in the processes of ``p2pfl run``; report its cost."""
     torch.set_num_threads(1)
     one_heap()
-    keep_freed_memory()
     experiment = read(
         {
             "rounds": load.rounds,

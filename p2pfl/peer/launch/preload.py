@@ -7,5 +7,6 @@ from p2pfl.lazily import uncollected
 
 with uncollected():  # else a full collection in a peer would write to all that it shares, and so copy 100 MB
     import p2pfl.peer.launch.worker
+    from p2pfl.topology.lazy_networkx import Graph  # imports networkx, which each peer would hold for itself
 
-__all__ = ["p2pfl"]
+__all__ = ["Graph", "p2pfl"]

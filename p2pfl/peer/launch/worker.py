@@ -34,7 +34,7 @@ from p2pfl.peer.storage.credentials import Credentials, credentials
 from p2pfl.peer.storage.lock import Owner
 from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
-from p2pfl.process import keep_freed_memory, one_heap, private_memory, set_threads
+from p2pfl.process import one_heap, private_memory, set_threads
 from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
 from p2pfl.report.model import described, metadata
@@ -336,7 +336,6 @@ def main(
     del owner  # the file stays open
     threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
     set_threads(threads)
-    keep_freed_memory()  # messages of 256 KiB come and go: a page fault for each page costs a fifth of a round of 50 MB
 
     def notify(event: Event) -> None:
         with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
