@@ -30,6 +30,7 @@ from p2pfl.simulation import simulate
 
 MANY, SOME, FEW, HIDDEN, DEGREE, LOW, ROUNDS = 1000, 16, 8, 32, 8, 4, 10
 FEATURES, CLASSES = 64, 10
+COLUMNS = 3
 
 Point = tuple[float, float, float]
 """A size, with the seconds and the bytes of a run."""
@@ -161,10 +162,12 @@ def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
     from matplotlib import pyplot as plt  # noqa: PLC0415 (after the choice of what draws)
 
     with mpl.rc_context({"svg.hashsalt": "growth", "font.size": 9}):
-        figure, axes = plt.subplots(2, len(tables), figsize=(2.7 * len(tables), 4.6), squeeze=False)
+        lines = math.ceil(len(tables) / COLUMNS)
+        figure, axes = plt.subplots(2 * lines, COLUMNS, figsize=(2.7 * COLUMNS, 4.6 * lines), squeeze=False)
         for place, (name, points) in enumerate(tables.items()):
             sizes, times, memory = zip(*points, strict=True)
-            above, below = axes[:, place]
+            line, column = divmod(place, COLUMNS)
+            above, below = axes[2 * line : 2 * line + 2, column]
             for axis, values in ((above, times), (below, [each / 2**20 for each in memory])):
                 axis.loglog(sizes, values, marker="o", markersize=3, linewidth=1)
                 middle = math.sqrt(min(values) * max(values))
@@ -172,10 +175,13 @@ def drawn(tables: Mapping[str, Sequence[Point]], path: Path) -> None:
                 axis.set_xticks(sizes, [brief(size) for size in sizes])
                 axis.minorticks_off()
                 axis.grid(linewidth=0.3)
-            axes[0][place].set_title(name)
-            axes[1][place].set_xlabel(name.partition(",")[0])
-        axes[0][0].set_ylabel("seconds per round")
-        axes[1][0].set_ylabel("MiB of memory")
+            above.set_title(name)
+            below.set_xlabel(name.partition(",")[0])
+            if column == 0:
+                above.set_ylabel("seconds per round")
+                below.set_ylabel("MiB of memory")
+        for axis in axes.flat:
+            axis.set_visible(axis.has_data())
         figure.tight_layout()
         figure.savefig(path, metadata={"Date": None})
 

@@ -24,9 +24,10 @@ def table(of, kind):
     return [(number(line[0]), number(line[1]), number(line[3].rstrip(" |"))) for line in cells]
 
 
-def degrees():
-    """Return the same of the table of degrees, whose columns are the sizes."""
-    lines = re.findall(r"^\| (?:degree|s per round|MiB) \| (\d.*) \|$", PAGE, re.MULTILINE)
+def degrees(kind):
+    """Return the same of a table of degrees, whose columns are the sizes."""
+    part = PAGE.split("## Live")[kind]
+    lines = re.findall(r"^\| (?:degree|s per round|MiB|MiB per peer) \| (\d.*) \|$", part, re.MULTILINE)
     return list(zip(*([number(cell) for cell in line.split(" | ")] for line in lines), strict=True))
 
 
@@ -61,10 +62,11 @@ def test_the_exponents_of_time_and_memory_are_the_slopes_of_the_figures(row, poi
 @pytest.mark.parametrize(
     ("row", "points", "memory"),
     [
-        ("degree, simulated, 16 to 64", degrees(), "none"),
+        ("degree, simulated, 16 to 64", degrees(SIMULATED), "none"),
         ("peers, live on one machine, 16 to 32", table("peers", LIVE), "none per peer"),
+        ("degree, live, 8 to 15", degrees(LIVE), "none"),
     ],
-    ids=["degree", "live peers"],
+    ids=["degree", "live peers", "live degree"],
 )
 def test_memory_that_has_no_exponent_differs_by_less_than_a_tenth(row, points, memory):
     half = [found for _, _, found in points][len(points) // 2 :]
