@@ -27,9 +27,12 @@ def modules(tmp_path, monkeypatch):
     (tmp_path / "lacking.py").write_text("import no_such_library\n")
     (tmp_path / "unfinished.py").write_text("def f(:\n")
     monkeypatch.syspath_prepend(str(tmp_path))
+    names = "clinic", "closed", "lacking", "unfinished"
+    before = {name: sys.modules.pop(name) for name in names if name in sys.modules}  # of another test
     yield
-    for name in ("clinic", "closed", "lacking", "unfinished"):
+    for name in names:
         sys.modules.pop(name, None)
+    sys.modules.update(before)
 
 
 @pytest.mark.usefixtures("modules")

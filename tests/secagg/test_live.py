@@ -161,25 +161,33 @@ def expected(gone, *, since, rounds, kept=()):
     return rows
 
 
-class Dying(Threaded):
-    """Dies in the training of a round."""
+class Meeting(Threaded):
+    """Trains in a round once all have ended the one before; some die then."""
 
-    def __init__(self, peer, *, round):
+    def __init__(self, peer, *, round, dies, meeting):
         super().__init__(peer.plan.learner)
-        self.peer, self.when = peer, round
+        self.peer, self.when, self.dies, self.meeting = peer, round, dies, meeting
 
     async def fit(self, rows, *, round, **given):
         if round == self.when:
-            self.peer.connection.channel.abort()
+            await self.meeting.wait()
+            if self.peer.name in self.dies:
+                self.peer.connection.channel.abort()
         return await super().fit(rows, round=round, **given)
 
 
-async def test_the_weight_of_a_sender_that_vanished_falls_to_the_own_row():
-    def prepare(peer):
-        if peer.name == "peer3":
-            peer._training = Dying(peer, round=1)
+def dying(*names, round):
+    """Return what lets some of five peers die in the training of a round, which no message of an earlier one misses."""
+    meeting = asyncio.Barrier(5)
 
-    ended = await run(ALIKE, prepare=prepare, dies=("peer3",))
+    def prepare(peer):
+        peer._training = Meeting(peer, round=round, dies=names, meeting=meeting)
+
+    return {"prepare": prepare, "dies": names}
+
+
+async def test_the_weight_of_a_sender_that_vanished_falls_to_the_own_row():
+    ended = await run(ALIKE, **dying("peer3", round=1))
     rows = expected(3, since=1, rounds=3)
     for name, end in ended.items():
         np.testing.assert_array_equal(end.state.rows[0].numpy(), rows[int(name[-1])])
@@ -215,11 +223,7 @@ async def test_rows_stay_as_they_are_where_somebody_on_the_roll_does_not_answer(
 
 
 async def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
-    def prepare(peer):
-        if peer.name in {"peer3", "peer4"}:
-            peer._training = Dying(peer, round=0)
-
-    ended = await run(ALIKE, prepare=prepare, dies=("peer3", "peer4"))
+    ended = await run(ALIKE, **dying("peer3", "peer4", round=0))
     row = np.zeros(SIZE)
     for round in range(3):
         row = np.rint(trained(torch.from_numpy(row), peer="peer0", round=round).numpy() * 2.0**20) * 2.0**-20
@@ -228,27 +232,19 @@ async def test_rows_are_kept_where_too_few_are_left_to_hide_each_other():
 
 
 async def test_a_sum_that_lacks_a_term_makes_all_rounds_cost_what_private_noise_alone_hides():
-    def prepare(peer):
-        if peer.name == "peer3":
-            peer._training = Dying(peer, round=1)
-
     changes = [*ALIKE, "privacy.noise=0.3", "privacy.clip=1.0"]
     found = resolved(changes).protection
-    for end in (await run(changes, prepare=prepare, dies=("peer3",))).values():
+    for end in (await run(changes, **dying("peer3", round=1))).values():
         spent = [record.privacy_spent for record in end.records]
         assert spent[0] == found.spent({found.cost: 1})
         assert spent[1:] == pytest.approx([found.spent({found.local: rounds}) for rounds in (2, 3)])
 
 
 async def test_where_that_would_cost_more_than_is_allowed_nothing_is_unmasked_and_the_run_ends():
-    def prepare(peer):
-        if peer.name == "peer3":
-            peer._training = Dying(peer, round=1)
-
     changes = [*ALIKE, "privacy.epsilon=8"]
     found = resolved(changes).protection
     assert found.spent({found.local: 1}) > 8
-    for end in (await run(changes, prepare=prepare, dies=("peer3",))).values():
+    for end in (await run(changes, **dying("peer3", round=1))).values():
         assert [record.received for record in end.records] == [4, 0]
         assert end.records[-1].privacy_spent == found.spent({found.cost: 2})
 

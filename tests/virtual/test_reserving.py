@@ -15,7 +15,7 @@ RUN = ("topology.kind=complete", "topology.peers=4", "rounds=12", "gossip.steps=
 LINE = ("transport.patience=8", "transport.chunk=8192", "privacy.mode=pairwise", "privacy.partners=1")
 MASKED = Setting((*RUN, *LINE))
 NOISY = Setting((*RUN, *LINE, "privacy.noise=1.0", "privacy.clip=1.0"))
-MOMENTS = (60, 100, 140, 180, 220, 260, 300)
+MOMENTS = (60, 98, 136, 174, 212, 250, 288)
 """Callbacks of a peer after which its power goes, from its first round to its last."""
 
 
