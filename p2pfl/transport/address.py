@@ -126,6 +126,7 @@ class Address:
         file = ca
         try:
             context = ssl.create_default_context(cafile=ca)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2  # the default of some builds of Python is lower
             context.sslsocket_class = _TidySocket
             if early:
                 context.sslsocket_class = _EarlySocket

@@ -42,7 +42,7 @@ def promise(
     if examples is not None:
         each = (
             f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
-            "peer against all other parties;"
+            "peer against all other parties; "
         )
         said |= {
             "examples": examples,
