@@ -89,17 +89,8 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     StorageError
         The disk is full or not writable; the old contents stay unchanged.
     """
-    temporary = _beside(path)
-    try:
-        disk.remove(temporary)  # it may have another mode
-        disk.write(temporary, data, mode=mode)
-        if former is not None:
-            _keep(disk, path, former)
-        disk.rename(temporary, path)
-        disk.sync(path.parent)
-    except OSError as error:
-        disk.remove(temporary)
-        raise _unwritten(path, error) from None
+    _exchange(path, data, _beside(path), former=former, mode=mode, disk=disk)
+    _sync(path.parent, disk)
 
 
 def replace_all(folder: Path, contents: Mapping[str, bytes], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
@@ -131,25 +122,38 @@ def replace_all(folder: Path, contents: Mapping[str, bytes], *, mode: int = 0o66
     """
 
     def write(name: str) -> None:
-        temporary = _part(folder / name)
-        try:
-            disk.remove(temporary)
-            disk.write(temporary, contents[name], mode=mode)
-            disk.rename(temporary, folder / name)
-        except OSError as error:
-            disk.remove(temporary)
-            raise _unwritten(folder / name, error) from None
+        path = folder / name
+        _exchange(path, contents[name], _part(path), mode=mode, disk=disk)
 
     with ThreadPoolExecutor(WRITERS) as pool:
         for written in [pool.submit(write, name) for name in contents]:
             written.result()
-    disk.sync(folder)
+    _sync(folder, disk)
 
 
-def _unwritten(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
-    )
+def _exchange(path: Path, data: bytes, temporary: Path, *, former: Path | None = None, mode: int, disk: Disk) -> None:
+    """Write new contents beside a file, and put them in its place."""
+    try:
+        disk.remove(temporary)  # it may have another mode
+        disk.write(temporary, data, mode=mode)
+        if former is not None:
+            _keep(disk, path, former)
+        disk.rename(temporary, path)
+    except OSError as error:
+        disk.remove(temporary)
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
+        ) from None
+
+
+def _sync(folder: Path, disk: Disk) -> None:
+    """Make the names in a folder durable."""
+    try:
+        disk.sync(folder)
+    except OSError as error:
+        raise StorageError(
+            f"new files in {folder} may not survive a loss of power ({error.strerror}); check the disk"
+        ) from None
 
 
 def _part(path: Path) -> Path:

@@ -297,8 +297,10 @@ class Neighbourhood(Protocol):
         ...
 
 
-async def mix_steps(net: Neighbourhood, released: Released, omegas: Sequence[float]) -> Released:
-    r"""Return released rows after several gossip steps.
+def mix_steps(net: Neighbourhood, released: Released, omegas: Sequence[float]) -> Coroutine[Any, Any, Released]:
+    r"""Return a coroutine that takes several gossip steps.
+
+    It is no coroutine function, as nothing may hold the rows before the first step while further ones are taken.
 
     Parameters
     ----------
@@ -313,14 +315,12 @@ async def mix_steps(net: Neighbourhood, released: Released, omegas: Sequence[flo
 
     Returns
     -------
-    Released
-        The rows after the last step.
+    Coroutine
+        Its result are the rows after the last step.
     """
+    at_once: Callable[[Released, Sequence[float]], Coroutine[Any, Any, Released]] | None
     at_once = getattr(net, "mix_steps", None)
-    if at_once is None:
-        return await step_by_step(net, released, omegas)
-    mixed: Released = await at_once(released, omegas)
-    return mixed
+    return step_by_step(net, released, omegas) if at_once is None else at_once(released, omegas)
 
 
 async def step_by_step(net: Neighbourhood, released: Released, omegas: Sequence[float]) -> Released:
@@ -368,11 +368,11 @@ class Wrapped:
         """Mix as the wrapped neighbourhood does."""
         return await self._net.mix(released)
 
-    async def mix_steps(self, released: Released, omegas: Sequence[float]) -> Released:
+    def mix_steps(self, released: Released, omegas: Sequence[float]) -> Coroutine[Any, Any, Released]:
         """Take gossip steps as the wrapped neighbourhood does, one by one where :meth:`mix` does it otherwise."""
         if type(self).mix is not Wrapped.mix:
-            return await step_by_step(self, released, omegas)
-        return await mix_steps(self._net, released, omegas)
+            return step_by_step(self, released, omegas)
+        return mix_steps(self._net, released, omegas)
 
     async def receive(self, released: Released) -> ReceivedModels:
         """Receive as the wrapped neighbourhood does."""

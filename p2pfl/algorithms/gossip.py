@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -53,9 +55,9 @@ class Gossip:
     rho: float | None = None
     heavy_ball: bool = False
 
-    async def __call__(self, net: Neighbourhood, released: Released) -> Released:
+    def __call__(self, net: Neighbourhood, released: Released) -> Coroutine[Any, Any, Released]:
         """Return ``released`` after all gossip steps over the neighbourhood."""
-        return await mix_steps(net, released, self.omegas)
+        return mix_steps(net, released, self.omegas)
 
     @property
     def omegas(self) -> list[float]:

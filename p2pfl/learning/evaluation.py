@@ -167,10 +167,8 @@ def _outputs(
     where = placed(torch.from_numpy(chosen), rows.device)  # [K]
     tensors = [values.contiguous() for values in learner.layout.split(rows[where]).values()]
     for index, real in _common(part) if shared else _chunks(part, chosen):
-        features, targets = (
-            learner.features[index],
-            learner.targets[index],
-        )  # [B, *shape] or [K, B, *shape], and targets
+        features = learner.features[index]  # [B, *shape] or [K, B, *shape]
+        targets = learner.targets[index]  # [B, ...] or [K, B, ...]
         targets = targets.expand(len(chosen), *targets.shape) if shared else targets  # [K, B]
         with torch.no_grad():
             outputs = engine.outputs(tensors, features, shared=shared)  # [K, B, *outputs]

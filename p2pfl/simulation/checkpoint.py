@@ -91,7 +91,7 @@ class SimulationCheckpoint:
 
     @property
     def sampled(self) -> dict[str, Counter[Sampling]]:
-        """By peer, the number of rounds of DP-SGD for each kind of steps."""
+        """Rounds of DP-SGD for each kind of steps, by peer."""
         found = defaultdict[str, Counter[Sampling]](Counter)
         for peer, noise, rate, steps, count in self.facts.sampled:
             found[peer][Sampling(noise, rate, steps)] = count

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence, Sized
+from collections.abc import Coroutine, Sequence, Sized
 from dataclasses import dataclass
 from itertools import compress
-from typing import TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import scipy.sparse
@@ -206,24 +206,27 @@ class StackedNeighbourhood:
         self.record_step(released, after)
         return after
 
-    async def mix_steps(self, released: Released, omegas: Sequence[float]) -> Released:
+    def mix_steps(self, released: Released, omegas: Sequence[float]) -> Coroutine[Any, Any, Released]:
         """Take several gossip steps: all but the last as one product where that is faster."""
+        if self._is_constant and at_once(self.weights[0].matrix, steps=len(omegas) - 1):
+            return self._mix_at_once(released, omegas)
+        return step_by_step(self, released, omegas)
+
+    async def _mix_at_once(self, released: Released, omegas: Sequence[float]) -> Released:
         matrix, early = self.weights[0].matrix, tuple(omegas[:-1])
-        if not self._is_constant or not at_once(matrix, steps=len(early)):
-            return await step_by_step(self, released, omegas)
-        like = released.values
-        now = self.mixer.power(matrix, early, like=like)(released)
+        now = self.mixer.power(matrix, early, like=released.values)(released)
         self._account(released, matrix)
         self._account(now, matrix, times=len(early) - 1)
-        mixed = await self.mix(now)
         if omegas[-1] == 1:
-            return mixed
-        previous = self.mixer.power(matrix, early[:-1], like=like)(released)
-        return mixed.combine(omegas[-1], 1 - omegas[-1], previous)
+            del released  # frees these rows before the last step allocates their successors
+            return await self.mix(now)
+        previous = self.mixer.power(matrix, early[:-1], like=released.values)(released)
+        del released
+        return (await self.mix(now)).combine(omegas[-1], 1 - omegas[-1], previous)
 
     @property
     def _is_constant(self) -> bool:
-        """Whether all gossip steps have the same weights, and cost bytes that do not depend on the numbers."""
+        """True if all gossip steps have the same weights, and cost bytes that do not depend on the numbers."""
         faults = self.faults
         return (
             type(self).mix is StackedNeighbourhood.mix

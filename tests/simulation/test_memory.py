@@ -40,7 +40,18 @@ def test_dpsgd_holds_three_copies_of_all_models_at_most(monkeypatch, tmp_path, d
     )
     size = PEERS * planned.learner.layout.size * 4
     assert planned.federation.dataset.features.nbytes < size
-    found, already = [], stacks(size)
+    found = []
+
+    def simulated():
+        return simulate(planned, baselines=False, folder=tmp_path / "run" if directory else None)
+
+    assert most(simulated, size, found, monkeypatch) <= 3
+    assert len(found) >= 2 * 4 * 3
+
+
+def most(simulated, size, found, monkeypatch):
+    """Return the largest number of copies around training, mixing and evaluation."""
+    already = stacks(size)
 
     def counted(kind, name):
         function = getattr(kind, name)
@@ -56,6 +67,26 @@ def test_dpsgd_holds_three_copies_of_all_models_at_most(monkeypatch, tmp_path, d
     counted(TorchLearner, "fit")
     counted(Mixer, "__call__")
     counted(Evaluator, "full")
-    simulate(planned, baselines=False, folder=tmp_path / "run" if directory else None)
-    assert len(found) >= 2 * 4 * 3
-    assert max(found) - already <= 3
+    simulated()
+    return max(found) - already
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["alike", "weighted"])
+@pytest.mark.parametrize("steps", [2, 12], ids=["one by one", "at once"])
+def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, weighted):
+    """The state, which the average of a peer without weight would need, and the models around a step."""
+    monkeypatch.setattr(checkpoint, "HELD", 0)
+    planned = plan(
+        read(
+            {
+                "rounds": 3,
+                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
+                "data": {"name": "digits"},
+                "model": {"name": "mlp", "hidden": [HIDDEN]},
+                "learning": {"algorithm": "fedavg", "batch": 8, "weighted": weighted},
+                "gossip": {"steps": steps},
+            }
+        )
+    )
+    size = PEERS * planned.learner.layout.size * 4
+    assert most(lambda: simulate(planned, baselines=False), size, [], monkeypatch) <= 4
