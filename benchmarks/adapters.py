@@ -35,7 +35,7 @@ BERT = {
 
 
 class Measured(NamedTuple):
-    """What one simulation needed.
+    """Time and memory of one simulation.
 
     Attributes
     ----------

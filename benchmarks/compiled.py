@@ -18,7 +18,7 @@ import numpy as np
 from p2pfl.learning.steps import training
 
 INSTALLED = find_spec("numba") is not None
-"""Whether there is a compiler."""
+"""True if numba is installed."""
 
 
 def njit(function: Callable[..., Any]) -> Callable[..., Any]:

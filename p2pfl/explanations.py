@@ -1,4 +1,4 @@
-"""What models say of their features: importances of trees, and coefficients of regressions.
+"""Importances of features in trees, and coefficients of regressions.
 
 These classes are part of ``summary.json``, so they import neither torch nor numpy.
 """

@@ -37,7 +37,7 @@ def announcement(site, *, incarnation=None, status="up", **changes):
 
 
 def judged(site, data):
-    """What the doctor finds with this announcement of peer1 on the broker."""
+    """Return the findings of the doctor with this announcement of peer1 on the broker."""
     with site.listening():
         asyncio.run(announce(site, data))
         return site.examine()

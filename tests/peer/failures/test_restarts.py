@@ -30,7 +30,7 @@ RING = ["topology.kind=ring", "topology.peers=4", "rounds=16", "privacy.mode=pai
 
 @dataclass(frozen=True)
 class Wire:
-    """How peers and brokers talk: at which quality of service, and by TLS where there is an authority."""
+    """Quality of service between peers and brokers, and TLS where there is an authority."""
 
     qos: int
     files: tuple[Path, Path, Path] | None = None  # of the authority, of the broker's certificate and of its key
