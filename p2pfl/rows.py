@@ -1,7 +1,7 @@
 """Rows: the trained parameters of a peer's model, flattened to ``[P]``.
 
-Every function of this module acts on the last axis of ``[R, P]`` and neither assumes nor reduces the leading one:
-``R = 1`` on a device, ``R = N`` in a simulation.
+Every function of this module but :func:`mean` acts on the last axis of ``[R, P]`` and neither assumes nor reduces the
+leading one: ``R = 1`` on a device, ``R = N`` in a simulation.
 """
 
 import math
@@ -26,6 +26,7 @@ __all__ = [
     "distances",
     "draw",
     "keys",
+    "mean",
     "narrowed",
     "norms",
     "placed",
@@ -215,6 +216,27 @@ def alike(rows: Rows) -> bool:
     if rows.device.type != "cpu":
         return bool((rows == rows[0]).all())
     return all(bool((part == rows[0]).all()) for part in torch.split(rows, _height(rows)))
+
+
+def mean(rows: Rows) -> torch.Tensor:
+    """Return the mean row, ``[P]``; on the CPU, several threads take some columns each.
+
+    Examples
+    --------
+    >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    tensor([2., 4.])
+    """
+    if rows.numel() <= BLOCK or rows.device.type != "cpu":
+        return rows.mean(0)
+    found = rows.new_empty(rows.shape[-1])  # [P]
+    width = max(RUN, BLOCK // len(rows))
+    columns = [slice(low, low + width) for low in range(0, rows.shape[-1], width)]
+
+    def one(_number: int, some: slice) -> None:
+        torch.mean(rows[:, some], 0, out=found[some])
+
+    spread(one, columns, workers=cores())
+    return found
 
 
 def narrowed(row: torch.Tensor) -> torch.Tensor:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl import rows as module
-from p2pfl.rows import alike, blockwise, distances, norms
+from p2pfl.rows import alike, blockwise, distances, mean, norms
 
 
 @pytest.fixture
@@ -22,6 +22,13 @@ def test_norms_and_distances_of_blocks_are_those_of_each_row(stack):
     assert torch.equal(distances(stack, other, block=21), torch.cat([distances(a, b) for a, b, _ in pairs]))
     found = distances(stack, other, factor=factor, block=21)
     assert torch.equal(found, torch.cat([distances(a, b, factor=f) for a, b, f in pairs]))
+
+
+@pytest.mark.usefixtures("stack")
+@pytest.mark.parametrize("shape", [(23, 7), (300, 10_007), (1, 9), (5, 40_000)])
+def test_the_mean_of_columns_is_that_of_the_whole_stack(shape):
+    rows = torch.randn(*shape, generator=torch.Generator().manual_seed(3))
+    assert torch.equal(mean(rows), rows.mean(0))
 
 
 def long_rows(*, scale=1.0):

@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.learning.checks import check_losses
-from p2pfl.rows import Rows, distances, norms
+from p2pfl.rows import Rows, distances, mean, norms
 from p2pfl.simulation.sharding import Shard
 
 
@@ -96,7 +96,7 @@ class Inline:
         fitted = replace(fitted, report=reduce(_both, reports))
         self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
-        self._mean = fitted.rows.mean(0) - rows.mean(0)  # [P]
+        self._mean = mean(fitted.rows) - mean(rows)  # [P]
         return fitted
 
     async def _alone(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
@@ -114,8 +114,8 @@ class Inline:
         found = torch.stack([update.square().sum(), (update > 0).sum().to(update.dtype)]).cpu().tolist()
         sums = torch.tensor([*found, len(update)], dtype=torch.float64)
         if self.shard is None:
-            return _diversity(sums, mean=self._mean)
-        return _diversity(self.shard.sums(sums), mean=self.shard.mean(self._mean))
+            return _diversity(sums, common=self._mean)
+        return _diversity(self.shard.sums(sums), common=self.shard.mean(self._mean))
 
     def check(self) -> None:
         """Check that the training since the last call did not diverge, which waits for the device.
@@ -157,7 +157,7 @@ def _both(one: Report, other: Report) -> Report:
     return Report(one.loss + other.loss, one.steps + other.steps)
 
 
-def _diversity(sums: torch.Tensor, *, mean: torch.Tensor) -> float | None:
+def _diversity(sums: torch.Tensor, *, common: torch.Tensor) -> float | None:
     r"""Return the diversity of updates: :math:`\overline{\lVert u_k \rVert^2} / \lVert \bar u \rVert^2`.
 
     It is the gradient diversity of Yin et al. (AISTATS 2018), times N.
@@ -166,9 +166,9 @@ def _diversity(sums: torch.Tensor, *, mean: torch.Tensor) -> float | None:
     ----------
     sums
         Sum of squared norms, number of rows that trained, and number of rows.
-    mean
+    common
         Mean update of all rows, idle ones too, ``[P]``.
     """
     squares, trained, count = sums.tolist()
-    common = float(norms(mean)) ** 2 * (count / max(trained, 1)) ** 2
-    return squares / trained / common if common else None
+    square = float(norms(common)) ** 2 * (count / max(trained, 1)) ** 2
+    return squares / trained / square if square else None

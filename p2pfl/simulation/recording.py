@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.report import Record
-from p2pfl.rows import distances
+from p2pfl.rows import distances, mean
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.placing import on_host
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -28,8 +28,8 @@ def records_of(
     report = state.report
     received = net.received.tolist()
     public = state.public.rows  # [R, P]
-    mean = net.shard.mean(public.mean(0))  # [P]
-    found = {"apart": distances(public, mean.expand_as(public)).squeeze(-1)}  # [R] each
+    common = net.shard.mean(mean(public))  # [P]
+    found = {"apart": distances(public, common.expand_as(public)).squeeze(-1)}  # [R] each
     found |= {"moved": net.distance} | ({} if learner.update is None else {"update": learner.update})
     found |= {} if report is None else {"loss": report.loss}
     told = {name: values.tolist() for name, values in on_host(found).items()}
