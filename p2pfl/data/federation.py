@@ -79,8 +79,15 @@ class Federation:
 
     def pooled(self, name: str = "pooled") -> "Federation":
         """Return a federation of one peer that holds the samples of all."""
-        train, validation, test = ({name: _union(part)} for part in (self.train, self.validation, self.test))
+        train, validation, test = ({name: self._union(part)} for part in (self.train, self.validation, self.test))
         return Federation(self.dataset, train, validation, test)
+
+    def _union(self, parts: Mapping[str, IntArray]) -> IntArray:
+        """Return the positions that parts contain, sorted, each once."""
+        contained = np.zeros(len(self.dataset.targets), bool)
+        for part in {id(part): part for part in parts.values()}.values():  # peers may share one array
+            contained[part] = True
+        return np.flatnonzero(contained)
 
     def samples(self, peers: Sequence[str]) -> torch.Tensor:
         """Return the number of training samples of each of these peers, ``[R]`` int64."""
@@ -149,8 +156,3 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 def _spread(numbers: Sequence[int]) -> dict[str, float]:
     return {"min": min(numbers), "median": float(np.median(numbers)), "max": max(numbers)}
-
-
-def _union(parts: Mapping[str, IntArray]) -> IntArray:
-    different = {id(part): part for part in parts.values()}  # a shared test part counts once
-    return np.unique(np.concatenate(list(different.values())))
