@@ -114,9 +114,10 @@ def test_json_is_alone_on_standard_output_and_nothing_is_on_the_other(p2pfl):
         assert said.err == ""
 
 
-def test_without_baselines_the_summary_has_the_same_keys(p2pfl):
-    with_them = json.loads(p2pfl("simulate", "small.toml", "--json").out)
-    without = json.loads(p2pfl("simulate", "small.toml", "--json", "--no-baselines").out)
+@pytest.mark.parametrize("command", ["simulate", pytest.param("run", marks=pytest.mark.slow)])
+def test_without_baselines_the_summary_has_the_same_keys(p2pfl, command):
+    with_them = json.loads(p2pfl(command, "small.toml", "--json").out)
+    without = json.loads(p2pfl(command, "small.toml", "--json", "--no-baselines").out)
     assert [*with_them] == [*without]
     assert without["alone"] is without["pooled"] is without["per_peer"]["peer0"]["alone"] is None
     assert without["together"] == with_them["together"]

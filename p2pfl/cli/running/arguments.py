@@ -15,6 +15,7 @@ def run(commands: Any) -> None:
     options.recording(command)
     options.accounting(command)
     options.peers(command)
+    _baselines(command)
     command.add_argument(
         "--broker",
         action="append",
@@ -30,7 +31,7 @@ def simulate(commands: Any) -> None:
     options.experiment(command, optional=True)
     command.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
     options.peers(command)
-    command.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")
+    _baselines(command)
     command.add_argument(
         "--workers",
         type=options.count,
@@ -62,3 +63,8 @@ def peer(commands: Any) -> None:
     options.recording(command)
     options.accounting(command)
     options.output(command)
+
+
+def _baselines(command: Any) -> None:
+    """Add the option that leaves the comparison out."""
+    command.add_argument("--no-baselines", action="store_true", help="do not train peers alone and on pooled data")

@@ -42,9 +42,10 @@ def run(options: argparse.Namespace) -> int:
     experiment = experiment_of(options, broker=options.broker)
     resolved = p2pfl.plan(experiment, live=True)
     accounts.check(options, resolved)
-    again = folder is not None
+    again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
-    with _kept(folder, again=f"p2pfl run --resume {folder}"), view.live(resolved, quiet=options.json) as live:
+    seen = view.live(resolved, quiet=options.json, compares=compare)
+    with _kept(folder, again=f"p2pfl run --resume {folder}"), seen as live:
         result = swarm.run(
             experiment,
             folder=folder,
@@ -52,6 +53,7 @@ def run(options: argparse.Namespace) -> int:
             observe=live.observe,
             resume=again,
             record=options.record,
+            baselines=compare,
             unaccounted=options.unaccounted,
         )
     return _finish(result.summary, folder, options)

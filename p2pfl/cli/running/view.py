@@ -45,10 +45,10 @@ STYLES: Mapping[Severity, str] = {"info": "yellow", "warning": "yellow", "alarm"
 """Style of a notice by its severity."""
 
 
-def live(plan: Plan, *, quiet: bool) -> Lines | Live:
+def live(plan: Plan, *, quiet: bool, compares: bool) -> Lines | Live:
     """Return the view of ``run``: a table in a terminal, lines in a log."""
-    lines = Lines(plan, peers=len(plan.topology.peers), quiet=quiet)
-    return Live(plan, lines.console) if lines.console.is_terminal else lines
+    lines = Lines(plan, peers=len(plan.topology.peers), quiet=quiet, compares=compares)
+    return Live(plan, lines.console, compares=compares) if lines.console.is_terminal else lines
 
 
 class Lines:
@@ -66,7 +66,7 @@ class Lines:
     quiet
         True if nothing is printed.
     compares
-        True if a peer trains alone when it has ended.
+        True if models are trained for comparison once all peers have ended.
     clock
         Returns seconds.
     """
@@ -77,7 +77,7 @@ class Lines:
         *,
         peers: int,
         quiet: bool,
-        compares: bool = False,
+        compares: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console = _console(quiet=quiet)
@@ -118,7 +118,7 @@ class Lines:
                 self._print(Text(sentence(event), style=STYLES[event.severity]))
             case Done():
                 self.done += 1
-                if self.done == self.peers and (self.peers > 1 or self.compares):
+                if self.done == self.peers and self.compares:
                     self._print(COMPARING if self.peers > 1 else ALONE)
             case _:
                 pass
@@ -164,8 +164,9 @@ class Lines:
 class Live:
     """The live table of ``run``: a line for each peer."""
 
-    def __init__(self, plan: Plan, console: Console) -> None:
+    def __init__(self, plan: Plan, console: Console, *, compares: bool = True) -> None:
         self.plan = plan
+        self.compares = compares
         self.records: dict[str, Record] = {}
         self.progress: dict[str, Progress] = {}
         self.missed = 0
@@ -211,7 +212,7 @@ class Live:
         more = f"and {len(names) - room} more peers\n" if len(names) > room else ""
         missed = f", {self.missed} models missed" if self.missed else ""
         seconds = f"{time.monotonic() - self.began:.0f} s{missed}, Ctrl-C ends it"
-        seconds = f"{COMPARING}: {seconds}" if self.done == len(names) else seconds
+        seconds = f"{COMPARING}: {seconds}" if self.compares and self.done == len(names) else seconds
         meaning = "masks hide it" if self.plan.apart_by_masks else "how far the last gossip step moved a peer's model"
         table.caption = f"{more}distance: {meaning}\n{seconds}"
         return table

@@ -156,6 +156,7 @@ def run(
     observe: Callable[[Event], None] | None = None,
     resume: bool = False,
     record: bool = False,
+    baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
 ) -> Run:
@@ -176,6 +177,8 @@ def run(
         ended is returned as it is.
     record
         True if each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+    baselines
+        True to train every peer alone and one model on all data, for comparison.
     began
         Start of a new run in UTC, for the summary; now by default.
     unaccounted
@@ -248,6 +251,7 @@ def run(
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
+            baselines=baselines,
             accounted=accounted,
             models=partial(_models, folder, names),
         )

@@ -108,13 +108,13 @@ def test_a_peer_on_a_device_says_that_it_trains_alone_only_if_it_does(resolved, 
         assert capsys.readouterr().err == said
 
 
-def test_the_live_table_says_so_too(resolved):
-    console = Console(width=100, height=40)
-    live = view.Live(resolved, console)
+@pytest.mark.parametrize("compares", [True, False])
+def test_the_live_table_says_so_too(resolved, compares):
+    live = view.Live(resolved, Console(width=100, height=40), compares=compares)
     for peer in PEERS:
         assert view.COMPARING not in str(live._draw().caption)
         live.observe(Done(peer, {}, None))
-    assert view.COMPARING in str(live._draw().caption)
+    assert (view.COMPARING in str(live._draw().caption)) is compares
 
 
 def test_a_log_says_whom_a_peer_waits_for_only_if_it_does_not_move_on(resolved, capsys):
