@@ -1,7 +1,7 @@
 """Atomic files, which are written as a whole or not at all."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -93,15 +93,17 @@ def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 
     _sync(path.parent, disk)
 
 
-def replace_all(folder: Path, contents: Mapping[str, bytes], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
+def replace_all(folder: Path, contents: Iterable[tuple[str, bytes]], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
     """Replace files of a folder, each of them atomically, and sync the folder once.
+
+    Files are written while the contents of further ones are made.
 
     Parameters
     ----------
     folder
         Path of the folder.
     contents
-        New contents by the name of the file.
+        Names of files and their new contents.
     mode
         Mode of new files, before the umask.
     disk
@@ -116,17 +118,17 @@ def replace_all(folder: Path, contents: Mapping[str, bytes], *, mode: int = 0o66
     --------
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     replace_all(Path(folder), {"a": b"1", "b": b"2"})
+    ...     replace_all(Path(folder), [("a", b"1"), ("b", b"2")])
     ...     sorted((path.name, path.read_bytes()) for path in Path(folder).iterdir())
     [('a', b'1'), ('b', b'2')]
     """
 
-    def write(name: str) -> None:
+    def write(name: str, content: bytes) -> None:
         path = folder / name
-        _exchange(path, contents[name], _part(path), mode=mode, disk=disk)
+        _exchange(path, content, _part(path), mode=mode, disk=disk)
 
     with ThreadPoolExecutor(WRITERS) as pool:
-        for written in [pool.submit(write, name) for name in contents]:
+        for written in [pool.submit(write, *each) for each in contents]:
             written.result()
     _sync(folder, disk)
 

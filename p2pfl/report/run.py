@@ -204,9 +204,11 @@ class Run:
 
         about = {"round": str(round)} | metadata(self.description)
         for ending, mode, each in (("", 0o666, models), (OWN, 0o600, own or {})):
-            files = {peer: _file(model, {"peer": peer} | about) for peer, model in each.items()}
-            named = {f"{peer}{ending}.safetensors": content for peer, content in files.items()}
-            replace_all(self.folder / "peers", named, mode=mode)
+            replace_all(
+                self.folder / "peers",
+                ((f"{peer}{ending}.safetensors", _file(model, {"peer": peer} | about)) for peer, model in each.items()),
+                mode=mode,
+            )
 
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""

@@ -110,8 +110,8 @@ class FullDisk(Drive):
 
 def test_replacing_several_files_leaves_each_old_or_new_and_names_one_that_failed(tmp_path):
     names = ["ada", "bob", "cy"]
-    replace_all(tmp_path, dict.fromkeys(names, OLD))
+    replace_all(tmp_path, [(name, OLD) for name in names])
     with pytest.raises(StorageError, match=r"bob cannot be written \(No space left on device\)"):
-        replace_all(tmp_path, dict.fromkeys(names, NEW), disk=FullDisk())
+        replace_all(tmp_path, [(name, NEW) for name in names], disk=FullDisk())
     assert [(tmp_path / name).read_bytes() for name in names] == [NEW, OLD, NEW]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
