@@ -12,6 +12,7 @@ from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed,
 from p2pfl.privacy.stream import Ints
 from p2pfl.rows import Rows, draw, placed
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
+from p2pfl.simulation.travelling import Travelling
 from p2pfl.topology import Weights
 
 
@@ -27,22 +28,38 @@ class Flight:
         Mixing weights of each gossip step of a period.
     seed, faults
         Seed and probabilities of losses, delays and absences, drawn by key.
+    left
+        Rows that are on their way at the beginning, from a checkpoint.
     """
 
-    def __init__(self, weights: Sequence[Weights], *, seed: int, faults: Faults) -> None:
+    def __init__(
+        self, weights: Sequence[Weights], *, seed: int, faults: Faults, left: Travelling | None = None
+    ) -> None:
         self.seed = seed
         self.faults = faults
         self.count = len(weights[0].peers)
-        found = [_edges(each) for each in weights]  # [E] each: listener * N + sender
-        self._pairs = np.unique(np.concatenate(found))  # [U]
-        self._edges = [np.searchsorted(self._pairs, each) for each in found]
+        self._pairs = edges_of(weights)  # [U]
+        self._edges = [np.searchsorted(self._pairs, _edges(each)) for each in weights]  # [E] each
         self._newest = np.full(len(self._pairs), -1)  # [U]: gossip step of the newest row that has arrived
         self._pair = np.empty(0, np.int64)  # [Q]: edge of each row on its way,
         self._sent = np.empty(0, np.int64)  # the gossip step in which it was sent,
         self._due = np.empty(0, np.int64)  # and the one by which it arrives
         self._codes = np.empty(0, np.int64)  # [K]: gossip step * N + sender of
-        self._rows: Rows | None = None  # [K, L], rows of earlier gossip steps
+        self._rows: Rows = torch.empty(0, 0)  # [K, L], rows of earlier gossip steps
         self._number = 0
+        if left is not None:
+            self._restore(left)
+
+    @property
+    def travelling(self) -> Travelling:
+        """Rows that are on their way now, as a checkpoint keeps them; nothing here changes them later."""
+        numbers = (self._pair, self._sent, self._due, self._newest.copy(), np.array([self._number]))
+        return Travelling(self._rows, *map(torch.from_numpy, numbers))
+
+    def _restore(self, left: Travelling) -> None:
+        self._pair, self._sent, self._due = left.edge.numpy(), left.sent.numpy(), left.due.numpy()
+        self._newest, self._number = left.newest.numpy().copy(), int(left.step)
+        self._codes, self._rows = left.codes(self._pairs, peers=self.count), left.rows
 
     def receive(self, rows: Rows, there: torch.Tensor, *, round: int, step: int) -> tuple[Rows, Ints, Ints, Ints]:
         """Send the rows of all peers that are ``there``, ``[N]`` bool, and deliver the rows that wait for them.
@@ -61,7 +78,7 @@ class Flight:
         listener, sender = np.divmod(self._pairs[self._pair], self.count)  # [Q]
         received = (self._due <= self._number) & present[listener]  # [Q]
         codes = np.concatenate([self._codes, self._number * self.count + np.arange(self.count)])  # [K + N], sorted
-        at_hand = rows if self._rows is None else torch.cat([self._rows, rows])  # [K + N, L]
+        at_hand = torch.cat([self._rows.to(rows.device), rows]) if len(self._codes) else rows  # [K + N, L]
         wanted = np.searchsorted(codes, self._sent[received] * self.count + sender[received])
         to = np.concatenate([np.arange(self.count), listener[received]])  # [E]
         place = np.concatenate([len(self._codes) + np.arange(self.count), wanted])  # [E]
@@ -87,7 +104,7 @@ class Flight:
         """Store the rows that are still on their way, and no others."""
         self._codes = np.unique(self._sent * self.count + self._pairs[self._pair] % self.count)  # [K]
         places = placed(torch.from_numpy(np.searchsorted(codes, self._codes)), rows.device)
-        self._rows = rows[places] if len(places) else None
+        self._rows = rows[places]
 
 
 class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
@@ -114,6 +131,11 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         super().__init__(weights, round=round, seed=seed, faults=faults, zstd=zstd)
         self.flight = flight
 
+    @property
+    def travelling(self) -> Travelling:
+        """Rows on their way after the last gossip step."""
+        return self.flight.travelling
+
     async def mix(self, released: Released) -> Released:
         """Raise an error, as rows of different ages cannot be mixed by fixed weights."""
         del released
@@ -137,6 +159,19 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         """Raise an error, as a total waits for all peers."""
         del contribution, size, bits, change
         raise untotalled()
+
+
+def edges_of(weights: Sequence[Weights]) -> Ints:
+    """Return the edges of all gossip steps of a period, each as receiver * N + sender, ``[U]``, ascending.
+
+    Examples
+    --------
+    >>> from p2pfl.topology import metropolis, path
+    >>> edges_of([metropolis(path(3))]).tolist()
+    [1, 3, 5, 7]
+    """
+    found: Ints = np.unique(np.concatenate([_edges(each) for each in weights]))
+    return found
 
 
 def _edges(weights: Weights) -> Ints:

@@ -131,14 +131,14 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     (tmp_path / "run" / FILE).write_bytes(b"torn")
     with pytest.raises(InputError, match="is damaged"):
         simulate(TABLE, folder=tmp_path / "run", resume=True)
-    with pytest.raises(InputError, match="on their way between peers"):
-        simulate(TABLE | {"learning": {"algorithm": "gossip_learning"}}, folder=tmp_path / "run", resume=True)
 
 
 def example(round=3, **facts):
     rows = torch.arange(6.0).view(2, 3)
     state = State(rows, Public(rows), memory={"step": torch.ones(2)}, extra={"view": rows[:, 1:]})
-    return SimulationCheckpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
+    return SimulationCheckpoint(
+        Facts(round, ended=False, stop=5, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4])
+    )
 
 
 def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):

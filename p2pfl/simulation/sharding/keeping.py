@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE
 from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
@@ -155,7 +156,7 @@ def _place(path: Path, first: int, peers: int, length: int) -> Any:
     return np.memmap(path, np.uint8, "r+", offset=first, shape=(peers, length))
 
 
-def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
+def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) -> SimulationCheckpoint:
     """Return the checkpoint of the local peers, which the process that leads reads for all.
 
     Parameters
@@ -164,8 +165,8 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
         Peers of this process.
     folder
         Run directory, where this process leads.
-    size
-        Number of parameters of the experiment.
+    size, edges
+        Arguments of :meth:`SimulationCheckpoint.load`.
 
     Raises
     ------
@@ -176,7 +177,7 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
 
     def read() -> None:
         if folder is not None:
-            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
+            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size, edges=edges))
 
     shard.lead(read)
     return _scattered(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
