@@ -361,10 +361,10 @@ async def _recorded(
         if claimed:
             shard.lead(lambda: None if meter is None else meter.charge(round, whole=whole))
 
-    def count(round: int, active: list[bool]) -> None:
-        """Count the steps of DP-SGD of all peers, before anything that depends on them leaves."""
-        trained = shard.collect(active, bool)
-        shard.lead(lambda: None if meter is None else meter.samples.count(round, trained))
+    def count(own: list[int]) -> None:
+        """Count the steps of DP-SGD of all peers in their own rounds, before anything that depends on them leaves."""
+        trained = shard.collect(own, int)
+        shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
@@ -375,7 +375,7 @@ async def _recorded(
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed else None
         mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
-        records = shard.collect(mine, Record)
+        records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
         facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling}
         costs, sampled = ({}, {}) if meter is None else (meter.costs, meter.samples.own)

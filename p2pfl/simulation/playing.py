@@ -69,7 +69,7 @@ async def playing(
     faults: Faults,
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], Awaitable[None]] | None = None,
-    count: Callable[[int, list[bool]], None] | None = None,
+    count: Callable[[list[int]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
     meet: Meet | None = None,
@@ -195,7 +195,7 @@ def _neighbourhoods(
         return summing(resolved, faults=faults, shard=shard)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
     begun = None if left is None else left.travelling
-    flight = Flight(weights, seed=seed, faults=faults, left=begun) if resolved.asynchronous else None
+    flight = Flight(weights, seed=seed, faults=faults, shard=shard, left=begun) if resolved.asynchronous else None
     totals, mixer = totalling(resolved), Mixer(weights)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:

@@ -335,7 +335,6 @@ def test_a_run_without_a_checkpoint_is_refused_in_all_workers(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["learning.algorithm=gossip_learning"], "models of earlier cycles are on their way"),
         (["learning.weighted=false", "attack.name=alie"], "none of which has the models of all honest peers"),
         (["learning.weighted=false", "attack.name=ipm"], "none of which has the models of all honest peers"),
     ],
