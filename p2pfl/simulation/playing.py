@@ -133,7 +133,7 @@ async def playing(
         hides = protection.mode.wrap(
             net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
         )
-        return resolved.contested(hides, round=round, observer=net, together=names)
+        return resolved.contested(hides, round=round, observer=net, together=names, sums=shard.sums)
 
     last = first if left is not None and protection.claimed else None
     handed = [first]

@@ -228,17 +228,7 @@ SHARED = (
 )
 """Telemetry for observers."""
 
-SHARDED = (
-    SettingsRule(
-        "attack.name",
-        lambda it: it.sharded and it.experiment.attack.name in ("alie", "ipm"),
-        "with several workers, none of which has the models of all honest peers",
-        "simulate it in one process, or take another attack",
-    ),
-)
-"""Simulations by several processes."""
-
-RULES = (*SHARDED, *SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 
