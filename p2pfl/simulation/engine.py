@@ -350,7 +350,7 @@ async def _recorded(
     """
     names, claimed = shard.everyone, resolved.protection.claimed
     final: list[dict[str, float]] | None = None
-    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled}
+    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled, "more": False}
     meter = None
     if shard.leads:
         meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", **spent)
