@@ -97,8 +97,7 @@ class Flight:
         to = np.concatenate([now, listener[received]])  # [E]
         model = np.concatenate([len(self._codes) + now, wanted])  # [E]
         order = np.argsort(to, kind="stable")
-        parts = [self._rows.to(rows.device), rows] if len(self._rows) else [rows]
-        found = self.shard.arriving(parts, known % self.count, to=to[order], model=model[order])
+        found = self.shard.arriving(self._parts(rows), known % self.count, to=to[order], model=model[order])
         self._keep(~received)
         self._store(known, found.rows)
         self._number += 1
@@ -112,6 +111,11 @@ class Flight:
         self._pair = np.concatenate([self._pair, edges[sent]])
         self._sent = np.concatenate([self._sent, np.full(int(sent.sum()), self._number)])
         self._due = np.concatenate([self._due, self._number + took[sent]])
+
+    def _parts(self, rows: Rows) -> list[Rows]:
+        """Return the local rows of earlier gossip steps, which nothing here holds any more, and those of this one."""
+        before, self._rows = self._rows, rows[:0]
+        return [before.to(rows.device), rows] if len(before) else [rows]
 
     def _keep(self, kept: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> None:
         self._pair, self._sent, self._due = self._pair[kept], self._sent[kept], self._due[kept]

@@ -139,9 +139,10 @@ def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypat
     (tmp_path / "other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     if after is None:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        with monkeypatch.context() as patch:
             patch.setattr("p2pfl.simulation.engine.summarise", stop)
-            simulate(table, folder=tmp_path / "run", baselines=False)
+            with pytest.raises(KeyboardInterrupt):
+                simulate(table, folder=tmp_path / "run", baselines=False)
     else:
         interrupted(table, tmp_path / "run", after=cycles - after)
     run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)

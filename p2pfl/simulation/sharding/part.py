@@ -82,7 +82,9 @@ class WorkerShard(Shard):
 
     def held(self, sender: Ints) -> list[Ints]:
         """Return, for each worker, the places of the models that it holds."""
-        return [np.flatnonzero(self.owner[sender] == worker) for worker in range(self.workers)]
+        owner = self.owner[sender]
+        ends = np.cumsum(np.bincount(owner, minlength=self.workers))
+        return np.split(np.argsort(owner, kind="stable"), ends[:-1])
 
     def _taken(self, parts: Sequence[Rows], at: Crossing) -> Rows:
         """Return local models and those of other workers, ``[R + B, P]``."""
