@@ -66,9 +66,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 def spawned(options: argparse.Namespace, *, kind: str, workers: int, peers: int) -> dict[str, Any]:
     """Simulate in a process of its own."""
     given = {**vars(options), "kind": kind, "peers": peers, "child": workers}
-    names = ("peers", "rounds", "steps", "degree", "hidden", "kind", "child")
-    names += () if options.delay is None else ("delay",)
-    command = [sys.executable, "-m", "benchmarks.shards", *(f"--{name}={given[name]}" for name in names)]
+    names = ("peers", "rounds", "steps", "degree", "hidden", "kind", "child", "delay")
+    more = [f"--{name}={given[name]}" for name in names if given[name] is not None]
+    command = [sys.executable, "-m", "benchmarks.shards", *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -26,7 +26,7 @@ from p2pfl.simulation.sharding import Shard, keeping
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
-from peer.test_agreement import CASES
+from peer.test_agreement import CASES, TOTALS
 from sharding import simulated, together
 from swarms import SMALL
 
@@ -78,10 +78,18 @@ def check_same(whole, part, *, tolerance):
     assert close(*kept, tolerance=10 * tolerance)
 
 
+def one_by_one(changes):
+    """Return what makes one process take gossip steps one by one under masks, as workers do.
+
+    One product of several steps has another rounding, which on the grid of masks can become a difference of 2^-20.
+    """
+    return ["gossip.steps=2"] if "privacy.mode=pairwise" in changes and not {*TOTALS} <= {*changes} else []
+
+
 @pytest.mark.sampled(fast=3, all=24)
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
-    experiment = read(SMALL, changes=changes)
+    experiment = read(SMALL, changes=[*changes, *one_by_one(changes)])
     whole = simulate(experiment, baselines=False)
     part = simulated(experiment, workers=2)
     check_same(whole, part, tolerance=TOLERANCE[experiment.learning.dtype])
