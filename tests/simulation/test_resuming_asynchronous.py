@@ -14,7 +14,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.report import Run
 from p2pfl.simulation import checkpoint, simulate
 from p2pfl.simulation.asynchronous import edges_of
-from p2pfl.simulation.checkpoint import FILE, SimulationCheckpoint
+from p2pfl.simulation.checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
 
 TABLE = {
     "rounds": 5,
@@ -158,6 +158,26 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
     monkeypatch.setattr(checkpoint, "HELD", 0)
     assert interrupted(table, tmp_path / "other", after=3)
     assert not (tmp_path / "other" / FILE).exists()
+
+
+@pytest.mark.parametrize("written", [0, 3])
+def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):
+    table = TABLE | CASES["late, lost and slow"]
+    simulate(table, folder=tmp_path / "whole", baselines=False)
+    monkeypatch.setattr(checkpoint, "HELD", 0)
+    keep = CheckpointKeeper.keep
+
+    def only(self, newest):
+        if newest.facts.round == written:
+            self._due = 0.0
+        keep(self, newest)
+
+    monkeypatch.setattr(CheckpointKeeper, "keep", only)
+    assert interrupted(table, tmp_path / "run", after=5)
+    assert loaded(tmp_path / "run", table).facts.round == written
+    assert max(record.round for record in Run.load(tmp_path / "run").metrics) > written
+    simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    check_same(tmp_path / "whole", tmp_path / "run")
 
 
 def loaded(folder, table):
