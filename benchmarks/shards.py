@@ -1,11 +1,13 @@
 """Time and memory of a simulation by several workers, and bytes between them.
 
     python -m benchmarks.shards [--peers 2000] [--rounds 3] [--steps 20] [--degree 8] [--hidden 32] [--workers 1 2 4]
+                               [--delay CYCLES]
 
 It simulates D-PSGD on noisy digits (an MLP, batches of 16, one gossip step) on a random regular graph by 1, 2 and 4
-workers of this machine, each run in processes of its own, and on a ring, whose partition cuts few edges. The table has
-the seconds of all rounds, the largest resident memory of a worker and how much of it is above that of a run of 8 peers,
-and what the workers sent to each other in a round.
+workers of this machine, each run in processes of its own, and on a ring, whose partition cuts few edges. With --delay
+it simulates gossip learning, whose models travel for so many cycles on average. The table has the seconds of all
+rounds, the largest resident memory of a worker and how much of it is above that of a run of 8 peers, and what the
+workers sent to each other in a round.
 
 The last lines say what the network would bound with 64 workers, one on each machine: the largest number of boundary
 models that a worker takes in a round, from the partition of the same graph, over a link of 1 and of 10 Gbit/s.
@@ -32,6 +34,7 @@ LINKS = {"1 Gbit/s": 1e9 / 8, "10 Gbit/s": 1e10 / 8}
 
 def wanted(options: argparse.Namespace) -> Experiment:
     """Return the simulated experiment."""
+    late = options.delay is not None
     return read(
         {
             "rounds": options.rounds,
@@ -39,9 +42,14 @@ def wanted(options: argparse.Namespace) -> Experiment:
             | ({"degree": options.degree} if options.kind == "random_regular" else {}),
             "data": {"name": "benchmarks.pixels:load", "options": {"classes": 10}},
             "model": {"name": "mlp", "hidden": [options.hidden]},
-            "learning": {"algorithm": "dpsgd", "batch": 16, "steps": options.steps, "device": "cpu"},
-            "gossip": {"steps": 1},
+            "learning": {
+                "algorithm": "gossip_learning" if late else "dpsgd",
+                "batch": 16,
+                "steps": options.steps,
+                "device": "cpu",
+            },
         }
+        | ({"simulation": {"delay": options.delay}} if late else {"gossip": {"steps": 1}})
     )
 
 
@@ -58,8 +66,9 @@ def measured(options: argparse.Namespace) -> dict[str, Any]:
 def spawned(options: argparse.Namespace, *, kind: str, workers: int, peers: int) -> dict[str, Any]:
     """Simulate in a process of its own."""
     given = {**vars(options), "kind": kind, "peers": peers, "child": workers}
-    names = ("peers", "rounds", "steps", "degree", "hidden", "kind", "child")
-    command = [sys.executable, "-m", "benchmarks.shards", *(f"--{name}={given[name]}" for name in names)]
+    names = ("peers", "rounds", "steps", "degree", "hidden", "kind", "child", "delay")
+    more = [f"--{name}={given[name]}" for name in names if given[name] is not None]
+    command = [sys.executable, "-m", "benchmarks.shards", *more]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -68,7 +77,8 @@ def spawned(options: argparse.Namespace, *, kind: str, workers: int, peers: int)
 def far(resolved: Plan, *, workers: int) -> int:
     """Return the largest number of models that one of so many workers takes in a gossip step."""
     owner = owners(partition(resolved.weights, workers))
-    steps = [boundary(resolved.weights[0].matrix, owner=owner, worker=each, workers=workers) for each in range(workers)]
+    matrix = resolved.weights[0].matrix
+    steps = [boundary(matrix, owner=owner, worker=each, workers=workers).crossing for each in range(workers)]
     return max(len(step.outside) for step in steps)
 
 
@@ -102,6 +112,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--degree", type=int, default=8)
     parser.add_argument("--hidden", type=int, default=32)
+    parser.add_argument("--delay", type=float)
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--kind", help=argparse.SUPPRESS)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)

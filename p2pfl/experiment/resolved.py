@@ -35,6 +35,7 @@ from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.mask_size import residual
 from p2pfl.privacy.stream import VERSION
 from p2pfl.robust import Attack, Rule, attacked, robust
+from p2pfl.robust.attacks import Sums, whole
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Rows
 from p2pfl.secagg import protocol as secagg
@@ -136,6 +137,7 @@ class Plan:
         observer: StepObserver,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
         together: Sequence[str] | None = None,
+        sums: Sums = whole,
     ) -> Neighbourhood:
         """Return the neighbourhood of a round in which Byzantine peers attack and the robust rule mixes models.
 
@@ -151,13 +153,15 @@ class Plan:
             Function that computes the rule, for instance in a thread.
         together
             Peers among which any may attack; the local ones by default.
+        sums
+            Function that adds up over all processes that simulate peers.
 
         Returns
         -------
         Neighbourhood
             The wrapped neighbourhood; ``hidden`` itself without a rule and an attack.
         """
-        attacking = attacked(hidden, self.attack, round=round, observer=observer, together=together)
+        attacking = attacked(hidden, self.attack, round=round, observer=observer, together=together, sums=sums)
         return robust(attacking, self.rule, observer=observer, elsewhere=elsewhere)
 
     @cached_property

@@ -28,7 +28,7 @@ learning, AISTATS 2020 (scaled).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -39,11 +39,19 @@ from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released,
 from p2pfl.robust.net import StepObserver, around, weighted
 from p2pfl.rows import Rows, draw, placed
 
+Sums = Callable[[torch.Tensor], torch.Tensor]
+"""Function that adds up a tensor over all processes that share the peers."""
+
 OWN = {"sign_flip": 1.0, "scaled": 10.0, "random": 1.0}
 """Attacks that need only the attacker's own model, with their scales."""
 
 ALL = {"alie": None, "ipm": 0.1, "dissensus": 1.0}
 """Attacks that need the models of honest peers, which only a simulation can provide, with their scales."""
+
+
+def whole(values: torch.Tensor) -> torch.Tensor:
+    """Return the sum over all processes where one has all peers."""
+    return values
 
 
 @dataclass(frozen=True)
@@ -81,7 +89,9 @@ class Attack:
         """Return which of ``peers`` are Byzantine, ``[R]`` bool."""
         return torch.tensor([peer in self.attackers for peer in peers])
 
-    def corrupted(self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int) -> Rows:
+    def corrupted(
+        self, rows: Rows, *, since: Rows, peers: Sequence[str], round: int, step: int, sums: Sums = whole
+    ) -> Rows:
         """Return what is sent instead of the rows, ``[R, P]``; those of honest peers stay as they are.
 
         Parameters
@@ -92,6 +102,8 @@ class Attack:
             Names of the R peers.
         round, step
             Round and gossip step of the draws.
+        sums
+            Function that adds up over all processes; each has some of the peers.
         """
         bad = placed(self.among(peers), rows.device)  # [R]
         out = rows.clone()
@@ -104,9 +116,11 @@ class Attack:
             case "random":
                 out[bad] = own + self.factor * self._noise(rows[bad], peers, round=round, step=step)
             case "alie":
-                out[bad] = honest.mean(0) - self.factor * honest.std(0)
+                mean, deviation = moments(honest, sums)
+                out[bad] = mean - self.factor * deviation
             case "ipm":
-                out[bad] = before.mean(0) - self.factor * (honest - before).mean(0)
+                found = sums(torch.stack([before.sum(0), (honest - before).sum(0)])) / _count(honest, sums)  # [2, P]
+                out[bad] = found[0] - self.factor * found[1]
         return out
 
     def _noise(self, rows: Rows, peers: Sequence[str], *, round: int, step: int) -> Rows:
@@ -116,6 +130,36 @@ class Attack:
             if peer in self.attackers
         ]
         return torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows)  # [L, P]
+
+
+def moments(rows: Rows, sums: Sums = whole) -> tuple[torch.Tensor, torch.Tensor]:
+    r"""Return the mean of the rows of all processes and their deviation, :math:`\sqrt{\sum (y_i - \mu)^2 / (n - 1)}`.
+
+    Parameters
+    ----------
+    rows
+        Rows of this process, ``[R, P]``.
+    sums
+        Function that adds up over all processes.
+
+    Returns
+    -------
+    tuple
+        Mean and deviation, ``[P]`` each.
+
+    Examples
+    --------
+    >>> [each.tolist() for each in moments(torch.tensor([[1.0], [3.0], [5.0]]))]
+    [[3.0], [2.0]]
+    """
+    count = _count(rows, sums)
+    mean = sums(rows.sum(0)) / count  # [P]
+    return mean, (sums((rows - mean).square_().sum(0)) / (count - 1)).sqrt()
+
+
+def _count(rows: Rows, sums: Sums) -> torch.Tensor:
+    """Return the number of rows of all processes."""
+    return placed(sums(torch.tensor([len(rows)])), rows.device)
 
 
 def little(peers: int, attackers: int) -> float:
@@ -151,6 +195,7 @@ def attacked(
     round: int,
     observer: StepObserver | None = None,
     together: Sequence[str] | None = None,
+    sums: Sums = whole,
 ) -> Neighbourhood:
     """Wrap a neighbourhood so that Byzantine peers send the models of an attack.
 
@@ -166,6 +211,8 @@ def attacked(
         Observer that records how far each gossip step moves the models.
     together
         Peers among which any may attack; the local ones by default.
+    sums
+        Function that adds up over all processes that simulate peers.
 
     Returns
     -------
@@ -174,7 +221,7 @@ def attacked(
     """
     if attack is None or attack.name not in OWN | ALL or not attack.among(together or net.peers).any():
         return net
-    return AttackedNeighbourhood(net, attack, round=round, observer=observer)
+    return AttackedNeighbourhood(net, attack, round=round, observer=observer, sums=sums)
 
 
 class AttackedNeighbourhood(Wrapped):
@@ -183,8 +230,11 @@ class AttackedNeighbourhood(Wrapped):
     A Byzantine peer uses its own true model: it mixes as if it were honest, and it adds its true integers to totals.
     """
 
-    def __init__(self, net: Neighbourhood, attack: Attack, *, round: int, observer: StepObserver | None) -> None:
+    def __init__(
+        self, net: Neighbourhood, attack: Attack, *, round: int, observer: StepObserver | None, sums: Sums
+    ) -> None:
         super().__init__(net)
+        self._sums = sums
         self._attack = attack
         self._round = round
         self._observer = observer
@@ -210,7 +260,7 @@ class AttackedNeighbourhood(Wrapped):
             return await self._net.receive(released)
         attack, own = self._attack, released.values
         sent = attack.corrupted(
-            own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step
+            own, since=self._since.rows, peers=self.peers, round=self._round, step=self._step, sums=self._sums
         )  # [R, P]
         self._step += 1
         received = await self._net.receive(Released(sent))

@@ -12,12 +12,13 @@ from typing import Any, Self
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.encodings import Ints
 from p2pfl.errors import InputError, StorageError
-from p2pfl.experiment import Plan
 from p2pfl.files import DRIVE
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
+from p2pfl.simulation.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""
@@ -42,6 +43,8 @@ class Facts:
         Last round that the state includes.
     ended
         Whether it was the last round of the run.
+    stop
+        Round after the last one that the budget permitted when the run began.
     steps, seconds
         Gradients and seconds of training so far.
     costs
@@ -54,6 +57,7 @@ class Facts:
 
     round: int
     ended: bool
+    stop: int
     steps: int
     seconds: float
     costs: tuple[tuple[float, float, int], ...] = ()
@@ -73,16 +77,24 @@ class SimulationCheckpoint:
         State of all peers.
     sent
         Bytes that each peer has sent, ``[N]`` int64.
+    travelling
+        Models on their way, where peers do not wait for each other.
     """
 
     facts: Facts
     state: State
     sent: torch.Tensor
+    travelling: Travelling | None = None
 
     @property
     def bytes(self) -> int:
-        """Memory of the state, in which tensors that are the same count once."""
-        return sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
+        """Memory of all models and of the state, in which tensors that are the same count once."""
+        own = sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
+        return own + (0 if self.travelling is None else self.travelling.bytes)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensors that have a place for each peer, by their names in the file."""
+        return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent}
 
     @property
     def costs(self) -> Counter[Cost]:
@@ -110,7 +122,8 @@ class SimulationCheckpoint:
 
         kept: dict[str, torch.Tensor] = {}
         same: dict[str, str] = {}
-        for name, value in ({"rows": self.state.rows} | self.state.tensors() | {"sent": self.sent}).items():
+        others = {} if self.travelling is None else self.travelling.tensors()
+        for name, value in (self.tensors() | others).items():
             twin = next((other for other, known in kept.items() if known is value), None)
             if twin is None:
                 kept[name] = value
@@ -127,7 +140,7 @@ class SimulationCheckpoint:
             raise StorageError(f"{path} cannot be written ({error}); free some space") from None
 
     @classmethod
-    def load(cls, path: Path, *, peers: int, size: int) -> Self:
+    def load(cls, path: Path, *, peers: int, size: int, edges: Ints | None = None) -> Self:
         """Read a checkpoint.
 
         Parameters
@@ -136,6 +149,9 @@ class SimulationCheckpoint:
             Path of the file.
         peers, size
             Number of peers and of parameters of the experiment.
+        edges
+            Edges along which models travel for several rounds, each as receiver * N + sender, ``[U]``; by default
+            peers wait for each other.
 
         Raises
         ------
@@ -162,7 +178,22 @@ class SimulationCheckpoint:
                 f"{path} holds models of shape {tuple(rows.shape)}, not {(peers, size)}; resume the experiment that "
                 "the run began with"
             )
-        return cls(facts, state, sent)
+        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers))
+
+
+def _travelling(
+    path: Path, tensors: Mapping[str, torch.Tensor], edges: Ints | None, *, peers: int
+) -> Travelling | None:
+    """Return the models that were on their way; ``None`` where peers wait for each other."""
+    again = "resume the experiment that the run began with"
+    if (edges is None) == any(name.startswith(PREFIX) for name in tensors):
+        raise InputError(f"{path} belongs to another algorithm; {again}")
+    try:
+        return None if edges is None else Travelling.restore(tensors, edges=edges, peers=peers)
+    except InputError as error:
+        raise InputError(f"{path} {error}; {again}") from None
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
 
 
 def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -182,21 +213,9 @@ def _held(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
-def check_resumable(plan: Plan) -> None:
-    """Raise :class:`InputError` for a simulation with a state beside that of its algorithm."""
-    if plan.asynchronous:
-        raise InputError(
-            "this simulation cannot be resumed, because its models are on their way between peers when it is "
-            "interrupted; start it again"
-        )
-
-
 def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
-    """Return the rounds that are still to be played."""
-    if left is None:
-        return meter.rounds
-    rounds = meter.since(left.facts.round + 1)
-    return rounds[:0] if left.facts.ended else rounds
+    """Return the rounds that are still to be played; slow peers may end theirs later."""
+    return meter.rounds if left is None else range(left.facts.round + 1, left.facts.stop)
 
 
 class CheckpointKeeper:
@@ -251,7 +270,7 @@ class CheckpointKeeper:
         """Note that the last round has ended."""
         if self._newest is not None:
             facts = replace(self._newest.facts, ended=True)
-            self._newest, self._written = SimulationCheckpoint(facts, self._newest.state, self._newest.sent), False
+            self._newest, self._written = replace(self._newest, facts=facts), False
 
     def write(self) -> None:
         """Write the newest state, unless it is on the disk already."""
@@ -269,9 +288,11 @@ def after(
     state: State,
     sent: torch.Tensor,
     *,
+    stop: int,
     work: Any,
     costs: Mapping[Cost, int],
     sampled: Mapping[str, Mapping[Sampling, int]],
+    travelling: Travelling | None,
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
@@ -280,5 +301,5 @@ def after(
         for peer, rounds in sampled.items()
         for each, count in rounds.items()
     )
-    facts = Facts(round, ended=False, steps=work.steps, seconds=work.seconds, costs=listed, sampled=trained)
-    return SimulationCheckpoint(facts, state, sent.clone())
+    facts = Facts(round, ended=False, stop=stop, steps=work.steps, seconds=work.seconds, costs=listed, sampled=trained)
+    return SimulationCheckpoint(facts, state, sent.clone(), travelling)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,8 @@ from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, check_resumable, remaining
+from p2pfl.simulation.asynchronous import edges_of
+from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
 from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
@@ -303,13 +304,15 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
 
 def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:
     """Return the run in a folder and its checkpoint, with which it goes on."""
-    check_resumable(resolved)
     if folder is None and shard.leads:
         raise InputError("a run that was kept in memory cannot be resumed; pass its folder")
-    left = loaded(shard, folder, size=resolved.learner.layout.size)
+    edges = edges_of(resolved.weights) if resolved.asynchronous else None
+    left = loaded(shard, folder, size=resolved.learner.layout.size, edges=edges)
     if folder is None:
         return Run(resolved.experiment), left
-    run = Run.resume(folder, first=dict.fromkeys(shard.everyone, left.facts.round + 1))
+    faults = replace(Faults.of(resolved.experiment.simulation), cycles=left.facts.stop)
+    own = faults.ended(shard.everyone, seed=resolved.experiment.seed, round=left.facts.round)  # [N]
+    run = Run.resume(folder, first=dict(zip(shard.everyone, own.tolist(), strict=True)))
     if run.experiment != resolved.experiment:
         raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
     return run, left
@@ -347,7 +350,7 @@ async def _recorded(
     """
     names, claimed = shard.everyone, resolved.protection.claimed
     final: list[dict[str, float]] | None = None
-    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled}
+    spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled, "more": False}
     meter = None
     if shard.leads:
         meter = Meter(resolved, names, run=f"{resolved.experiment.name} simulated", **spent)
@@ -358,10 +361,10 @@ async def _recorded(
         if claimed:
             shard.lead(lambda: None if meter is None else meter.charge(round, whole=whole))
 
-    def count(round: int, active: list[bool]) -> None:
-        """Count the steps of DP-SGD of all peers, before anything that depends on them leaves."""
-        trained = shard.collect(active, bool)
-        shard.lead(lambda: None if meter is None else meter.samples.count(round, trained))
+    def count(own: list[int]) -> None:
+        """Count the steps of DP-SGD of all peers in their own rounds, before anything that depends on them leaves."""
+        trained = shard.collect(own, int)
+        shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
@@ -372,15 +375,15 @@ async def _recorded(
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed else None
         mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
-        records = shard.collect(mine, Record)
+        records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
-        charged = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
-        keeper.keep(checkpointed(round, state, sent, work=learner, costs=charged[0], sampled=charged[1]))
+        facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling}
+        costs, sampled = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
+        keeper.keep(checkpointed(round, state, sent, costs=costs, sampled=sampled, **facts))
         if observe is not None and records:
             observe(records)
 
-    wrong = resolved.experiment.simulation
-    faults = Faults(wrong.loss, wrong.absence, delay=wrong.delay, slow=wrong.slow, pace=wrong.pace)
+    faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     how: dict[str, Any] = {"charge": charge, "observe": record, "meet": meet}

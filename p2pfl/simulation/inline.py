@@ -40,7 +40,7 @@ class Inline:
     turns
         Function that returns each peer's own round, ``[N]`` int64; the common round by default.
     count
-        Function called with the round and the peers that trained, before their result is returned.
+        Function called with the own round of each peer that trained, -1 for the others, before the result is returned.
     shard
         Peers that this process simulates; without one they are all.
     meet
@@ -63,7 +63,7 @@ class Inline:
         present: Callable[[int], torch.Tensor],
         clock: Callable[[], float],
         turns: Callable[[int], torch.Tensor] | None = None,
-        count: Callable[[int, list[bool]], None] | None = None,
+        count: Callable[[list[int]], None] | None = None,
         shard: Shard | None = None,
         meet: Meet | None = None,
     ) -> None:
@@ -83,16 +83,18 @@ class Inline:
     async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
         """Train all rows except those of absent peers."""
         trained, reports = rows, list[Report]()
+        rounds = torch.full((len(rows),), -1)  # [N]
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
             fitted, seconds = await self._fit(self.learner, trained, how)
             self.seconds += seconds
-            if self.count is not None:
-                self.count(own, here.tolist())
+            rounds = rounds.where(~here, own)
             trained, how["memory"] = fitted.rows, fitted.memory
             reports.append(fitted.report)
             if fitted.report.loss.device.type != "cpu":
                 self._unchecked.append((own, how["peers"], fitted.report.loss))
+        if self.count is not None:
+            self.count(rounds.tolist())  # once, because other processes take part
         fitted = replace(fitted, report=reduce(_both, reports))
         self.steps += int(fitted.report.steps.sum())
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]

@@ -69,7 +69,7 @@ async def playing(
     faults: Faults,
     charge: Callable[..., None] | None = None,
     observe: Callable[[int, State, StackedNeighbourhood, Inline], Awaitable[None]] | None = None,
-    count: Callable[[int, list[bool]], None] | None = None,
+    count: Callable[[list[int]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
     meet: Meet | None = None,
@@ -104,7 +104,9 @@ async def playing(
     shard = shard or Shard(names)
     masks = _masks(resolved, source) if resolved.masked else None
     faults, end = _limited(resolved, faults, rounds)
-    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard)
+    if left is not None and left.facts.ended:
+        end = rounds.start
+    neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard, left=left)
 
     def everyone(round: int) -> torch.Tensor:
         return faults.present(names, seed=settings.seed, round=round)  # [N]
@@ -131,7 +133,7 @@ async def playing(
         hides = protection.mode.wrap(
             net, settings=protection.settings, masks=among, source=source, round=round, charge=paid
         )
-        return resolved.contested(hides, round=round, observer=net, together=names)
+        return resolved.contested(hides, round=round, observer=net, together=names, sums=shard.sums)
 
     last = first if left is not None and protection.claimed else None
     handed = [first]
@@ -185,12 +187,15 @@ def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, s
     return moved(state, home(resolved.learner))
 
 
-def _neighbourhoods(resolved: Plan, *, faults: Faults, shard: Shard) -> Callable[[int], StackedNeighbourhood]:
+def _neighbourhoods(
+    resolved: Plan, *, faults: Faults, shard: Shard, left: SimulationCheckpoint | None
+) -> Callable[[int], StackedNeighbourhood]:
     """Return a function that makes the neighbourhood of each round."""
     if resolved.protection.sums is not None:
         return summing(resolved, faults=faults, shard=shard)
     seed, zstd, weights = resolved.experiment.seed, resolved.zstd, resolved.weights
-    flight = Flight(weights, seed=seed, faults=faults) if resolved.asynchronous else None
+    begun = None if left is None else left.travelling
+    flight = Flight(weights, seed=seed, faults=faults, shard=shard, left=begun) if resolved.asynchronous else None
     totals, mixer = totalling(resolved), Mixer(weights)
 
     def neighbourhood(round: int) -> StackedNeighbourhood:

@@ -23,8 +23,8 @@ def records_of(
     evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,
-) -> list[Record]:
-    """Return the records of peers that end a round of their own, as of live ones; a round of -1 means none."""
+) -> list[list[Record]]:
+    """Return the records of each peer, as of live ones: one if it ends a round of its own; a round of -1 means none."""
     report = state.report
     received = net.received.tolist()
     public = state.public.rows  # [R, P]
@@ -39,22 +39,25 @@ def records_of(
     updates = told.get("update", [None] * len(net.peers))
     diversity = learner.diversity
     return [
-        Record(
-            peer=name,
-            round=rounds[index],
-            scores=evaluated[index],
-            training_loss=losses[index],
-            distance=told["moved"][index],
-            bytes_out=int(sent[index]),
-            bytes_in=0,
-            seconds_training=0.0,
-            seconds_waiting=0.0,
-            received=received[index],
-            privacy_spent=spent,
-            update=updates[index],
-            disagreement=told["apart"][index],
-            diversity=diversity,
-        )
-        for index, name in enumerate(net.peers)
+        [
+            Record(
+                peer=name,
+                round=rounds[index],
+                scores=evaluated[index],
+                training_loss=losses[index],
+                distance=told["moved"][index],
+                bytes_out=int(sent[index]),
+                bytes_in=0,
+                seconds_training=0.0,
+                seconds_waiting=0.0,
+                received=received[index],
+                privacy_spent=spent,
+                update=updates[index],
+                disagreement=told["apart"][index],
+                diversity=diversity,
+            )
+        ]
         if rounds[index] >= 0
+        else []
+        for index, name in enumerate(net.peers)
     ]

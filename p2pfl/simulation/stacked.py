@@ -6,7 +6,7 @@ import math
 from collections.abc import Coroutine, Sequence, Sized
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, TypedDict
+from typing import Any, Self, TypedDict
 
 import numpy as np
 import scipy.sparse
@@ -17,6 +17,7 @@ from p2pfl.encodings import Ints, check_contribution
 from p2pfl.errors import P2PFLError, TopologyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
+from p2pfl.experiment.schema import SimulationSettings
 from p2pfl.neighbourhood import (
     Contribution,
     Public,
@@ -32,6 +33,7 @@ from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.simulation.mixing import Mixer, at_once
 from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.travelling import Travelling
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
 
@@ -62,6 +64,23 @@ class Faults:
     slow: float = 0.0
     pace: int = 10
     cycles: int | None = None
+
+    @classmethod
+    def of(cls, settings: SimulationSettings) -> Self:
+        """Return the faults of an experiment."""
+        return cls(settings.loss, settings.absence, delay=settings.delay, slow=settings.slow, pace=settings.pace)
+
+    def ended(self, peers: Sized, *, seed: int, round: int) -> Ints:
+        """Return the number of its own cycles that each peer has ended after a round, ``[N]``.
+
+        Examples
+        --------
+        >>> Faults(slow=1.0, pace=3).ended("ab", seed=0, round=6).tolist()
+        [2, 2]
+        """
+        late = draw(seed, "slow").random(len(peers)) < self.slow  # [N]
+        found: Ints = np.minimum(np.where(late, (round + 1) // self.pace, round + 1), self.cycles or round + 1)
+        return found
 
     def turns(self, peers: Sized, *, seed: int, round: int) -> torch.Tensor:
         """Return the own cycle that each peer ends in a round, ``[N]`` int64; -1 if none, or none is left."""
@@ -175,6 +194,11 @@ class StackedNeighbourhood:
     def everyone(self) -> tuple[str, ...]:
         """Names of all peers."""
         return self.weights[0].peers
+
+    @property
+    def travelling(self) -> Travelling | None:
+        """Rows that are on their way to later rounds; ``None`` where peers wait for each other."""
+        return None
 
     @property
     def distance(self) -> torch.Tensor:

@@ -194,8 +194,8 @@ def test_rows_under_way_are_forgotten_once_they_are_overtaken():
     there = torch.ones(6, dtype=torch.bool)
     held = []
     for round in range(300):
-        rows, _, _, _ = flight.receive(torch.zeros(6, 1), there, round=round, step=0)
-        held.append(len(rows) - 6)
+        found = flight.receive(torch.zeros(6, 1), there, round=round, step=0)
+        held.append(len(found.rows) - 6)
     assert max(held) < 6 * 30
     assert sum(held[200:]) < 1.5 * sum(held[100:200])
 
@@ -207,8 +207,8 @@ def test_rows_take_as_many_cycles_on_average_as_was_asked_for():
     there = torch.ones(2, dtype=torch.bool)
     late = []
     for round in range(2000):
-        rows, _, to, place = flight.receive(torch.full((2, 1), float(round)), there, round=round, step=0)
-        late += [round - float(rows[by, 0]) for by, to in zip(place.tolist(), to.tolist(), strict=True)]
+        found = flight.receive(torch.full((2, 1), float(round)), there, round=round, step=0)
+        late += [round - float(found.rows[by, 0]) for by in found.place.tolist()]
     took = np.concatenate([draw(SEED, "delay 0", round=round).geometric(1 / 3, 2) - 1 for round in range(2000)])
     assert took.mean() == pytest.approx(2.0, abs=0.12)  # three deviations of the mean
     assert 0 < np.mean(late) < 2.0  # those that were overtaken are not heard

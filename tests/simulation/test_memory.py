@@ -8,6 +8,7 @@ import torch
 from p2pfl.experiment import plan, read
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.simulation import checkpoint, simulate
+from p2pfl.simulation.asynchronous import Flight
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.mixing import Mixer
 
@@ -90,3 +91,32 @@ def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, w
     )
     size = PEERS * planned.learner.layout.size * 4
     assert most(lambda: simulate(planned, baselines=False), size, [], monkeypatch) <= 4
+
+
+@pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
+def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their_way(
+    monkeypatch, tmp_path, delay, copies
+):
+    monkeypatch.setattr(checkpoint, "HELD", 0)
+    planned = plan(
+        read(
+            {
+                "rounds": 6,
+                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
+                "data": {"name": "digits"},
+                "model": {"name": "mlp", "hidden": [HIDDEN]},
+                "learning": {"algorithm": "gossip_learning", "steps": 2, "batch": 8},
+                "simulation": {"delay": delay},
+            }
+        )
+    )
+    size, found = PEERS * planned.learner.layout.size * 4, []
+    store = Flight._store
+
+    def counted(self, *given):
+        found.append(stacks(size))
+        store(self, *given)
+        found.append(stacks(size))
+
+    monkeypatch.setattr(Flight, "_store", counted)
+    assert most(lambda: simulate(planned, baselines=False, folder=tmp_path), size, found, monkeypatch) <= copies

@@ -117,6 +117,39 @@ def test_a_run_that_is_interrupted_after_its_last_round_plays_no_other(tmp_path,
     assert run.summary["rounds"] == 2  # the rule is asked from the second round on
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [None, 2], ids=["after the last round", "before"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"learning": {"algorithm": "gossip_learning"}, "simulation": {"slow": 0.5, "pace": 2}}],
+    ids=["all wait", "slow peers"],
+)
+def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypatch, changes, after):
+    privacy = {"mode": "independent", "noise": 2.0, "clip": 1.0, "epsilon": 4.0, "budget": "budget.jsonl"}
+    table = TABLE | {"rounds": 40, "privacy": privacy} | changes
+
+    def stop(*_given, **_more):
+        raise KeyboardInterrupt
+
+    (tmp_path / "one").mkdir()
+    monkeypatch.chdir(tmp_path / "one")
+    whole = simulate(table, baselines=False)
+    cycles = 1 + max(record.round for record in whole.metrics)
+    assert 2 < cycles < 40
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    if after is None:
+        with monkeypatch.context() as patch:
+            patch.setattr("p2pfl.simulation.engine.summarise", stop)
+            with pytest.raises(KeyboardInterrupt):
+                simulate(table, folder=tmp_path / "run", baselines=False)
+    else:
+        interrupted(table, tmp_path / "run", after=cycles - after)
+    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    assert run.metrics == whole.metrics
+    assert run.summary["privacy"] == whole.summary["privacy"]
+
+
 def test_what_cannot_be_resumed_says_why(tmp_path):
     simulate(TABLE, folder=tmp_path / "ended", baselines=False)
     with pytest.raises(InputError, match="has no checkpoint of a simulation"):
@@ -131,14 +164,14 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     (tmp_path / "run" / FILE).write_bytes(b"torn")
     with pytest.raises(InputError, match="is damaged"):
         simulate(TABLE, folder=tmp_path / "run", resume=True)
-    with pytest.raises(InputError, match="on their way between peers"):
-        simulate(TABLE | {"learning": {"algorithm": "gossip_learning"}}, folder=tmp_path / "run", resume=True)
 
 
 def example(round=3, **facts):
     rows = torch.arange(6.0).view(2, 3)
     state = State(rows, Public(rows), memory={"step": torch.ones(2)}, extra={"view": rows[:, 1:]})
-    return SimulationCheckpoint(Facts(round, ended=False, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4]))
+    return SimulationCheckpoint(
+        Facts(round, ended=False, stop=5, steps=7, seconds=0.5, **facts), state, torch.tensor([3, 4])
+    )
 
 
 def test_a_checkpoint_keeps_every_tensor_and_which_are_the_same(tmp_path):

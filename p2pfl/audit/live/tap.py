@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -17,6 +17,7 @@ from p2pfl.privacy import Settings
 from p2pfl.privacy.stream import to_grid
 from p2pfl.protocol.wire.codec import decode
 from p2pfl.protocol.wire.messages import Announcement
+from p2pfl.robust.attacks import Sums, whole
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Layout, Rows, draw
 from p2pfl.transport.channel import Message
@@ -143,10 +144,12 @@ class Tapped(Plan):
         observer: StepObserver,
         elsewhere: Callable[[Work], Awaitable[Rows]] = here,
         together: Sequence[str] | None = None,
+        sums: Sums = whole,
     ) -> Neighbourhood:
         """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
         watched = Watched(hidden, self.tap, round)
-        return super().contested(watched, round=round, observer=observer, elsewhere=elsewhere, together=together)
+        how: dict[str, Any] = {"observer": observer, "elsewhere": elsewhere, "together": together, "sums": sums}
+        return super().contested(watched, round=round, **how)
 
 
 class Still(Goals):

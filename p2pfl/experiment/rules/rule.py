@@ -73,8 +73,6 @@ class Composition:
         True if peers run apart and exchange messages, so that any of them may be late.
     local
         True if tensors of the model stay with each peer; ``None`` while the model is unknown.
-    sharded
-        True if several processes share the peers of a simulation.
     """
 
     experiment: Experiment
@@ -86,10 +84,9 @@ class Composition:
     learner: LearnerTraits | None = None
     live: bool = False
     local: bool | None = None
-    sharded: bool = False
 
     @classmethod
-    def of(cls, experiment: Experiment, *, live: bool = False, sharded: bool = False) -> Composition:
+    def of(cls, experiment: Experiment, *, live: bool = False) -> Composition:
         """Return what the names of an experiment stand for."""
         return cls(
             experiment,
@@ -98,7 +95,6 @@ class Composition:
             codec_traits(experiment.compression.name),
             rule_traits(experiment.robustness.rule),
             live=live,
-            sharded=sharded,
         )
 
     def on(self, topology: graphs.Topology | graphs.Schedule, weights: Sequence[graphs.Weights]) -> Composition:

@@ -228,23 +228,7 @@ SHARED = (
 )
 """Telemetry for observers."""
 
-SHARDED = (
-    SettingsRule(
-        "learning.algorithm",
-        lambda it: it.sharded and it.algorithm.asynchronous,
-        "with several workers, because models of earlier cycles are on their way between peers",
-        "simulate it in one process, or take an algorithm whose peers wait for each other",
-    ),
-    SettingsRule(
-        "attack.name",
-        lambda it: it.sharded and it.experiment.attack.name in ("alie", "ipm"),
-        "with several workers, none of which has the models of all honest peers",
-        "simulate it in one process, or take another attack",
-    ),
-)
-"""Simulations by several processes."""
-
-RULES = (*SHARDED, *SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 

@@ -49,6 +49,8 @@ class Meter:
         Name of this run in the budget file.
     earlier, sampled
         Costs of earlier incarnations in this run, if there is no budget file; and by peer, their training.
+    more
+        Whether the run needs another round; false where it goes on and may have played all that the budget permits.
 
     Attributes
     ----------
@@ -69,6 +71,7 @@ class Meter:
         run: str,
         earlier: Mapping[Cost, int] | None = None,
         sampled: Mapping[str, Mapping[Sampling, int]] | None = None,
+        more: bool = True,
     ) -> None:
         self.samples = SamplingMeter(plan, peers, run=run, earlier=sampled)
         self._peers = tuple(peers)
@@ -83,7 +86,7 @@ class Meter:
         self._whole = [0] * again.get(self._protection.cost, 0) if again else []
         self._exposed = bool(again)  # sums lacked this peer between its incarnations
         self._left = self._protection.after(self._costs)
-        if self._budget is not None and not self.rounds:
+        if more and self._budget is not None and not self.rounds:
             raise InputError(
                 f"privacy.epsilon = {plan.experiment.privacy.epsilon} does not permit another round, as "
                 f"{self.spent:.3g} is spent already by {self._budget.path}; raise it, or stop here"

@@ -55,6 +55,17 @@ class SamplingMeter:
             return None
         return tuple((each.noise, each.rate, each.steps, count) for each, count in sorted(self._all[peer].items()))
 
+    def count_turns(self, rounds: Sequence[int]) -> None:
+        """Count training of local peers that are in rounds of their own; -1 for one that did not train.
+
+        Raises
+        ------
+        StorageError
+            As :meth:`count`.
+        """
+        for round in sorted({*rounds} - {-1}):
+            self.count(round, [each == round for each in rounds])
+
     def count(self, round: int, active: Sequence[bool] | None) -> None:
         """Count a round of training, before anything that depends on it leaves.
 

@@ -6,9 +6,10 @@ The tensors of all peers travel in blocks to the worker that leads, which writes
 from __future__ import annotations
 
 import json
+import math
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE
 from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
+from p2pfl.simulation.travelling import PREFIX, Travelling
 
 SOONEST = 1.0
 """Seconds from one checkpoint to the next, at least; an interrupted run loses what came after the last one."""
@@ -93,45 +96,61 @@ def save(checkpoint: SimulationCheckpoint, path: Path | None, shard: WorkerShard
     StorageError
         The disk is full or not writable.
     """
-    state = checkpoint.state
-    given = {"rows": state.rows, **state.tensors(), "sent": checkpoint.sent}
-    tensors = {name: value.detach().cpu().contiguous() for name, value in given.items()}
+    parts = _parts(checkpoint, shard)
     steps = int(shard.sums(torch.tensor([checkpoint.facts.steps])))
-    if path is None:
-        for _ in shard.blocks(tensors):
-            raise AssertionError("only the worker that leads receives models")
-        shard.lead(_nothing)
-        return
-    fresh = path.with_suffix(".new")
-    places = _begin(fresh, tensors, replace(checkpoint.facts, steps=steps, same={}), peers=len(shard.everyone))
-    for numbers, block in shard.blocks(tensors):
-        for name, value in block.items():
-            places[name][numbers] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
-
-    def commit() -> None:
-        try:
-            for place in places.values():
-                place.flush()
-            DRIVE.rename(fresh, path)
-            DRIVE.sync(path.parent)
-        except OSError as error:
-            raise StorageError(f"{path} cannot be written ({error}); free some space") from None
-
-    shard.lead(commit)
+    facts = replace(checkpoint.facts, steps=steps, same={})
+    places = {} if path is None else _begin(path.with_suffix(".new"), parts, facts)
+    for part in parts:
+        for where, block in shard.blocks(part.tensors, part.numbers):
+            for name, value in block.items():
+                places[name][where] = value.reshape(len(value), -1).contiguous().view(torch.uint8).numpy()
+    shard.lead(lambda: None if path is None else _commit(path, places))
 
 
-def _nothing() -> None:
-    """Do nothing."""
+@dataclass(frozen=True)
+class _Part:
+    """Tensors of which each worker has some rows.
+
+    Attributes
+    ----------
+    tensors
+        Tensors of this worker on the CPU, by name, with as many rows each.
+    numbers
+        Places of the rows of each worker.
+    """
+
+    tensors: Mapping[str, torch.Tensor]
+    numbers: Sequence[Ints]
+
+    @property
+    def shapes(self) -> dict[str, tuple[torch.dtype, list[int]]]:
+        """Number type and shape of each tensor of all workers together."""
+        count = sum(map(len, self.numbers))
+        return {name: (value.dtype, [count, *value.shape[1:]]) for name, value in self.tensors.items()}
 
 
-def _begin(path: Path, tensors: Mapping[str, torch.Tensor], facts: Facts, *, peers: int) -> dict[str, Any]:
+def _parts(checkpoint: SimulationCheckpoint, shard: WorkerShard) -> list[_Part]:
+    """Return the tensors of all peers, and those of models on their way, of which the first worker has the numbers."""
+    given = {name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors().items()}
+    found, sent = [_Part(given, shard.numbers)], checkpoint.travelling
+    if sent is None:
+        return found
+    none = np.arange(0)
+    found.append(_Part({PREFIX + "rows": sent.rows.cpu()}, shard.held(sent.code.numpy() % len(shard.everyone))))
+    return found + [
+        _Part({PREFIX + name: value}, [np.arange(len(value)), *[none] * (shard.workers - 1)])
+        for name, value in sent.numbers().items()
+    ]
+
+
+def _begin(path: Path, parts: Sequence[_Part], facts: Facts) -> dict[str, Any]:
     """Write the head of a file of safetensors; return where the bytes of each tensor belong, ``[N, bytes]``."""
     head: dict[str, Any] = {"__metadata__": {"facts": json.dumps(asdict(facts))}}
+    shapes = {name: shape for part in parts for name, shape in part.shapes.items()}
     end = 0
-    for name, value in tensors.items():
-        size = value[:1].nbytes * peers
-        shape = [peers, *value.shape[1:]]
-        head[name] = {"dtype": NAMES[value.dtype], "shape": shape, "data_offsets": [end, end + size]}
+    for name, (dtype, shape) in shapes.items():
+        size = math.prod(shape) * dtype.itemsize
+        head[name] = {"dtype": NAMES[dtype], "shape": shape, "data_offsets": [end, end + size]}
         end += size
     text = json.dumps(head).encode()
     text += b" " * (-len(text) % 8)
@@ -141,21 +160,33 @@ def _begin(path: Path, tensors: Mapping[str, torch.Tensor], facts: Facts, *, pee
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(first + end)
         return {
-            name: _place(path, first + head[name]["data_offsets"][0], peers, value[:1].nbytes)
-            for name, value in tensors.items()
+            name: _place(path, first + head[name]["data_offsets"][0], shape[0], math.prod(shape[1:]) * dtype.itemsize)
+            for name, (dtype, shape) in shapes.items()
         }
     except OSError as error:
         raise StorageError(f"{path} cannot be written ({error}); free some space") from None
 
 
-def _place(path: Path, first: int, peers: int, length: int) -> Any:
+def _commit(path: Path, places: Mapping[str, Any]) -> None:
+    """Replace the last checkpoint by the one that has been written."""
+    try:
+        for place in places.values():
+            if isinstance(place, np.memmap):  # the others are empty
+                place.flush()
+        DRIVE.rename(path.with_suffix(".new"), path)
+        DRIVE.sync(path.parent)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error}); free some space") from None
+
+
+def _place(path: Path, first: int, count: int, length: int) -> Any:
     """Return the bytes of a tensor in a file, ``[N, bytes]``."""
-    if not length:
-        return np.empty((peers, 0), np.uint8)
-    return np.memmap(path, np.uint8, "r+", offset=first, shape=(peers, length))
+    if not count * length:
+        return np.empty((count, length), np.uint8)
+    return np.memmap(path, np.uint8, "r+", offset=first, shape=(count, length))
 
 
-def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpoint:
+def loaded(shard: Shard, folder: Path | None, *, size: int, edges: Ints | None) -> SimulationCheckpoint:
     """Return the checkpoint of the local peers, which the process that leads reads for all.
 
     Parameters
@@ -164,8 +195,8 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
         Peers of this process.
     folder
         Run directory, where this process leads.
-    size
-        Number of parameters of the experiment.
+    size, edges
+        Arguments of :meth:`SimulationCheckpoint.load`.
 
     Raises
     ------
@@ -176,7 +207,7 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
 
     def read() -> None:
         if folder is not None:
-            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size))
+            whole.append(SimulationCheckpoint.load(folder / FILE, peers=len(shard.everyone), size=size, edges=edges))
 
     shard.lead(read)
     return _scattered(shard, whole[0] if whole else None) if isinstance(shard, WorkerShard) else whole[0]
@@ -184,15 +215,33 @@ def loaded(shard: Shard, folder: Path | None, *, size: int) -> SimulationCheckpo
 
 def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> SimulationCheckpoint:
     """Return the part of a checkpoint that concerns this worker; ``whole`` where it leads."""
-    given = {} if whole is None else {"rows": whole.state.rows, **whole.state.tensors(), "sent": whole.sent}
-    about = {name: (NAMES[value.dtype], list(value.shape[1:])) for name, value in given.items()}
+    given = {} if whole is None else whole.tensors()
+    sent = None if whole is None else whole.travelling
+    about = {name: _about(value) for name, value in given.items()}
     facts = None if whole is None else asdict(whole.facts)
-    shapes, told = json.loads(shard.group.share(json.dumps([about, facts]).encode()))
-    kinds = {name: kind for kind, name in NAMES.items()}
-    found = {
-        name: shard.scatter(given.get(name), torch.empty(0, *shape, dtype=kinds[kind]))
-        for name, (kind, shape) in shapes.items()
-    }
+    models = None if sent is None else _about(sent.rows)
+    shapes, told, models = json.loads(shard.group.share(json.dumps([about, facts, models]).encode()))
+    found = {name: shard.scatter(given.get(name), _like(*shape)) for name, shape in shapes.items()}
     told |= {"costs": tuple(map(tuple, told["costs"])), "steps": told["steps"] if shard.leads else 0}
-    rows, sent = found.pop("rows"), found.pop("sent")
-    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), sent)
+    rows, bytes_out = found.pop("rows"), found.pop("sent")
+    travelling = None if models is None else _travelling(shard, sent, like=_like(*models))
+    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), bytes_out, travelling)
+
+
+def _travelling(shard: WorkerShard, whole: Travelling | None, *, like: torch.Tensor) -> Travelling:
+    """Return what this worker knows of models on their way, and those of its own peers; ``whole`` where it leads."""
+    from safetensors.torch import load, save  # noqa: PLC0415 (only runs with a directory need it)
+
+    numbers = load(shard.group.share(b"" if whole is None else save(whole.numbers())))
+    held = shard.held(numbers["code"].numpy() % len(shard.everyone))
+    return Travelling(shard.scatter(None if whole is None else whole.rows, like, held), **numbers)
+
+
+def _about(values: torch.Tensor) -> tuple[str, list[int]]:
+    """Return the number type of a tensor and the shape of a row, as JSON has them."""
+    return NAMES[values.dtype], list(values.shape[1:])
+
+
+def _like(kind: str, shape: Sequence[int]) -> torch.Tensor:
+    """Return an empty tensor of such rows, ``[0, ...]``."""
+    return torch.empty(0, *shape, dtype=next(dtype for dtype, name in NAMES.items() if name == kind))

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from torch.distributed.rendezvous import rendezvous
 
 from p2pfl.errors import InputError, P2PFLError, RunError
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.outline import loaded
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
@@ -85,7 +84,8 @@ def sharded(
     Raises
     ------
     InputError
-        The simulation cannot be shared, or torchrun started another number of processes.
+        There are fewer peers than workers, torchrun started another number of processes, or parts of the experiment
+        do not work together.
     """
     together = launched()
     if not together and workers == 1:
@@ -97,7 +97,8 @@ def sharded(
     size, count = int(os.environ["WORLD_SIZE"]) if together else workers, _count(made)
     if size > count:
         raise InputError(f"{count} peers cannot be divided among {size} workers; start at most {count}")
-    check(_composition(made))
+    if isinstance(made, Experiment):
+        check(Composition.of(made))  # before processes start
     experiment = made if isinstance(made, Experiment) else made.experiment
     with _joined() if together else _started(experiment, workers=workers, follow=follow, given=given) as group:
         try:
@@ -134,13 +135,6 @@ def _count(made: Experiment | Plan) -> int:
         return len(made.topology.peers)
     given = loaded(made)
     return made.topology.peers if given is None else len(given.peers)
-
-
-def _composition(made: Experiment | Plan) -> Composition:
-    """Return the facts that decide whether workers can share a simulation."""
-    if isinstance(made, Experiment):
-        return Composition.of(made, sharded=True)
-    return replace(Composition.of(made.experiment, sharded=True), algorithm=declared(made.algorithm))
 
 
 @contextmanager
