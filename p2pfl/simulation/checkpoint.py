@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,6 +29,9 @@ PART = 20
 
 SOONEST = 10.0
 """Seconds from one checkpoint to the next, at least."""
+
+SPEED = 2e8
+"""Bytes of a checkpoint that are assumed to be written in a second, until one has been written."""
 
 HELD = 2**26
 """Largest state in bytes that is held until an interruption writes it."""
@@ -218,13 +222,52 @@ def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
     return meter.rounds if left is None else range(left.facts.round + 1, left.facts.stop)
 
 
+class Pause:
+    """Pause between two checkpoints, so that writing them takes a twentieth of the time of a run at most.
+
+    Parameters
+    ----------
+    clock
+        Clock of the durations.
+    least
+        Shortest pause in seconds.
+
+    Examples
+    --------
+    A checkpoint of a gigabyte, which a disk writes in about 5 s, is not written in the first 100 s of a run:
+
+    >>> now = [0.0]
+    >>> pause = Pause(lambda: now[0], least=10.0)
+    >>> now[0] = 90.0
+    >>> pause.over(10**6), pause.over(10**9)
+    (True, False)
+    """
+
+    def __init__(self, clock: Callable[[], float], *, least: float) -> None:
+        self._clock, self._least = clock, least
+        self._last = clock()
+        self._took: float | None = None
+
+    def over(self, size: int) -> bool:
+        """Return whether it is time to write a checkpoint of ``size`` bytes."""
+        took = size / SPEED if self._took is None else self._took
+        return self._clock() >= self._last + max(self._least, PART * took)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Time the writing of a checkpoint, with which the next pause begins."""
+        begun = self._clock()
+        yield
+        self._last = self._clock()
+        self._took = self._last - begun
+
+
 class CheckpointKeeper:
     """Keeper of the newest checkpoint of a run.
 
-    It writes a checkpoint when 20 times the time of writing has passed since the last one, and when it is told to: what
-    is written never changes what the simulation computes. A state of more than :data:`HELD` bytes is not kept between
-    two writes, because it would occupy as much memory as the models: a run that is interrupted then goes on from the
-    last checkpoint that was written.
+    It writes a checkpoint after each :class:`Pause`, and when it is told to: what is written never changes what the
+    simulation computes. A state of more than :data:`HELD` bytes is not kept between two writes, because it would occupy
+    as much memory as the models: a run that is interrupted then goes on from the last checkpoint that was written.
 
     Parameters
     ----------
@@ -236,10 +279,9 @@ class CheckpointKeeper:
 
     def __init__(self, folder: Path | None, *, clock: Callable[[], float]) -> None:
         self.path = None if folder is None else folder / FILE
-        self._clock = clock
+        self.pause = Pause(clock, least=SOONEST)
         self._newest: SimulationCheckpoint | None = None
         self._written = True
-        self._due = clock() + SOONEST
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -261,7 +303,7 @@ class CheckpointKeeper:
         if self.path is None:
             return
         self._newest, self._written = newest, False
-        if self._clock() >= self._due:
+        if self.pause.over(newest.bytes):
             self.write()
         if newest.bytes > HELD:
             self._newest = None
@@ -276,11 +318,9 @@ class CheckpointKeeper:
         """Write the newest state, unless it is on the disk already."""
         if self.path is None or self._newest is None or self._written:
             return
-        begun = self._clock()
-        self._newest.save(self.path)
+        with self.pause.writing():
+            self._newest.save(self.path)
         self._written = True
-        now = self._clock()
-        self._due = now + max(SOONEST, PART * (now - begun))
 
 
 def after(

@@ -1,5 +1,7 @@
 """A simulation that was interrupted goes on from its checkpoint, and ends as if nothing had happened."""
 
+import math
+
 import pytest
 import torch
 
@@ -9,7 +11,7 @@ from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
 from p2pfl.simulation import checkpoint, simulate
-from p2pfl.simulation.checkpoint import FILE, PART, SOONEST, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
 
 TABLE = {
     "rounds": 5,
@@ -68,6 +70,7 @@ def test_a_large_state_is_not_held_and_a_run_goes_on_from_the_last_one_that_was_
     monkeypatch.setattr(checkpoint, "HELD", 0)
     monkeypatch.setattr(checkpoint, "SOONEST", 0.0)
     monkeypatch.setattr(checkpoint, "PART", 1e12)  # only the first round is written
+    monkeypatch.setattr(checkpoint, "SPEED", math.inf)
     interrupted(TABLE | changes, tmp_path / "run", after=2)
     assert SimulationCheckpoint.load(tmp_path / "run" / FILE, peers=6, size=whole_size(whole)).facts.round == 0
     run = simulate(TABLE | changes, folder=tmp_path / "run", resume=True, baselines=False)
@@ -195,9 +198,12 @@ def test_checkpoints_are_written_when_a_multiple_of_their_own_time_has_passed(tm
         now[0] += 2.0
 
     monkeypatch.setattr(SimulationCheckpoint, "save", save)
+    size = example().bytes
+    monkeypatch.setattr(checkpoint, "SPEED", size)  # so that it should take a second
     keeper = CheckpointKeeper(tmp_path, clock=lambda: now[0])
+    now[0] = PART - 0.5
     keeper.keep(example(0))
-    now[0] = SOONEST
+    now[0] = PART
     keeper.keep(example(1))
     now[0] += 2.0 * PART - 0.5
     keeper.keep(example(2))

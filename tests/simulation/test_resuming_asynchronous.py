@@ -169,7 +169,7 @@ def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_c
 
     def only(self, newest):
         if newest.facts.round == written:
-            self._due = 0.0
+            newest.save(self.path)
         keep(self, newest)
 
     monkeypatch.setattr(CheckpointKeeper, "keep", only)

@@ -19,7 +19,7 @@ from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.robust import Attack
-from p2pfl.simulation import simulate
+from p2pfl.simulation import checkpoint, simulate
 from p2pfl.simulation.checkpoint import FILE
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.sharding import Shard, keeping
@@ -322,7 +322,7 @@ RESUMED = {
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
     monkeypatch.setattr(keeping, "SOONEST", -1.0)
-    monkeypatch.setattr(keeping, "PART", 0.0)
+    monkeypatch.setattr(checkpoint, "PART", 0.0)
 
 
 @pytest.mark.sampled(fast=1, all=8)

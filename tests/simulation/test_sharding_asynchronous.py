@@ -14,7 +14,7 @@ from p2pfl.experiment import plan, read
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.rows import draw
-from p2pfl.simulation import simulate
+from p2pfl.simulation import checkpoint, simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight, edges_of
 from p2pfl.simulation.checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.sharding import keeping
@@ -179,7 +179,7 @@ def test_any_number_of_workers_ends_as_one_process_with_baselines(workers):
 def always_due(monkeypatch):
     """Write a checkpoint after every round."""
     monkeypatch.setattr(keeping, "SOONEST", -1.0)
-    monkeypatch.setattr(keeping, "PART", 0.0)
+    monkeypatch.setattr(checkpoint, "PART", 0.0)
 
 
 def interrupt(wanted, folder, *, workers, after=3):

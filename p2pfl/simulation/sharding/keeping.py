@@ -20,7 +20,7 @@ from p2pfl.algorithms import State
 from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE
-from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
 from p2pfl.simulation.travelling import PREFIX, Travelling
@@ -70,16 +70,14 @@ class SharedKeeper(CheckpointKeeper):
     def __init__(self, folder: Path | None, shard: WorkerShard, *, clock: Callable[[], float]) -> None:
         super().__init__(folder, clock=clock)
         self._shard = shard
-        self._due = clock() + SOONEST
+        self.pause = Pause(clock, least=SOONEST)
 
     def keep(self, newest: SimulationCheckpoint) -> None:
         """Take the state after a round; all workers write it if the one that leads says that it is time to."""
-        if not self._shard.shared(int(self.path is not None and self._clock() >= self._due)):
-            return
-        begun = self._clock()
-        save(newest, self.path, self._shard)
-        now = self._clock()
-        self._due = now + max(SOONEST, PART * (now - begun))
+        size = newest.bytes * self._shard.workers
+        if self._shard.shared(int(self.path is not None and self.pause.over(size))):
+            with self.pause.writing():
+                save(newest, self.path, self._shard)
 
     def end(self) -> None:
         """Do nothing: the run goes on from the last checkpoint that was written."""
