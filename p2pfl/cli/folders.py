@@ -10,7 +10,7 @@ from pathlib import Path
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat, kept
-from p2pfl.peer.storage.lock import PEER, RUN
+from p2pfl.report.lock import PEER, RUN
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:

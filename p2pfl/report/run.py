@@ -9,7 +9,7 @@ peers/<name>.state         what a live peer needs to continue; it keeps the prev
 keys/                      identities of the peers of a live run, for resuming it
 run.lock, peer.lock        locks of the processes of live peers
 simulation.state           the state of all peers of a simulation that has not ended, for resuming it
-simulation.lock            lock of a resumed simulation
+simulation.lock            lock of a simulation
 model.json                 columns, scaling and class names, for using a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
 """

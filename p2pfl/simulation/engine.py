@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,18 +32,18 @@ from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.asynchronous import edges_of
 from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
 from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.opening import opened_run
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup
-from p2pfl.simulation.sharding.keeping import keeper_of, loaded
+from p2pfl.simulation.sharding.keeping import keeper_of
 from p2pfl.simulation.sharding.workers import divided, launched, sharded
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
@@ -226,17 +226,15 @@ async def simulating(
     """
     wanted = resolved.experiment
     resolved = resolved.drawing(source)
-    left = None
-    if resume:
-        run, left = _resumed(resolved, folder, shard)
-    else:
-        run = Run(wanted, folder=folder, began=begun.began)
-    first = time.perf_counter()
     names = shard.everyone
     sent = torch.zeros(len(shard.peers), dtype=torch.int64)
     agreed: dict[str, Any] = {"statistics": None, "common": None}
     found: Statistics | None = None
-    with keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper:
+    with (
+        opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
+        keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
+    ):
+        first = time.perf_counter()
         with run:
             if wanted.data.scale:
                 resolved, found = opened(resolved, shard, sent=sent)
@@ -300,22 +298,6 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
                 round=round,
                 own={peer: model for peer, model in owned.items() if model},
             )
-
-
-def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, SimulationCheckpoint]:
-    """Return the run in a folder and its checkpoint, with which it goes on."""
-    if folder is None and shard.leads:
-        raise InputError("a run that was kept in memory cannot be resumed; pass its folder")
-    edges = edges_of(resolved.weights) if resolved.asynchronous else None
-    left = loaded(shard, folder, size=resolved.learner.layout.size, edges=edges)
-    if folder is None:
-        return Run(resolved.experiment), left
-    faults = replace(Faults.of(resolved.experiment.simulation), cycles=left.facts.stop)
-    own = faults.ended(shard.everyone, seed=resolved.experiment.seed, round=left.facts.round)  # [N]
-    run = Run.resume(folder, first=dict(zip(shard.everyone, own.tolist(), strict=True)))
-    if run.experiment != resolved.experiment:
-        raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
-    return run, left
 
 
 def _both(

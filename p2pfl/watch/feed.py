@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from p2pfl.errors import InputError, P2PFLError
 from p2pfl.experiment.file.reading import kept
-from p2pfl.peer.storage.lock import PEER, RUN, alive
+from p2pfl.report.lock import PEER, RUN, alive
 from p2pfl.report.reading import table_of
 from p2pfl.report.swarm.state import Entry, Setting, Swarm
 from p2pfl.report.swarm.timeline import beginning, merged

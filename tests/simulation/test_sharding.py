@@ -290,7 +290,7 @@ def test_a_worker_that_is_gone_is_named():
         if group.rank == 1:
             group.close()
             return
-        with pytest.raises(RunError, match=r"another worker has ended .*--resume goes on from the last checkpoint"):
+        with pytest.raises(RunError, match=r"another worker has ended; .*--resume goes on from the last checkpoint"):
             group.total(torch.ones(1))
 
     together(work, workers=2)
@@ -366,6 +366,12 @@ def test_a_run_without_a_checkpoint_is_refused_in_all_workers(tmp_path):
 
 
 # ---------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.5, "2"])
+def test_workers_that_are_no_number_of_processes_are_refused(workers):
+    with pytest.raises(InputError, match="workers must be a whole number of processes above 0"):
+        simulate({"rounds": 1, "topology": {"peers": 4}, "data": {"name": "wine"}}, workers=workers)
 
 
 def test_more_workers_than_peers_are_refused():

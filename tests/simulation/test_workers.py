@@ -4,15 +4,18 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from p2pfl.errors import InputError
 from p2pfl.report import Run
 
 pytestmark = pytest.mark.nightly
@@ -48,7 +51,7 @@ def whole(tmp_path_factory):
     ("arguments", "launcher"),
     [
         (["--workers", "2"], []),
-        ([], ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29577", "-m"]),
+        ([], ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]),
     ],
     ids=["workers", "torchrun"],
 )
@@ -58,6 +61,42 @@ def test_processes_end_as_one(tmp_path, whole, arguments, launcher):
     assert summary["together"] == pytest.approx(whole[0]["together"])
     for model, expected in zip(models, whole[1], strict=True):
         assert all(torch.allclose(model[name], value, atol=1e-6) for name, value in expected.items())
+
+
+def test_machines_that_torchrun_joins_end_as_one(tmp_path, whole):
+    """Two agents of torchrun, each with one process, are two machines."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    joined = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "p2pfl"]
+    launcher = ["torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1", *joined, "-m"]
+    with ThreadPoolExecutor(2) as agents:
+        line = [sys.executable, "-m", *launcher, *command("--json", changes=["rounds=3"], runs=tmp_path)]
+        how = {"capture_output": True, "text": True, "check": True, "timeout": DEADLINE}
+        ends = [agents.submit(subprocess.run, line, **how) for _ in range(2)]
+    (summary,) = [json.loads(end.result().stdout) for end in ends if end.result().stdout]
+    assert [each["peers"] for each in summary["workers"]] == [3, 3]
+    for number, expected in enumerate(whole[1]):
+        model = load_file(f"{summary['folder']}/peers/peer{number}.safetensors")
+        assert all(torch.allclose(model[name], value, atol=1e-6) for name, value in expected.items())
+
+
+@pytest.mark.parametrize("command", [["simulate", "digits", "--network", "wan"], ["sweep", "digits"]])
+def test_commands_that_have_processes_or_a_clock_of_their_own_refuse_torchrun(tmp_path, command):
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    line = [sys.executable, "-m", *launcher, "p2pfl", *command, "--runs", str(tmp_path)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert done.returncode
+    assert "does not work with torchrun" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_simulation_that_still_runs_cannot_be_resumed(running, tmp_path):
+    folder = next(tmp_path.glob("*/simulation.state")).parent
+    line = [sys.executable, "-m", "p2pfl", "simulate", "--resume", str(folder)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert f"is in use by process {running.pid}" in done.stderr
+    assert done.returncode == InputError.status
 
 
 LATE = [
@@ -114,6 +153,7 @@ def test_ctrl_c_ends_all_workers(running, tmp_path):
     line, status = said(running)
     assert "p2pfl: interrupted" in line
     assert "go on with p2pfl simulate --resume" in line
+    assert line.endswith("--workers 2")
     assert status == 130
     check_left(tmp_path)
     _, alive = psutil.wait_procs(children, timeout=DEADLINE)

@@ -7,7 +7,7 @@ import pytest
 
 from growing import PEERS, at, began, ended, waits
 from p2pfl.errors import InputError
-from p2pfl.peer.storage.lock import RUN, alive, owned
+from p2pfl.report.lock import RUN, alive, owned
 from p2pfl.report.notices.course import WaitEnded
 from p2pfl.simulation import simulate
 from p2pfl.watch import frames

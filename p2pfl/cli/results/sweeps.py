@@ -29,6 +29,8 @@ from p2pfl.sweep.study import (
 
 def run(options: argparse.Namespace) -> int:
     """Run a sweep and print its table; return the exit status, 1 if a run failed."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise InputError("a sweep does not work with torchrun, as --jobs starts its processes; leave torchrun out")
     study = studied(options)
     name = read(study.experiment).name
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"

@@ -64,12 +64,11 @@ def simulate(options: argparse.Namespace) -> int:
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
     with uncollected():
         from p2pfl.cli.running import view  # noqa: PLC0415
-        from p2pfl.peer.storage.lock import SIMULATION, WITHIN, owned  # noqa: PLC0415
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
-        from p2pfl.simulation.sharding.workers import leads  # noqa: PLC0415
+        from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
 
     again = options.resume is not None
-    _check_forecast(options)
+    _check_forecast(options, shared=launched())
     if not leads():
         return _follow(options)
     last = _resumed(options, check=folders.check_simulated) if again else None
@@ -87,10 +86,9 @@ def simulate(options: argparse.Namespace) -> int:
             """Return the run directory, once nothing is left that could refuse the run."""
             accounts.check(options, resolved)
             folder = last or folders.new(options.runs, experiment.name)
-            how = {"again": f"p2pfl simulate --resume {folder}", "needs": "simulation.state"}
+            shared = f" --workers {options.workers}" if options.workers > 1 else ""
+            how = {"again": f"p2pfl simulate --resume {folder}{shared}", "needs": "simulation.state"}
             stack.enter_context(_kept(folder, **how))
-            if again:
-                stack.enter_context(owned(folder / SIMULATION, within=WITHIN))
             shown.append(stack.enter_context(view.Rounds(resolved, quiet=options.json)))
             return folder
 
@@ -103,14 +101,16 @@ def simulate(options: argparse.Namespace) -> int:
     return _finish(result.summary, Path(result.folder or ""), options)
 
 
-def _check_forecast(options: argparse.Namespace) -> None:
-    """Refuse options that a forecast does not have."""
+def _check_forecast(options: argparse.Namespace, *, shared: bool) -> None:
+    """Refuse what a forecast does not have, among it processes that torchrun started."""
     if options.network is None:
         return
     if options.resume is not None:
         raise InputError("--network does not work with --resume, because a forecast has no checkpoint; leave one out")
     if options.workers > 1:
         raise InputError("--network does not work with --workers, because a forecast has one clock; leave one out")
+    if shared:
+        raise InputError("--network does not work with torchrun, because a forecast has one clock; leave one out")
 
 
 def _follow(options: argparse.Namespace) -> int:
@@ -209,8 +209,8 @@ def _own(
 ) -> tuple[Path, Run, Former | None]:
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
     from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
-    from p2pfl.peer.storage.lock import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.report.lock import PEER, WITHIN, owned  # noqa: PLC0415
     from p2pfl.report.notices.wording import sentence  # noqa: PLC0415
 
     if options.resume and last is None:

@@ -30,11 +30,11 @@ from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.launch.worker import BEAT, earlier, main
 from p2pfl.peer.storage.best import kept
 from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.peer.storage.lock import RUN, WITHIN, Owner, owned
 from p2pfl.peer.storage.writer import erase_keys
 from p2pfl.peer.updates import Done, Event, Failed, ModelDescription
 from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
+from p2pfl.report.lock import RUN, WITHIN, Owner, owned
 from p2pfl.report.notices.observing import PeerResponded, PeerSilent
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import stopped

@@ -31,12 +31,12 @@ from p2pfl.peer.launch.stall import Stall
 from p2pfl.peer.peer import Peer
 from p2pfl.peer.storage.checkpoint import Former, Store
 from p2pfl.peer.storage.credentials import Credentials, credentials
-from p2pfl.peer.storage.lock import Owner
 from p2pfl.peer.telemetry import Telemetry
 from p2pfl.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
 from p2pfl.process import one_heap, private_memory, set_threads
 from p2pfl.report import Record
 from p2pfl.report.comparing.gaining import gain_interval
+from p2pfl.report.lock import Owner
 from p2pfl.report.model import described, metadata
 from p2pfl.report.notices.course import STALLED
 from p2pfl.report.notices.device import SecretsRecorded

@@ -184,9 +184,9 @@ class WorkerGroup:
                 pause = min(2 * pause, LONGEST_PAUSE)
             work.wait()
         except RuntimeError as error:
-            raise self._lost(error) from None
+            raise self._lost() from error
 
-    def _lost(self, error: RuntimeError) -> P2PFLError:
+    def _lost(self) -> P2PFLError:
         """Return why another worker does not answer: its own error, or that it is gone."""
         try:
             told = self.store.get(FAILED) if self.store.check([FAILED]) else b""
@@ -194,7 +194,7 @@ class WorkerGroup:
             told = b""
         if told:
             return msgspec.json.decode(told, type=Failure).error
-        what = self._missing() or f"another worker has ended ({str(error).splitlines()[0]})"
+        what = self._missing() or "another worker has ended"
         return RunError(f"{what}; what was recorded so far can be read, and --resume goes on from the last checkpoint")
 
 

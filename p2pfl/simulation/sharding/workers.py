@@ -84,9 +84,11 @@ def sharded(
     Raises
     ------
     InputError
-        There are fewer peers than workers, torchrun started another number of processes, or parts of the experiment
-        do not work together.
+        ``workers`` is not a number of processes, there are fewer peers than workers, torchrun started another number of
+        processes, or parts of the experiment do not work together.
     """
+    if not isinstance(workers, int) or workers < 1:
+        raise InputError(f"workers must be a whole number of processes above 0, but it is {workers!r}; change it")
     together = launched()
     if not together and workers == 1:
         resolved = plan(made) if isinstance(made, Experiment) else made
@@ -194,9 +196,10 @@ class Crew:
         """
         for rank in range(1, len(self.processes) + 1):
             while not store.check([_ready(rank)]):
-                if self.missing(within=0.0):
+                if missing := self.missing(within=0.0):
                     raise RunError(
-                        f"{self.missing(within=0.0)} before it began; see its output, or start fewer workers"
+                        f"{missing} before it began; see its output, start fewer workers, and in a script of your own "
+                        'start them below `if __name__ == "__main__":`'
                     )
                 time.sleep(PAUSE)
 
@@ -282,11 +285,12 @@ def connected(store: Store, *, rank: int, size: int, local: int, missing: Callab
         As for :class:`WorkerGroup`.
     """
     gloo: Any = ProcessGroupGloo  # its stub lacks what it needs to be told an address
-    options = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
-    options._timeout = LONGEST  # noqa: SLF001
+    how: Any = LONGEST  # gloo then takes the address of the host, or that of the interface GLOO_SOCKET_IFNAME
     if local == size:
-        options._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
-    host: Backend = gloo(PrefixStore("gloo", store), rank, size, options)
+        how = gloo._Options()  # noqa: SLF001 (torch has no public name for it)
+        how._timeout = LONGEST  # noqa: SLF001
+        how._devices = [gloo.create_device(hostname=HERE)]  # noqa: SLF001
+    host: Backend = gloo(PrefixStore("gloo", store), rank, size, how)
     device: Backend | None = None
     if torch.cuda.is_available() and distributed.is_nccl_available() and local <= torch.cuda.device_count():
         nccl: Any = distributed.ProcessGroupNCCL

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from p2pfl.errors import InputError
-from p2pfl.peer.storage.lock import PAUSE, RUN, WITHIN, owned
+from p2pfl.report.lock import PAUSE, RUN, WITHIN, owned
 
 
 @pytest.fixture

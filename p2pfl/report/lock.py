@@ -26,7 +26,7 @@ PEER = "peer.lock"
 """In that of ``p2pfl peer``."""
 
 SIMULATION = "simulation.lock"
-"""In the directory of a simulation that is resumed."""
+"""In the directory of a simulation."""
 
 WITHIN = 5.0
 """Seconds that whoever resumes a run waits for the lock: processes that were killed a moment ago may still hold it."""
