@@ -8,7 +8,7 @@ D-PSGD on noisy digits with an MLP of one hidden layer, batches of 16, ten round
 random regular graphs. What does not vary is 1,000 peers, 2,410 parameters and degree 8, or 8 peers and degree 4 where
 the number of parameters varies and for live peers; 16 live peers where their degree varies. An option without values
 leaves its table out. Each run is a process of its own. Seconds are those of the rounds,
-and of everything before them; memory is the largest resident memory of the process, or the private memory of a live
+and of everything outside of them; memory is the largest resident memory of the process, or the private memory of a live
 peer. Copies are that memory, above the smallest run of the table, in copies of all models. The exponents are slopes of
 least squares in logarithms over the larger half of the points, of memory above the smallest run: 1 is proportional.
 """
@@ -86,7 +86,7 @@ def spawned(**given: Any) -> dict[str, float]:
     begun = time.perf_counter()
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)  # noqa: S603 (this file)
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found | {"before": time.perf_counter() - begun - found["rounds"]}
+    return found | {"outside": time.perf_counter() - begun - found["rounds"]}
 
 
 def exponent(points: Sequence[tuple[float, float]]) -> float:
@@ -118,7 +118,7 @@ def parameters(width: int) -> int:
 def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
     """Print and return the points of one table."""
     kind = "live" if live else "simulated"
-    print(f"\n| {of}, {kind} | s per round | s before | MiB | copies |\n| ---: | ---: | ---: | ---: | ---: |")
+    print(f"\n| {of}, {kind} | s per round | s outside | MiB | copies |\n| ---: | ---: | ---: | ---: | ---: |")
     points, least = list[Point](), math.inf
     few = live or of == "parameters"
     for size in sizes:
@@ -130,7 +130,7 @@ def column(sizes: Sequence[float], *, of: str, live: bool) -> list[Point]:
         points.append((length if of == "parameters" else size, found["rounds"] / ROUNDS, found["bytes"]))
         copies = (found["bytes"] - least) / (4 * length * (1 if live else given["peers"]))
         print(
-            f"| {points[-1][0]:,.0f} | {points[-1][1]:.4f} | {found['before']:.1f} | {found['bytes'] / 2**20:,.0f} | "
+            f"| {points[-1][0]:,.0f} | {points[-1][1]:.4f} | {found['outside']:.1f} | {found['bytes'] / 2**20:,.0f} | "
             f"{copies:.1f} |",
             flush=True,
         )
