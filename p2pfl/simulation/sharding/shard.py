@@ -12,9 +12,10 @@ import torch
 
 from p2pfl.encodings import Ints
 from p2pfl.errors import P2PFLError
+from p2pfl.neighbourhood import Released
 from p2pfl.report.results import WorkerResult
 from p2pfl.rows import Rows, alike
-from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.mixing import Mixer, Power
 
 T = TypeVar("T")
 Values = TypeVar("Values", torch.Tensor, Ints)
@@ -114,6 +115,10 @@ class Shard:
     def mixed(self, mixer: Mixer, matrix: scipy.sparse.csr_array, rows: Rows) -> Rows:
         """Return the rows of the local peers after a gossip step, ``[R, P]``."""
         return mixer(matrix, rows)
+
+    def powered(self, power: Power, released: Released) -> Released:
+        """Return the rows and sample weights of the local peers after several gossip steps."""
+        return power(released)
 
     def total(self, integers: Ints, *, refused: P2PFLError | None = None) -> Ints:
         """Return the sum over all processes of integers ``[K]``; raise the error of the first that refuses."""
