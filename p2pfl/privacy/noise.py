@@ -48,7 +48,7 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.resolution import FINEST, REACH
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words, spans
 
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
@@ -120,6 +120,14 @@ class NoiseSampler:
         points += self._table.half
         points >>= self._table.shift
         return points.reshape(shape)  # [K, span]
+
+    def rows(self, keys: Sequence[bytes], *, size: int) -> Ints:
+        """Return the first numbers of several streams in memory of their own, ``[K, P]``."""
+        found = np.empty((len(keys), size), np.int64)  # [K, P]
+        for group in spans(len(keys), max(1, BLOCK // size)):
+            for columns in spans(size, BLOCK):
+                found[group, columns] = self.window(keys[group], columns)
+        return found
 
     def _decide(self, places: Ints, drawn: _Drawn, *, keys: Sequence[bytes], span: slice) -> None:
         """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw new ones."""

@@ -124,7 +124,8 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         there = self.faults.present(self.peers, seed=self.seed, round=self.round)  # [N]
         rows, whose, listener, place = self.flight.receive(released.values, there, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += sizes(released, zstd=self.zstd) * there
+        sent = sizes(released, zstd=self.zstd)  # [N]
+        self.count_bytes(sent * placed(there, sent.device))
         counts = np.bincount(listener, minlength=len(self.peers))  # [N]
         self.received += torch.from_numpy(counts) - 1
         names = tuple(self.peers[index] for index in whose.tolist())

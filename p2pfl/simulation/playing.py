@@ -115,6 +115,11 @@ async def playing(
     def turns(round: int) -> torch.Tensor:
         return shard.own(faults.turns(names, seed=settings.seed, round=round))  # [R]
 
+    def opened(round: int) -> StackedNeighbourhood:
+        net = neighbourhood(round)
+        net.postponed = []
+        return net
+
     own = turns if faults.slow else None
     given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
     learner = Inline(resolved.learner, present=present, clock=time.perf_counter, **given)
@@ -141,6 +146,7 @@ async def playing(
         nonlocal last
         last = state if protection.claimed else None
         learner.check()
+        net.check()
         if observe is not None:
             await observe(round, state, net, learner)
 
@@ -149,7 +155,7 @@ async def playing(
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
-        neighbourhood=neighbourhood,
+        neighbourhood=opened,
         private=hidden,
         observe=after,
         stop=resolved.stop,

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import shadows
-from p2pfl.errors import LearningError
+from p2pfl.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
 from p2pfl.learning.steps.trial import Trial
@@ -37,8 +37,8 @@ SINGLE = 1e-4
 STATE = 1e-8
 """Tolerance of optimisers, some of which divide by small numbers or compute their rate on the device."""
 
-WAITS = ("masks", "noise", "sums", "clip", "QSGD", "bits", "top", "lies", "flips", "Clipped", "Krum", "median", "mean")
-"""Words in the names of cases that go to the CPU within a round: what is hidden, packed, or chosen row by row."""
+WAITS = ("QSGD", "bits", "top", "squeezed", "lies", "flips", "Clipped", "Krum", "median", "mean")
+"""Words in the names of cases that go to the CPU within a round: what is packed, or chosen row by row."""
 
 ALSO = ("stopping rule", "PowerGossip", "multi-task", "IFCA")
 """Cases that wait because a decision on the CPU depends on rows."""
@@ -138,6 +138,28 @@ def test_cuda_does_not_wait_within_a_round(name):
     with mock.patch.object(Attending, "round", watched):
         last_state(CASES[name], device="cuda")
     assert len(counted) >= 3
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("name", ["FedAvg, masks", "FedAvg, masks, noise, clip", "FedAvg, sums, noise, clip"])
+def test_records_count_the_bytes_of_hidden_models_as_on_the_cpu(name, accelerator):
+    wanted = simulate(read(SMALL, changes=CASES[name]), baselines=False).metrics
+    with on(accelerator):
+        found = simulate(read(SMALL, changes=[*CASES[name], "learning.device=cuda"]), baselines=False).metrics
+    assert [each.bytes_out for each in found] == [each.bytes_out for each in wanted]
+    assert [each.received for each in found] == [each.received for each in wanted]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("changes", [["privacy.mode=pairwise"], CASES["FedAvg, sums"]], ids=["masks", "sums"])
+def test_models_that_leave_the_grid_end_the_round_with_an_error(changes, accelerator):
+    changes = [*changes, "learning.rate=1e15", "model.name=linear"]
+    with pytest.raises(PrivacyError):
+        last_state(changes, device="cpu")
+    with on(accelerator), pytest.raises(PrivacyError):
+        last_state(changes, device="cuda")
 
 
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
