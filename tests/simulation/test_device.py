@@ -28,6 +28,12 @@ CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available
 CASES = {name: case for name, case in test_agreement.CASES.items() if "exact totals" not in name}
 """Those that train on a device; totals are taken on the CPU."""
 
+EXAMPLES = ["learning.example_noise=1.0", "learning.example_clip=0.5", "learning.batch=4"]
+CASES |= {
+    "DP-SGD": EXAMPLES,
+    "DP-SGD, Adam, masks": [*EXAMPLES, "learning.optimizer=adam", "learning.rate=0.01", "privacy.mode=pairwise"],
+}
+
 LEVELS = ("QSGD", "bits", "top", "random 20 %", "bfloat16")
 """Words in the names of cases whose codec rounds."""
 
@@ -86,7 +92,7 @@ def on(accelerator):
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator):
-    if "epsilon" in name:
+    if "epsilon" in name or "DP-SGD" in name:
         pytest.importorskip("dp_accounting")
     if accelerator == "shadow" and any(word in name for word in ONE_BY_ONE):
         pytest.skip("a shadow cannot become the data of a parameter, as models that train one by one need")
