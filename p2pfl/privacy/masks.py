@@ -15,6 +15,7 @@ Y. Allouah et al., "The privacy power of correlated noise in decentralized learn
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -199,8 +200,13 @@ class Masks:
             The secret of an edge is missing.
         """
         here = {*peers}
-        edges = [edge for edge in _mask_edges(self.topology.at(round)) if edge[0] in here or edge[1] in here]
+        edges = [edge for edge in self._edges[round % len(self._edges)] if edge[0] in here or edge[1] in here]
         return {edge: self._key(edge, round=round, attempt=attempt) for edge in edges}
+
+    @cached_property
+    def _edges(self) -> list[list[Edge]]:
+        """Edges of the graph of each round of a period."""
+        return [_mask_edges(self.topology.at(number)) for number in range(self.topology.period)]
 
     def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:
         if edge not in self.secrets:
