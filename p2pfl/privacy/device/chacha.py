@@ -22,10 +22,28 @@ def key_words(keys: Sequence[bytes], device: torch.device) -> torch.Tensor:
     return placed(torch.from_numpy(words), device)
 
 
-def keystream(
-    keys: torch.Tensor, counts: torch.Tensor, *, nonce: Sequence[int] | torch.Tensor = (0, 0, 0)
-) -> torch.Tensor:
-    """Return blocks of the keystreams of some keys, as little-endian words, ``[K, 8 B]`` int64.
+def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+    """Return blocks of the keystreams of some keys under nonce 0, as little-endian words, ``[K, 8 B]`` int64.
+
+    Parameters
+    ----------
+    keys
+        ``[K, 8]`` int32, from :func:`key_words`.
+    counts
+        Numbers of the B blocks, ``[B]`` int32.
+
+    Examples
+    --------
+    >>> zeros = key_words([bytes(32)], torch.device("cpu"))
+    >>> keystream(zeros, torch.tensor([0], dtype=torch.int32))[0, :2].tolist()
+    [-8053014886254331786, 2935650227004792128]
+    """
+    nothing = torch.zeros_like(counts)
+    return blocks(keys, torch.stack([counts, nothing, nothing, nothing])[:, None])
+
+
+def blocks(keys: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
+    """Return any blocks of ChaCha20, as little-endian words, ``[K, 8 B]`` int64.
 
     It takes 600 operations on tensors, 240 elementary ones for each word.
 
@@ -33,23 +51,16 @@ def keystream(
     ----------
     keys
         ``[K, 8]`` int32, from :func:`key_words`.
-    counts
-        Numbers of the B blocks, int32: ``[B]``, or ``[K, B]`` where each key has its own.
-    nonce
-        Three numbers of 32 bits.
-
-    Examples
-    --------
-    >>> zeros = key_words([bytes(32)], torch.device("cpu"))
-    >>> keystream(zeros, torch.tensor([0], dtype=torch.int32))[0, :2].tolist()
-    [-8053014886254331786, 2935650227004792128]
+    last
+        Count and nonce of each block, ``[4, K, B]`` int32, or ``[4, 1, B]`` where they are those of all keys.
 
     References
     ----------
     RFC 8439, section 2.3.
     """
-    start = _start(keys, counts, nonce)
-    shape = 4, len(keys), counts.shape[-1]
+    constants = torch.stack([torch.full_like(keys[:1, :1], each) for each in _CONSTANTS])  # [4, 1, 1]
+    start = constants, keys.T[:4, :, None], keys.T[4:, :, None], last
+    shape = 4, len(keys), last.shape[-1]
     a, b, c, d = (part.expand(shape).clone() for part in start)  # rows of the state, [4, K, B] each
     for _ in range(_DOUBLE_ROUNDS):
         _quarter_rounds(a, b, c, d)
@@ -58,19 +69,8 @@ def keystream(
         b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
     for part, first in zip((a, b, c, d), start, strict=True):
         part.add_(first)
-    blocks = torch.stack([a, b, c, d]).permute(2, 3, 0, 1).contiguous()  # [K, B, 4, 4]
-    return blocks.view(len(keys), -1).view(torch.int64)  # [K, 8 B]; accelerators are little-endian
-
-
-def _start(
-    keys: torch.Tensor, counts: torch.Tensor, nonce: Sequence[int] | torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the rows of the state of every block before the first round, each of a shape like ``[4, K, B]``."""
-    constants = torch.stack([torch.full_like(keys[:1, :1], each) for each in _CONSTANTS])  # [4, 1, 1]
-    low, high = keys.T[:4, :, None], keys.T[4:, :, None]  # [4, K, 1]
-    first = counts.expand(1, *counts.shape) if counts.dim() == 2 else counts.expand(1, 1, -1)  # [1, K or 1, B]
-    last = torch.stack([torch.full_like(first[0], each) for each in nonce])  # [3, K or 1, B]
-    return constants, low, high, torch.cat([first, last])
+    found = torch.stack([a, b, c, d]).permute(2, 3, 0, 1).contiguous()  # [K, B, 4, 4]
+    return found.view(len(keys), -1).view(torch.int64)  # [K, 8 B]; accelerators are little-endian
 
 
 def _quarter_rounds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> None:

@@ -12,7 +12,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.identity import SeededSource
 from p2pfl.privacy import stream
 from p2pfl.privacy.device import masks as device_masks
-from p2pfl.privacy.device.chacha import key_words, keystream
+from p2pfl.privacy.device.chacha import blocks, key_words, keystream
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.stream import normals, to_grid
 from p2pfl.privacy.masks import Masks, swarm_secrets
@@ -20,7 +20,6 @@ from p2pfl.topology import Topology, complete, exponential, one_peer_exponential
 
 CPU = torch.device("cpu")
 SOURCE = SeededSource(7)
-words = st.integers(0, 2**32 - 1)
 
 
 def encrypted(key, count, nonce, words):
@@ -30,14 +29,10 @@ def encrypted(key, count, nonce, words):
     return np.frombuffer(data, "<i8")
 
 
-def counted(first, count):
-    return torch.arange(first, first + count, dtype=torch.int32)
-
-
 def test_the_keystream_is_that_of_rfc_8439():
     """Section 2.3.2 has the block of key 00 to 1f, nonce 00:00:00:09:00:00:00:4a:00:00:00:00 and count 1."""
     nonce = (0x09000000, 0x4A000000, 0)
-    found = keystream(key_words([bytes(range(32))], CPU), counted(1, 1), nonce=nonce)
+    found = blocks(key_words([bytes(range(32))], CPU), torch.tensor([1, *nonce], dtype=torch.int32)[:, None, None])
     expected = (
         "10f1e7e4d13b5915500fdd1fa32071c4c7d1f4c733c068030422aa9ac3d46c4e"
         "d2826446079faa0914c2d705d98b02a2b5129cd1de164eb9cbd083e8a2503c4e"
@@ -48,21 +43,23 @@ def test_the_keystream_is_that_of_rfc_8439():
 @given(
     keys=st.lists(st.binary(min_size=32, max_size=32), min_size=1, max_size=5),
     first=st.integers(0, 2**31 - 9),
-    blocks=st.integers(1, 8),
-    nonce=st.tuples(*[st.integers(0, 2**31 - 1)] * 3),
+    count=st.integers(1, 8),
 )
-def test_keystreams_of_many_keys_are_those_of_the_library_of_ciphers(keys, first, blocks, nonce):
-    found = keystream(key_words(keys, CPU), counted(first, blocks), nonce=nonce).numpy()
+def test_keystreams_of_many_keys_are_those_of_the_library_of_ciphers(keys, first, count):
+    found = keystream(key_words(keys, CPU), torch.arange(first, first + count, dtype=torch.int32)).numpy()
     for row, key in zip(found, keys, strict=True):
-        np.testing.assert_array_equal(row, encrypted(key, first, nonce, 8 * blocks))
+        np.testing.assert_array_equal(row, encrypted(key, first, (0, 0, 0), 8 * count))
 
 
-def test_keys_can_have_counts_of_their_own():
-    keys, counts = [bytes(32), bytes(range(32))], torch.tensor([[5, 0, 9], [7, 7, 1]], dtype=torch.int32)
-    found = keystream(key_words(keys, CPU), counts).numpy().reshape(2, 3, 8)
-    for row, key in enumerate(keys):
-        for place, count in enumerate(counts[row].tolist()):
-            np.testing.assert_array_equal(found[row, place], encrypted(key, count, (0, 0, 0), 8))
+@given(
+    keys=st.lists(st.binary(min_size=32, max_size=32), min_size=2, max_size=2),
+    last=st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 4), min_size=6, max_size=6),
+)
+def test_blocks_have_counts_and_nonces_of_their_own(keys, last):
+    given = torch.from_numpy(np.array(last, np.uint32).view(np.int32).reshape(2, 3, 4)).permute(2, 0, 1)  # [4, 2, 3]
+    found = blocks(key_words(keys, CPU), given).numpy().reshape(6, 8)
+    for number, (count, *nonce) in enumerate(last):
+        np.testing.assert_array_equal(found[number], encrypted(keys[number // 3], count, nonce, 8))
 
 
 @given(key=st.binary(min_size=32, max_size=32), start=st.integers(0, 40), count=st.integers(1, 700))
