@@ -36,6 +36,7 @@ from p2pfl.neighbourhood import (
     checked,
 )
 from p2pfl.privacy.device.masks import mask_sums
+from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.device.update import DeviceUpdate
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
@@ -261,16 +262,22 @@ class PrivateNeighbourhood(Wrapped):
 
     def _on_device(self, update: DeviceUpdate, masses: torch.Tensor | None, attempt: int) -> Released:
         """Return the release of rows on an accelerator, and check later what the device has to compute first."""
-        rows, settings, device = update.rows, self._settings, update.rows.device
+        settings, rows = self._settings, update.rows
+        check = partial(_check_update, update, peers=self.peers, bits=settings.bits)
         if not settings.hidden:
             released = Released(update.floats(), masses)
-        else:
-            points = self._masks_on(device, size=rows.shape[-1], attempt=attempt)  # [R, P]
-            noise = self._noise_on(device, size=rows.shape[-1], attempt=attempt)
-            update.add_to(points, noise=noise, bits=settings.bits)
-            released = Released(points, masses, grid=settings.bits, dtype=rows.dtype)
-        check_later(self._net, partial(_check_update, update, peers=self.peers, bits=settings.bits))
-        return released
+            check_later(self._net, check)
+            return released
+        points = self._masks_on(rows.device, size=rows.shape[-1], attempt=attempt)  # [R, P]
+        noise, keys = None, self._noise_keys(attempt)
+        if keys:
+            noise = DeviceNoise(settings.noise * 2.0**settings.bits, rows.device)
+            noise.add_to(points, keys)
+        update.add_to(points, bits=settings.bits)
+        check_later(self._net, check)
+        if noise is not None:
+            check_later(self._net, noise.check)
+        return Released(points, masses, grid=settings.bits, dtype=rows.dtype)
 
     def _masks_on(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
         """Return the sums of masks on a device, ``[R, P]``; zeros without masks."""
@@ -280,14 +287,6 @@ class PrivateNeighbourhood(Wrapped):
         if isinstance(self._masks, Masks):
             return mask_sums(self._masks, self.peers, device=device, **how)
         return placed(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
-
-    def _noise_on(self, device: torch.device, *, size: int, attempt: int) -> Callable[[slice], torch.Tensor] | None:
-        """Return a function that returns the private noise of some rows on a device, ``[G, P]``."""
-        keys = self._noise_keys(attempt)
-        if not keys:
-            return None
-        sampler = NoiseSampler(self._settings.noise * 2.0**self._settings.bits)
-        return lambda group: placed(torch.from_numpy(sampler.rows(keys[group], size=size)), device)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""

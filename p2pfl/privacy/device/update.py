@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
@@ -68,15 +68,13 @@ class DeviceUpdate:
             out[group] = (self._start(group) + self._clipped(group)).to(out.dtype)
         return out
 
-    def add_to(self, points: torch.Tensor, *, noise: Callable[[slice], torch.Tensor] | None, bits: int) -> None:
-        """Add both, rounded to the grid, and private noise to grid points ``[R, P]``."""
+    def add_to(self, points: torch.Tensor, *, bits: int) -> None:
+        """Add both, rounded to the grid, to masks and private noise ``[R, P]``."""
         for group in self.groups():
             here = points[group]
             for values in (self._start(group), self._clipped(group)):  # [G, P]
                 self.largest.append((group, values.abs().amax(-1)))
                 here += to_grid(values, scale=2.0**bits)
-            if noise is not None:
-                here += noise(group)
             sums = here.to(torch.float64) * 2.0**-bits
             self.largest.append((group, sums.abs().amax(-1)))
 
