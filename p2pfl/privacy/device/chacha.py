@@ -45,7 +45,7 @@ def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 def blocks(keys: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     """Return any blocks of ChaCha20, as little-endian words, ``[K, 8 B]`` int64.
 
-    It takes 600 operations on tensors, 240 elementary ones for each word.
+    It takes 560 operations on tensors, 270 elementary ones on 32 bits for each word.
 
     Parameters
     ----------

@@ -19,6 +19,7 @@ from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.topology import Topology, complete, exponential, one_peer_exponential, random_regular, ring
 
 CPU = torch.device("cpu")
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
 SOURCE = SeededSource(7)
 
 
@@ -72,8 +73,9 @@ def test_normal_numbers_are_those_of_numpy_bit_for_bit(key, start, count):
 
 
 @pytest.mark.slow
-def test_a_million_normal_numbers_reach_the_tails_and_are_those_of_numpy():
-    found = normals(key_words([bytes(range(32))], CPU), slice(0, 2**20)).numpy()
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_a_million_normal_numbers_reach_the_tails_and_are_those_of_numpy(device):
+    found = normals(key_words([bytes(range(32))], torch.device(device)), slice(0, 2**20)).cpu().numpy()
     assert np.abs(found).max() > 4.5
     np.testing.assert_array_equal(found[0].view(np.int64), stream.normals(bytes(range(32)), 2**20).view(np.int64))
 
@@ -108,12 +110,13 @@ def test_mask_sums_are_those_of_numpy_and_cancel(topology, size, wide, monkeypat
         assert not found.sum(0).any()
 
 
-def test_peers_of_one_process_have_the_masks_that_they_have_among_all():
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_peers_of_one_process_have_the_masks_that_they_have_among_all(device):
     topology = random_regular(10, degree=4, seed=0)
     masks = masks_of(topology, deviation=3.0, bits=24)
     some = topology.peers[3:7]
-    found = mask_sums(masks, some, round=3, size=50, device=CPU)
-    np.testing.assert_array_equal(found.numpy(), masks.sums(some, round=3, size=50))
+    found = mask_sums(masks, some, round=3, size=50, device=torch.device(device))
+    np.testing.assert_array_equal(found.cpu().numpy(), masks.sums(some, round=3, size=50))
 
 
 def test_peers_without_edges_have_no_masks():

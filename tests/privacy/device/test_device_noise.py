@@ -18,6 +18,7 @@ from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.stream import BLOCK, spans
 
 CPU = torch.device("cpu")
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
 KEYS = [bytes([number]) * 32 for number in range(40)]
 
 
@@ -28,8 +29,8 @@ def of_the_cpu(deviation, keys, *, size):
     return np.stack([np.concatenate(each) for each in blocks])
 
 
-def drawn_by(drawn, keys, *, size):
-    points = torch.zeros(len(keys), size, dtype=torch.int64)
+def drawn_by(drawn, keys, *, size, device="cpu"):
+    points = torch.zeros(len(keys), size, dtype=torch.int64, device=device)
     drawn.add_to(points, keys)
     return points
 
@@ -49,12 +50,13 @@ def test_noise_is_that_of_the_cpu(keys, size, deviation, wide):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 @pytest.mark.parametrize("deviation", [0.9, 2.0**20, 3.1e13])
-def test_many_numbers_some_of_which_are_drawn_many_times_are_those_of_the_cpu(deviation):
-    drawn = DeviceNoise(deviation, CPU)
-    found = drawn_by(drawn, KEYS, size=10_000)
+def test_many_numbers_some_of_which_are_drawn_many_times_are_those_of_the_cpu(deviation, device):
+    drawn = DeviceNoise(deviation, torch.device(device))
+    found = drawn_by(drawn, KEYS, size=10_000, device=device)
     drawn.check()
-    np.testing.assert_array_equal(found.numpy(), of_the_cpu(deviation, KEYS, size=10_000))
+    np.testing.assert_array_equal(found.cpu().numpy(), of_the_cpu(deviation, KEYS, size=10_000))
 
 
 @pytest.mark.slow

@@ -27,6 +27,7 @@ from p2pfl.secagg.ring import portions
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
 
+CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))
 SOURCE = SeededSource(7)
 SWARM = ring(5)
 
@@ -106,6 +107,23 @@ def test_long_rows_are_released_alike(layers):
         assert torch.equal(rows, one.rows)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device")
+@pytest.mark.parametrize("layers", [(), (1000, 5, 2000, 9)])
+def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
+    chosen = {"clip": 0.5, "noise": 0.1, "mask": 1.0, "layers": layers}
+    rows, since = draw(3014), draw(3014, seed=1)
+    expected = released(neighbourhoods(**chosen)[1], rows, since)
+    bare, net = neighbourhoods(postponed=[], **chosen)
+    there = rows.cuda(), since.cuda()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        found = released(net, *there)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    bare.check()
+    assert torch.equal(found.rows.cpu(), expected.rows)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("chosen", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"noise": 0.1}, {"mask": 1.0}])
 def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad, chosen):
@@ -174,7 +192,9 @@ def test_sums_of_weighted_rows_are_those_of_numpy(seed, receivers, senders, size
     np.testing.assert_array_equal(found.numpy(), portions(weights, points))
 
 
-def test_sums_on_the_complete_graph_are_those_of_numpy():
+@pytest.mark.parametrize("device", ["cpu", CUDA])
+def test_sums_on_the_complete_graph_are_those_of_numpy(device):
     weights = metropolis(complete(8)).matrix
     points = np.rint(np.random.default_rng(0).normal(size=(8, 1000)) * 2.0**40)
-    np.testing.assert_array_equal(weighted_sums(weights, torch.from_numpy(points)).numpy(), portions(weights, points))
+    found = weighted_sums(weights, torch.from_numpy(points).to(device))
+    np.testing.assert_array_equal(found.cpu().numpy(), portions(weights, points))
