@@ -45,7 +45,7 @@ def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 def blocks(keys: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     """Return any blocks of ChaCha20, as little-endian words, ``[K, 8 B]`` int64.
 
-    It takes 560 operations on tensors, 270 elementary ones on 32 bits for each word.
+    It takes 480 operations on tensors, 230 elementary ones on 32 bits for each word.
 
     Parameters
     ----------
@@ -63,9 +63,9 @@ def blocks(keys: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     shape = 4, len(keys), last.shape[-1]
     a, b, c, d = (part.expand(shape).clone() for part in start)  # rows of the state, [4, K, B] each
     for _ in range(_DOUBLE_ROUNDS):
-        _quarter_rounds(a, b, c, d)
+        a, b, c, d = _quarter_rounds(a, b, c, d)
         b, c, d = b.roll(-1, 0), c.roll(-2, 0), d.roll(-3, 0)  # diagonals become columns
-        _quarter_rounds(a, b, c, d)
+        a, b, c, d = _quarter_rounds(a, b, c, d)
         b, c, d = b.roll(1, 0), c.roll(2, 0), d.roll(3, 0)
     for part, first in zip((a, b, c, d), start, strict=True):
         part.add_(first)
@@ -73,17 +73,21 @@ def blocks(keys: torch.Tensor, last: torch.Tensor) -> torch.Tensor:
     return found.view(len(keys), -1).view(torch.int64)  # [K, 8 B]; accelerators are little-endian
 
 
-def _quarter_rounds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> None:
-    """Apply a quarter round to each of four columns, in place."""
-    for left, right, target, bits in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
-        left.add_(right)
-        target.bitwise_xor_(left)
-        _rotate(target, bits)
+def _quarter_rounds(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return four columns after a quarter round of each; the arguments are overwritten."""
+    a += b
+    d = _rotated(d.bitwise_xor_(a), 16)
+    c += d
+    b = _rotated(b.bitwise_xor_(c), 12)
+    a += b
+    d = _rotated(d.bitwise_xor_(a), 8)
+    c += d
+    b = _rotated(b.bitwise_xor_(c), 7)
+    return a, b, c, d
 
 
-def _rotate(x: torch.Tensor, bits: int) -> None:
-    """Rotate int32 to the left by 7 to 16 bits, in place; their shift to the right copies the sign, hence the mask."""
+def _rotated(x: torch.Tensor, bits: int) -> torch.Tensor:
+    """Return int32 rotated to the left by 7 to 16 bits; their shift to the right copies the sign, hence the mask."""
     low = x >> (32 - bits)
     low &= (1 << bits) - 1
-    x <<= bits
-    x |= low
+    return low.add_(x, alpha=1 << bits)  # a product wraps around, so its low bits are zero
