@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from p2pfl.errors import InputError, LearningError, PrivacyError
+from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.neighbourhood import (
     Contribution,
@@ -38,11 +38,12 @@ from p2pfl.neighbourhood import (
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.device.update import DeviceUpdate
+from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
 from p2pfl.rows import Rows, placed
 
 COARSEST = 16.0
@@ -252,18 +253,18 @@ class PrivateNeighbourhood(Wrapped):
             factors = update.factors(group)  # [G, L]
             for columns in spans(size, BLOCK):
                 for values in (update.start(group, columns), update.clipped(group, columns, factors)):  # [G, columns]
-                    _check_range(values, peers=self.peers[group], bits=bits)
+                    check_range(values, peers=self.peers[group], bits=bits)
                     points[group, columns] += to_grid(values, scale=2.0**bits)
                 if sampler is not None:
                     points[group, columns] += sampler.window(keys[group], columns)
                 sums: Floats = points[group, columns].astype(np.float64) * 2.0**-bits
-                _check_range(sums, peers=self.peers[group], bits=bits)
+                check_range(sums, peers=self.peers[group], bits=bits)
         return torch.from_numpy(points)
 
     def _on_device(self, update: DeviceUpdate, masses: torch.Tensor | None, attempt: int) -> Released:
         """Return the release of rows on an accelerator, and check later what the device has to compute first."""
         settings, rows = self._settings, update.rows
-        check = partial(_check_update, update, peers=self.peers, bits=settings.bits)
+        check = partial(update.check, peers=self.peers, bits=settings.bits)
         if not settings.hidden:
             released = Released(update.floats(), masses)
             check_later(self._net, check)
@@ -346,7 +347,7 @@ class _Update:
                 sums[:, block] = folded(np.square(self.difference(group, columns)))
             squares[:, layer] = folded(sums)
             start += size
-        _check_finite(squares, peers=self.peers[group])
+        check_finite(squares, peers=self.peers[group])
         factors: Floats = np.minimum(1.0, self.bounds / root(np.maximum(squares, np.finfo(np.float64).tiny)))
         return factors
 
@@ -376,34 +377,3 @@ class _Update:
 def _double(values: torch.Tensor) -> Floats:
     doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
     return doubles
-
-
-def _check_update(update: DeviceUpdate, *, peers: tuple[str, ...], bits: int) -> None:
-    """Wait for a device, and raise what the CPU raises for the same rows."""
-    for group, squares in update.squares:
-        _check_finite(squares.cpu().numpy(), peers=peers[group])
-    for group, largest in update.largest:
-        _check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
-
-
-def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
-    """Raise :class:`LearningError` for NaN or infinity in ``[G, ...]``, and name the peer."""
-    finite = np.isfinite(values).all(axis=-1)  # [G]
-    if not finite.all():
-        raise LearningError(
-            f"the model of {peers[int(np.argmin(finite))]} contains NaN or infinity before its release; lower "
-            "the learning rate or check its data"
-        )
-
-
-def _check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
-    """Raise :class:`PrivacyError` for ``[G, ...]`` values outside of the grid, and name the peer."""
-    largest = np.abs(values).max(axis=-1)  # [G], NaN where one value is
-    limit = LIMIT * 2.0**-bits
-    if not (largest < limit).all():
-        _check_finite(values, peers=peers)
-        worst = int(np.argmax(largest))
-        raise PrivacyError(
-            f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "
-            f"a grid of {bits} bits is exact; clip, lower the learning rate or use fewer bits"
-        )

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from p2pfl.privacy.device.stream import WIDE, to_grid
+from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.stream import BLOCK, Floats, spans
 from p2pfl.rows import Rows, placed
@@ -26,8 +27,8 @@ class DeviceUpdate:
     Attributes
     ----------
     squares, largest
-        Squared norms and largest magnitudes of what was computed, which the caller checks for numbers that are not
-        finite or leave the grid.
+        Squared norms and largest magnitudes of what was computed, of which :meth:`check` reads whether it is finite and
+        on the grid.
     """
 
     rows: Rows
@@ -77,6 +78,21 @@ class DeviceUpdate:
                 here += to_grid(values, scale=2.0**bits)
             sums = here.to(torch.float64) * 2.0**-bits
             self.largest.append((group, sums.abs().amax(-1)))
+
+    def check(self, *, peers: tuple[str, ...], bits: int) -> None:
+        """Check what was computed, which waits for the device.
+
+        Raises
+        ------
+        LearningError
+            A row is not finite.
+        PrivacyError
+            A released value leaves the grid.
+        """
+        for group, squares in self.squares:
+            check_finite(squares.cpu().numpy(), peers=peers[group])
+        for group, largest in self.largest:
+            check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
 
     def groups(self) -> Iterable[slice]:
         """Return the rows that are computed together."""
