@@ -174,7 +174,7 @@ class _Piece:
             torch.zeros_like(purpose).expand(self.count, -1),
         ]
         given = torch.stack(last)  # [4, count, B]
-        keys = key_words(self.keys, device).repeat_interleave(self.count, 0)  # [U, 8]
+        keys = key_words(self.keys, device)[:, None].expand(-1, self.count, -1).reshape(-1, 8)  # [U, 8]
         found = blocks(keys, given.repeat(1, len(self.keys), 1))  # [U, 8 B]
         parts = torch.split(found, [WORDS * each for each in lengths], dim=-1)
         return [part[:, :each] for part, each in zip(parts, wanted, strict=True)]
