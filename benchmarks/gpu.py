@@ -1,6 +1,6 @@
 """Peer-steps a second of a simulation on a GPU, against two cores of the CPU and the GPU's own matrix products.
 
-    python -m benchmarks.gpu [--peers 256 2000 10000 100000] [--repeats 5] [--profile]
+    python -m benchmarks.gpu [--peers 256 2000 10000 100000] [--repeats 5] [--profile] [--hidden [--device cpu]]
 
 A round is one of D-PSGD as the simulator runs it: 20 steps of 16 samples at each peer (four epochs of 80 samples drawn
 by key, random data like digits), and a gossip step on a random regular graph of degree 8. Times are of whole rounds
@@ -11,6 +11,10 @@ On the GPU several rounds run after each other before the clock stops, as nothin
 Two cores are the better of two ways to use them (``taskset -c 0,1``): one process with two intra-op threads, and two
 processes of one thread, each with half of the peers. A CPU simulates ``--cpu-peers`` peers at most, as its time for one
 peer does not fall with more of them.
+
+``--hidden`` prints what hides the models of a round instead: milliseconds of a round in plain view, of one with masks
+and clipping, and of one with private noise as well, and the nanoseconds that masks and clipping take for each number of
+a mask (there are four a parameter). It runs on the CPU as well.
 
 The share of the peak is that of the floating-point operations of all products in a step, over those of a product of two
 matrices of 8,192 x 8,192 random numbers of the same type on the same GPU.
@@ -24,8 +28,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -34,10 +38,12 @@ import torch
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
 from p2pfl.data import Federation
+from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.learning import TorchLearner, build, home
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.layers import Affine, Convolution
 from p2pfl.neighbourhood import settled
+from p2pfl.privacy import Masks, Settings, private
 from p2pfl.process import keep_freed_memory
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
@@ -45,9 +51,11 @@ from p2pfl.simulation.placing import moved
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Weights, metropolis, random_regular
 
-SAMPLES, BATCH, STEPS, TESTED, ROUNDS = 80, 16, 20, 1000, 4
+SAMPLES, BATCH, STEPS, TESTED, ROUNDS, DEGREE = 80, 16, 20, 1000, 4, 8
 MODELS = {"mlp 32": ("mlp", (64,), (32,)), "cnn 8-16": ("cnn", (1, 8, 8), (8, 16))}
 LARGE = 8192
+PLAIN, MASKED = Settings(), Settings(mask=1.0, clip=1.0)
+NOISED = replace(MASKED, noise=0.1)
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,7 @@ class Task:
     peers: int
     device: str
     precision: str = "full"
+    settings: Settings = PLAIN
 
     def learner(self) -> TorchLearner:
         """Return the learner of all peers, with the same test part for each."""
@@ -71,7 +80,7 @@ class Task:
 
     def weights(self, peers: tuple[str, ...]) -> Weights:
         """Return the weights of a gossip step."""
-        return metropolis(random_regular(len(peers), degree=8, seed=0).named(peers))
+        return metropolis(random_regular(len(peers), degree=DEGREE, seed=0).named(peers))
 
 
 class Rounds:
@@ -86,14 +95,30 @@ class Rounds:
         there = torch.ones(len(self.peers), dtype=torch.bool)
         self.inline = Inline(self.learner, present=lambda _: there, clock=time.perf_counter)
         self.number = 0
+        self.settings, self.masks = task.settings, self._masks(task)
+
+    def _masks(self, task: Task) -> Masks | None:
+        """Return masks under secrets that cost no key exchange."""
+        graph, source = random_regular(task.peers, degree=DEGREE, seed=0).named(self.peers), SeededSource(0)
+        if not task.settings.mask:
+            return None
+        edges = {(min(a, b), max(a, b)) for a, b in graph.edges}
+        secrets = {(a, b): source.bytes(KEY_BYTES, purpose="edge", peer=f"{a}-{b}") for a, b in edges}
+        return Masks(secrets, deviation=task.settings.mask, topology=graph)
 
     def run(self, count: int) -> None:
         """Run some rounds, and wait for them."""
+        checks = list[Callable[[], None]]()
         for _ in range(count):
             net = StackedNeighbourhood(self.weights, round=self.number, seed=0, mixer=self.mixer)
-            self.state = settled(DPSGD().round(self.state, self.inline, net, self.number))
+            net.postponed = []
+            how = {"settings": self.settings, "masks": self.masks, "source": SeededSource(0), "round": self.number}
+            self.state = settled(DPSGD().round(self.state, self.inline, private(net, **how), self.number))
             self.number += 1
+            checks.append(net.check)
         self.inline.check()
+        for check in checks:
+            check()
 
     def evaluate(self) -> None:
         """Evaluate all peers, and wait for the scores."""
@@ -204,12 +229,17 @@ def main() -> None:
     parser.add_argument("--mixed", action="store_true", help="also in mixed precision")
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--hidden", action="store_true", help="what hides the models of a round, and nothing else")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="for --hidden")
     options = parser.parse_args()
     if options.child is not None:
         task = Task(options.model, options.peers[0], "cpu")
         print(json.dumps(child(task, threads=options.child, repeats=options.repeats)))
         return
     torch.set_num_threads(1)
+    if options.hidden:
+        hidden([options.model] if options.model else MODELS, options.peers, options.device, options.repeats)
+        return
     peak = {"full": product(torch.float32), "mixed": product(torch.bfloat16)}
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, CUDA {torch.version.cuda}; products of {LARGE}:")
     print(f"  float32 {peak['full'] / 1e12:.1f}, bfloat16 {peak['mixed'] / 1e12:.1f} TFLOP/s")
@@ -227,6 +257,26 @@ def main() -> None:
     if options.profile:
         for model in MODELS:
             profile(Task(model, 2000, "cuda"))
+
+
+def hidden(models: Iterable[str], peers: Sequence[int], device: str, repeats: int) -> None:
+    """Print what masks, clipping and private noise add to a round."""
+    print(f"{'':24}{'plain ms':>10}{'masks, clip':>13}{'and noise':>11}{'ns a number of a mask':>23}")
+    for model in models:
+        for count in peers:
+            taken = [_hidden(Task(model, count, device, settings=each), repeats) for each in (PLAIN, MASKED, NOISED)]
+            numbers = count * DEGREE // 2 * Task(model, 2, "cpu").learner().layout.size
+            each = 1e9 * (taken[1] - taken[0]) / numbers
+            label = f"{model}, {count:,}"
+            print(
+                f"{label:<24}{1e3 * taken[0]:>10.1f}{1e3 * taken[1]:>13.1f}{1e3 * taken[2]:>11.1f}{each:>23.2f}",
+                flush=True,
+            )
+
+
+def _hidden(task: Task, repeats: int) -> float:
+    """Return the seconds of a round."""
+    return median(partial(Rounds(task).run, ROUNDS), repeats)[0] / ROUNDS
 
 
 def row(task: Task, slow: tuple[float, float], few: int, peak: float, repeats: int) -> None:

@@ -374,6 +374,10 @@ class Wrapped:
             return step_by_step(self, released, omegas)
         return mix_steps(self._net, released, omegas)
 
+    def check_later(self, check: Callable[[], None]) -> None:
+        """Check as the wrapped neighbourhood does."""
+        check_later(self._net, check)
+
     async def receive(self, released: Released) -> ReceivedModels:
         """Receive as the wrapped neighbourhood does."""
         return await self._net.receive(released)
@@ -383,6 +387,24 @@ class Wrapped:
     ) -> Ints:
         """Add up as the wrapped neighbourhood does."""
         return await self._net.total(contribution, size=size, bits=bits, change=change)
+
+
+def check_later(net: Neighbourhood, check: Callable[[], None]) -> None:
+    """Run a check that waits for a device: at the end of the round if the neighbourhood can postpone it, otherwise now.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood. If it has a method ``check_later(check)``, such as a simulation, of which nothing is seen before
+        the end of a round, that is called.
+    check
+        Function that raises an error.
+    """
+    postpone: Callable[[Callable[[], None]], None] | None = getattr(net, "check_later", None)
+    if postpone is None:
+        check()
+    else:
+        postpone(check)
 
 
 def unmixed() -> RunError:

@@ -194,13 +194,14 @@ def edge_key(secret: bytes, *, purpose: str, a: str, b: str, round: int, attempt
     ... )
     True
     """
-    if a == b or any("/" in name for name in (purpose, a, b, receiver)):  # the separator must stay unambiguous
+    if a == b or "/" in f"{purpose}{a}{b}{receiver}":  # the separator must stay unambiguous
         raise InputError(
             f'an edge key needs two different peers and names without "/", but the purpose is "{purpose}", the '
             f'ends are "{a}" and "{b}" and the receiver is "{receiver}"; rename them'
         )
-    info = f"p2pfl/v1/{purpose}/{min(a, b)}/{max(a, b)}/{round}/{attempt}/{receiver}"
-    return HKDFExpand(SHA256(), KEY_BYTES, info.encode()).derive(secret)
+    first, last = (a, b) if a < b else (b, a)
+    info = f"p2pfl/v1/{purpose}/{first}/{last}/{round}/{attempt}/{receiver}\x01"
+    return hmac.digest(secret, info.encode(), "sha256")  # RFC 5869: the first 32 bytes of an expansion are one HMAC
 
 
 def _check_length(key: bytes, what: str) -> None:

@@ -28,7 +28,7 @@ from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.rows import Rows, norms
+from p2pfl.rows import Rows, norms, placed
 
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
 """Function ``normals(key, size)`` that returns the first standard normal numbers of a key of 32 bytes."""
@@ -171,8 +171,9 @@ class ExamplePrivateLearner(TorchLearner):
         self._check_rows(rows, peers)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
-        kept = {name: value.to(self.device, copy=True) for name, value in (memory or {}).items()}
-        loss, steps = torch.zeros(len(rows), dtype=torch.float64), torch.zeros(len(rows), dtype=torch.int64)  # [R]
+        kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
+        loss = torch.zeros(len(rows), dtype=torch.float64, device=self.exact)  # [R]
+        steps = torch.zeros(len(rows), dtype=torch.int64)  # [R]
         for index, peer in enumerate(peers):
             rate, count = self.cost(peer)
             if not awake[index] or not count:
@@ -183,16 +184,16 @@ class ExamplePrivateLearner(TorchLearner):
             with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
                 self.model.train()
                 last = min(count, max(1, math.ceil(1 / rate)))
-                loss[index] = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
+                mean = row.train(peer, round=round, steps=count, last=last, index=index, correction=correction)
             steps[index] = count
-            trained[index : index + 1] = row.joined(peer, round=round)
+            trained[index : index + 1], loss[index] = row.joined(mean, peer=peer, round=round)
             for name, value in row.update.memory().items():
                 if name not in kept:
                     kept[name] = value.new_zeros(len(rows), *value.shape[1:])  # [R, P] or [R]
                 kept[name][index : index + 1] = value
         back = rows.device
-        found = {name: value.to(back) for name, value in kept.items()}
-        return Fitted(trained.to(back), found, Report(loss.to(back), steps.to(back)))
+        found = {name: _beside(value, back) for name, value in kept.items()}
+        return Fitted(trained.to(back), found, Report(loss.to(back), steps))
 
     def sampled(self, peer: str, *, round: int, step: int) -> IntArray:
         """Return the positions in the data set of the samples of one step; there may be none."""
@@ -208,24 +209,31 @@ class ExamplePrivateLearner(TorchLearner):
         if not self.noise:
             return total
         key = self.source.bytes(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
-        return total + torch.from_numpy(self.normals(key, self.layout.size)).to(total) * (self.noise * self.clip)
+        drawn = placed(torch.from_numpy(self.normals(key, self.layout.size)), total.device)  # [P]
+        return total + drawn * (self.noise * self.clip)
 
-    def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[float, torch.Tensor]:
+    def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision."""
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
-        loss = 0.0
-        for some in torch.split(torch.from_numpy(chosen).to(self.device), self.engine.block(1)):
+        loss = torch.zeros((), dtype=torch.float64, device=self.exact)
+        for some in torch.split(placed(torch.from_numpy(chosen), self.device), self.engine.block(1)):
             stack = [part.expand(len(some), *part.shape[1:]) for part in parts]  # [B, *shape] each
             batch = Batch(self.features[some].unsqueeze(1), self.targets[some].unsqueeze(1), None, None)
             losses, gradients = self.engine.gradient(stack, batch)
             each = self.layout.join(dict(zip(self.layout.names, gradients, strict=True)))  # [B, P]
             each = each.to(self.exact, torch.float64)
             lengths = norms(each)  # [B, 1]
-            if not lengths.isfinite().all():
-                each, lengths = each[lengths.isfinite().flatten()], lengths[lengths.isfinite()].unsqueeze(-1)
+            finite = lengths.isfinite()  # [B, 1]
+            if self.exact.type != "cpu" or not finite.all():  # the CPU does not wait for another device
+                each, lengths = torch.where(finite, each, 0.0), torch.where(finite, lengths, 1.0)
             total += (self.clip / lengths.clamp_min(1e-300)).clamp_max(1.0).T @ each  # [1, P]
-            loss += float(losses.double().sum())
+            loss += losses.to(self.exact, torch.float64).sum()
         return loss, total
+
+
+def _beside(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return rows ``[R, P]`` on a device; one number for each row stays on the CPU."""
+    return placed(values, device) if values.dim() > 1 else values
 
 
 class _Row:
@@ -238,12 +246,12 @@ class _Row:
 
     def train(
         self, peer: str, *, round: int, steps: int, last: int, index: int, correction: Correction | None
-    ) -> float:
-        """Take all steps and return the mean loss of the samples in the ``last`` ones."""
+    ) -> torch.Tensor:
+        """Take all steps and return the mean loss of the samples in the ``last`` ones, ``[]``."""
         learner, layout = self.learner, self.learner.layout
         self.update = self._opened(round)
         scale = learner.cost(peer)[0] * len(learner.federation.train[peer])
-        losses, count = 0.0, 0
+        losses, count = torch.zeros((), dtype=torch.float64, device=learner.exact), 0
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
             loss, total = learner.clipped(self.parts, chosen)
@@ -251,7 +259,7 @@ class _Row:
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:
                 row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
-                gradient = gradient + correction(row, torch.tensor([index], device=row.device)).to(gradient)
+                gradient = gradient + correction(row, torch.full((1,), index, device=row.device)).to(gradient)
             self.update.step(self.parts, list(layout.split(gradient).values()))
             if step >= steps - last:
                 losses, count = losses + loss, count + len(chosen)
@@ -271,10 +279,13 @@ class _Row:
             labels=np.zeros(1, dtype=np.int64),
         )
 
-    def joined(self, peer: str, *, round: int) -> torch.Tensor:
-        """Return the current row if it is finite."""
+    def joined(self, loss: torch.Tensor, *, peer: str, round: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the current row ``[1, P]`` and its loss ``[]``; on an accelerator NaN for a row that is not finite."""
         layout = self.learner.layout
         row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
-        if not torch.isfinite(row).all():
+        finite = torch.isfinite(row).all()
+        if self.learner.exact.type != "cpu":
+            return row, torch.where(finite, loss, torch.nan)
+        if not finite:
             raise LearningError(f"training of {peer} diverged in round {round}; set a smaller learning.rate")
-        return row
+        return row, loss

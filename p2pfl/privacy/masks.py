@@ -15,6 +15,7 @@ Y. Allouah et al., "The privacy power of correlated noise in decentralized learn
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -172,19 +173,40 @@ class Masks:
         """
         sums = np.zeros((len(peers), size), np.int64)  # [R, P]
         row = {peer: number for number, peer in enumerate(peers)}
-        edges = [edge for edge in _mask_edges(self.topology.at(round)) if edge[0] in row or edge[1] in row]
-        keys = [self._key(edge, round=round, attempt=attempt) for edge in edges]
-        scale = self.deviation * 2.0**self.bits
+        drawn = self.keys(peers, round=round, attempt=attempt)
+        edges, keys = [*drawn], [*drawn.values()]
         sampler = Sampler()
         for columns in spans(size, BLOCK):
             for group in spans(len(edges), max(1, BLOCK // size)):  # short rows: many edges at a time
-                noise = to_grid(sampler.window(keys[group], columns), scale=scale)  # [group, columns]
+                noise = to_grid(sampler.window(keys[group], columns), scale=self.scale)  # [group, columns]
                 for (a, b), points in zip(edges[group], noise, strict=True):
                     if a in row:
                         sums[row[a], columns] += points
                     if b in row:
                         sums[row[b], columns] -= points
         return sums
+
+    @property
+    def scale(self) -> float:
+        """Grid points of a standard deviation."""
+        return self.deviation * 2.0**self.bits
+
+    def keys(self, peers: Sequence[str], *, round: int, attempt: int = 0) -> dict[Edge, bytes]:
+        """Return the key of each mask of some peers, by edge; :meth:`sums` explains the parameters.
+
+        Raises
+        ------
+        PrivacyError
+            The secret of an edge is missing.
+        """
+        here = {*peers}
+        edges = [edge for edge in self._edges[round % len(self._edges)] if edge[0] in here or edge[1] in here]
+        return {edge: self._key(edge, round=round, attempt=attempt) for edge in edges}
+
+    @cached_property
+    def _edges(self) -> list[list[Edge]]:
+        """Edges of the graph of each round of a period."""
+        return [_mask_edges(self.topology.at(number)) for number in range(self.topology.period)]
 
     def _key(self, edge: Edge, *, round: int, attempt: int) -> bytes:
         if edge not in self.secrets:

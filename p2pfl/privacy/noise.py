@@ -53,12 +53,12 @@ from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
 
-_LOW = 44  # bits that choose the point within a cell
-_BINS = 13  # bits that choose a bin of the alias table
-_CAPACITY = 1 << (64 - _BINS)  # the weight of each bin
+LOW = 44  # bits that choose the point within a cell
+BINS = 13  # bits that choose a bin of the alias table
+CAPACITY = 1 << (64 - BINS)  # the weight of each bin
 _DRAWN = 2.0**-80  # absolute difference above which 20 + 64 drawn bits decide
 _DIGITS = 60  # of exact decisions
-_FIRST, _SECOND, _MORE = range(3)  # purposes of a key's streams
+FIRST, SECOND, MORE = range(3)  # purposes of a key's streams
 _ZEROS = memoryview(bytes(8 * BLOCK))
 
 
@@ -89,7 +89,7 @@ class NoiseSampler:
                 f"private noise needs a deviation above 0 and below 2^48 grid points, got {deviation:g}; change "
                 "privacy.noise or privacy.bits"
             )
-        self._table = _table(deviation)
+        self._table = table_of(deviation)
         self._close = close
         self._words, self._numbers = np.empty((4, BLOCK), np.uint64), np.empty((2, BLOCK), np.int64)
 
@@ -109,10 +109,10 @@ class NoiseSampler:
         shape = len(keys), span.stop - span.start
         count = shape[0] * shape[1]
         first, second, *work = (part[:count] for part in self._words)
-        for purpose, words in ((_FIRST, first), (_SECOND, second)):
+        for purpose, words in ((FIRST, first), (SECOND, second)):
             for row, key in zip(words.reshape(shape), keys, strict=True):
                 _keystream(key, row, purpose=purpose, at=span.start)
-        drawn = _Drawn(self._numbers[0][:count], self._numbers[1][:count], second)
+        drawn = Drawn(self._numbers[0][:count], self._numbers[1][:count], second)
         undecided = self._table.propose(first, drawn, work=work)
         if undecided.size:
             self._decide(undecided, drawn, keys=keys, span=span)
@@ -121,7 +121,7 @@ class NoiseSampler:
         points >>= self._table.shift
         return points.reshape(shape)  # [K, span]
 
-    def _decide(self, places: Ints, drawn: _Drawn, *, keys: Sequence[bytes], span: slice) -> None:
+    def _decide(self, places: Ints, drawn: Drawn, *, keys: Sequence[bytes], span: slice) -> None:
         """Accept the fine points at ``[n]`` places that 20 bits leave undecided, or draw new ones."""
         width, attempt, now = span.stop - span.start, 0, drawn.at(places)
         while places.size:
@@ -135,26 +135,27 @@ class NoiseSampler:
             drawn.points[places[accepted]] = now.points[accepted]
             places, more = places[~accepted], more[:, ~accepted]
             numbers = np.empty((2, places.size), np.int64)
-            now = _Drawn(numbers[0], numbers[1], more[2])
+            now = Drawn(numbers[0], numbers[1], more[2])
             undecided = self._table.propose(more[1], now, work=list(np.empty((2, places.size), np.uint64)))
             drawn.points[places] = now.points  # those that are undecided are written again
             places, now, attempt = places[undecided], now.at(undecided), attempt + 1
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class Drawn:
     """Fine points, their cells, and the words of which 20 bits decide whether they are accepted, each ``[n]``."""
 
     points: Ints
     cells: Ints
     words: Words
 
-    def at(self, places: Ints) -> _Drawn:
-        return _Drawn(self.points[places], self.cells[places], self.words[places])
+    def at(self, places: Ints) -> Drawn:
+        """Return those at ``[n]`` places."""
+        return Drawn(self.points[places], self.cells[places], self.words[places])
 
 
 @dataclass(frozen=True)
-class _Table:
+class Table:
     """Constants of the sampler for one deviation; cells are counted from the lowest, and the last one is none.
 
     Parameters
@@ -191,11 +192,11 @@ class _Table:
         """Half a grid point: fine points lie at k + 1/2, so that none is between two grid points."""
         return 1 << (self.shift - 1)
 
-    def propose(self, first: Words, drawn: _Drawn, *, work: Sequence[Words]) -> Ints:
+    def propose(self, first: Words, drawn: Drawn, *, work: Sequence[Words]) -> Ints:
         """Fill in cells and points from two words each, and return where 20 bits do not accept."""
         spare, flags = work
         cells, points = drawn.cells, drawn.points
-        np.right_shift(first, 64 - _BINS, out=spare)
+        np.right_shift(first, 64 - BINS, out=spare)
         bins = spare.view(np.int64)
         second = first > np.take(self.last, bins, out=points.view(np.uint64), mode="clip")
         bins <<= 1
@@ -203,41 +204,42 @@ class _Table:
         np.take(self.choices, bins, out=cells, mode="clip")  # never outside; this spares a check
         np.take(self.sure, cells, out=flags, mode="clip")
         undecided = np.flatnonzero(drawn.words >= flags)
-        np.bitwise_and(drawn.words, (1 << _LOW) - 1, out=spare)
+        np.bitwise_and(drawn.words, (1 << LOW) - 1, out=spare)
         np.subtract(cells, self.count, out=points)
-        points <<= _LOW
+        points <<= LOW
         points += spare.view(np.int64)
         return undecided
 
-    def accepted(self, drawn: _Drawn, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
+    def accepted(self, drawn: Drawn, more: Words, *, close: float) -> tuple[npt.NDArray[np.bool_], Ints]:
         """Decide by 64 bits more, and return where that is too close to call."""
         magnitude = np.maximum(drawn.points, -1 - drawn.points)  # |k + 1/2| - 1/2
-        within = (magnitude & ((1 << _LOW) - 1)) + 0.5  # from m, exactly
-        start = (magnitude >> _LOW) * 2.0**_LOW  # m, exactly
+        within = (magnitude & ((1 << LOW) - 1)) + 0.5  # from m, exactly
+        start = (magnitude >> LOW) * 2.0**LOW  # m, exactly
         chance = np.exp(-within * (2 * start + within) / (2 * self.deviation**2)) * self.factors[drawn.cells]
-        uniform = (drawn.words >> _LOW) * 2.0 ** (_LOW - 64) + more * 2.0 ** (_LOW - 128)
+        uniform = (drawn.words >> LOW) * 2.0 ** (LOW - 64) + more * 2.0 ** (LOW - 128)
         accepted = (uniform < chance) & (drawn.cells < 2 * self.count)
         return accepted, np.flatnonzero(np.abs(uniform - chance) <= close * chance + _DRAWN)
 
-    def decides(self, drawn: _Drawn, number: int, *, more: int, digits: int) -> bool:
+    def decides(self, drawn: Drawn, number: int, *, more: int, digits: int) -> bool:
         """Decide one by 256 bits more, in 60 digits."""
         if drawn.cells[number] == 2 * self.count:
             return False
         with localcontext(prec=_DIGITS):
             z = (int(drawn.points[number]) + Decimal("0.5")) / Decimal(self.deviation)
             chance = self.exact[drawn.cells[number]] * (-z * z / 2).exp()
-            bits = (((int(drawn.words[number]) >> _LOW) << 64) + more << 256) + digits
-            return bool(bits < chance * (1 << 64 - _LOW + 64 + 256))
+            bits = (((int(drawn.words[number]) >> LOW) << 64) + more << 256) + digits
+            return bool(bits < chance * (1 << 64 - LOW + 64 + 256))
 
 
 @lru_cache(maxsize=8)
-def _table(deviation: float) -> _Table:
+def table_of(deviation: float) -> Table:
+    """Return the constants for a standard deviation in grid points."""
     fraction, exponent = math.frexp(deviation)  # deviation = fraction * 2^exponent, 1/2 <= fraction < 1
-    shift = min(_LOW + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
-    fine = fraction * 2.0 ** (_LOW + 8)
-    count = math.ceil(REACH * fine / 2**_LOW)
+    shift = min(LOW + 8 - exponent, 62)  # noise far below the grid rounds to nothing anyhow
+    fine = fraction * 2.0 ** (LOW + 8)
+    count = math.ceil(REACH * fine / 2**LOW)
     with localcontext(prec=_DIGITS):
-        step = (-((Decimal(2**_LOW) / Decimal(fine)) ** 2) / 2).exp()
+        step = (-((Decimal(2**LOW) / Decimal(fine)) ** 2) / 2).exp()
         heights, ratio = [Decimal(1)], step  # exp(-m^2 / (2 deviation^2)) at the edges of cells
         for _ in range(count):
             heights.append(heights[-1] * ratio)
@@ -245,11 +247,11 @@ def _table(deviation: float) -> _Table:
         scale = (2**64 - 2 * count) // (2 * sum(heights[:-1]))
         weights = [int((scale * each).to_integral_value(ROUND_CEILING)) for each in heights[:-1]]
         exact = [scale / weight for weight in weights]
-        sure = [int(each * high * 2 ** (64 - _LOW)) << _LOW for each, high in zip(exact, heights[1:], strict=True)]
+        sure = [int(each * high * 2 ** (64 - LOW)) << LOW for each, high in zip(exact, heights[1:], strict=True)]
         factors = [float(each * low) for each, low in zip(exact, heights[:-1], strict=True)]
     weights = [*weights[::-1], *weights, 2**64 - 2 * sum(weights)]  # the last chooses no point: draw again
     last, choices = _alias(weights)
-    return _Table(
+    return Table(
         shift=shift,
         deviation=fine,
         count=count,
@@ -263,29 +265,29 @@ def _table(deviation: float) -> _Table:
 
 def _alias(weights: Sequence[int]) -> tuple[Words, Ints]:
     """Spread integer weights that add up to 2^64 over bins of two each, exactly."""
-    left = [*weights, *[0] * ((1 << _BINS) - len(weights))]
-    first, shares = list(range(len(left))), [_CAPACITY] * len(left)
+    left = [*weights, *[0] * ((1 << BINS) - len(weights))]
+    first, shares = list(range(len(left))), [CAPACITY] * len(left)
     second = list(first)
-    small = [number for number, weight in enumerate(left) if weight < _CAPACITY]
-    large = [number for number, weight in enumerate(left) if weight > _CAPACITY]
+    small = [number for number, weight in enumerate(left) if weight < CAPACITY]
+    large = [number for number, weight in enumerate(left) if weight > CAPACITY]
     while small:
         low, high = small.pop(), large[-1]
         shares[low], second[low] = left[low], high
-        left[high] -= _CAPACITY - left[low]
-        if left[high] <= _CAPACITY:
+        left[high] -= CAPACITY - left[low]
+        if left[high] <= CAPACITY:
             large.pop()
-            if left[high] < _CAPACITY:
+            if left[high] < CAPACITY:
                 small.append(high)
     for number, share in enumerate(shares):
         if not share:  # no word chooses the first
-            first[number], shares[number] = second[number], _CAPACITY
-    last = [(number * _CAPACITY) + share - 1 for number, share in enumerate(shares)]
+            first[number], shares[number] = second[number], CAPACITY
+    last = [(number * CAPACITY) + share - 1 for number, share in enumerate(shares)]
     return np.array(last, np.uint64), np.array([first, second], np.int64).T.reshape(-1)
 
 
 def _keystream(key: bytes, out: Words, *, purpose: int, at: int, attempt: int = 0) -> None:
     """Fill ``[n]`` with the words of one of a key's streams from number ``at`` on; a redraw has a stream of its own."""
-    if purpose == _MORE:
+    if purpose == MORE:
         nonce = bytes(4) + bytes([purpose]) + attempt.to_bytes(3, "little") + at.to_bytes(8, "little")
     else:
         nonce = (at // 8).to_bytes(4, "little") + bytes([purpose]) + bytes(11)  # one count is 64 bytes
@@ -301,5 +303,5 @@ def _further(keys: Sequence[bytes], rows: Ints, *, at: int, attempt: int) -> Wor
     ends = np.searchsorted(rows, np.arange(len(keys) + 1))
     for key, start, stop in zip(keys, ends[:-1], ends[1:], strict=True):
         if start < stop:
-            _keystream(key, words[start:stop].reshape(-1), purpose=_MORE, at=at, attempt=attempt)
+            _keystream(key, words[start:stop].reshape(-1), purpose=MORE, at=at, attempt=attempt)
     return np.ascontiguousarray(words.T)

@@ -17,17 +17,33 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import torch
 
-from p2pfl.errors import InputError, LearningError, PrivacyError
+from p2pfl.errors import InputError, PrivacyError
 from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import Contribution, Neighbourhood, Public, PublicContribution, Released, Wrapped, checked
+from p2pfl.neighbourhood import (
+    Contribution,
+    Neighbourhood,
+    Public,
+    PublicContribution,
+    Released,
+    Wrapped,
+    check_later,
+    checked,
+)
+from p2pfl.privacy.device.masks import mask_sums
+from p2pfl.privacy.device.noise import DeviceNoise
+from p2pfl.privacy.device.update import DeviceUpdate
+from p2pfl.privacy.limits import check_finite, check_range
+from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK, LIMIT, Floats, Ints, spans, to_grid
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
 from p2pfl.rows import Rows, placed
 
 COARSEST = 16.0
@@ -146,6 +162,10 @@ class PrivateNeighbourhood(Wrapped):
             A row is not finite.
         PrivacyError
             A released value leaves the grid.
+
+        Notes
+        -----
+        On an accelerator the last two are raised at the end of the round, where the neighbourhood can postpone them.
         """
         layers = self._settings.layers or (rows.shape[-1],)
         if sum(layers) != rows.shape[-1]:
@@ -162,11 +182,15 @@ class PrivateNeighbourhood(Wrapped):
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
         before = checked(since, "since").rows
+        if rows.device.type != "cpu":
+            bounds = self._settings.bounds
+            there = DeviceUpdate.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=bounds)
+            return self._on_device(there, masses, attempt)
         update = _Update(self.peers, rows, before, masses, joins, layers, self._settings.bounds)
         if not self._settings.hidden:
             return Released(update.floats(), masses)
         points = self._hide(update, attempt)  # [R, P]
-        return Released(placed(points, rows.device), masses, grid=self._settings.bits, dtype=rows.dtype)
+        return Released(points, masses, grid=self._settings.bits, dtype=rows.dtype)
 
     async def total(
         self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
@@ -229,13 +253,41 @@ class PrivateNeighbourhood(Wrapped):
             factors = update.factors(group)  # [G, L]
             for columns in spans(size, BLOCK):
                 for values in (update.start(group, columns), update.clipped(group, columns, factors)):  # [G, columns]
-                    _check_range(values, peers=self.peers[group], bits=bits)
+                    check_range(values, peers=self.peers[group], bits=bits)
                     points[group, columns] += to_grid(values, scale=2.0**bits)
                 if sampler is not None:
                     points[group, columns] += sampler.window(keys[group], columns)
                 sums: Floats = points[group, columns].astype(np.float64) * 2.0**-bits
-                _check_range(sums, peers=self.peers[group], bits=bits)
+                check_range(sums, peers=self.peers[group], bits=bits)
         return torch.from_numpy(points)
+
+    def _on_device(self, update: DeviceUpdate, masses: torch.Tensor | None, attempt: int) -> Released:
+        """Return the release of rows on an accelerator, and check later what the device has to compute first."""
+        settings, rows = self._settings, update.rows
+        check = partial(update.check, peers=self.peers, bits=settings.bits)
+        if not settings.hidden:
+            released = Released(update.floats(), masses)
+            check_later(self._net, check)
+            return released
+        points = self._masks_on(rows.device, size=rows.shape[-1], attempt=attempt)  # [R, P]
+        noise, keys = None, self._noise_keys(attempt)
+        if keys:
+            noise = DeviceNoise(settings.noise * 2.0**settings.bits, rows.device)
+            noise.add_to(points, keys)
+        update.add_to(points, bits=settings.bits)
+        check_later(self._net, check)
+        if noise is not None:
+            check_later(self._net, noise.check)
+        return Released(points, masses, grid=settings.bits, dtype=rows.dtype)
+
+    def _masks_on(self, device: torch.device, *, size: int, attempt: int) -> torch.Tensor:
+        """Return the sums of masks on a device, ``[R, P]``; zeros without masks."""
+        if self._masks is None:
+            return torch.zeros(len(self.peers), size, dtype=torch.int64, device=device)
+        how = {"round": self._round, "size": size, "attempt": attempt}
+        if isinstance(self._masks, Masks):
+            return mask_sums(self._masks, self.peers, device=device, **how)
+        return placed(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""
@@ -289,12 +341,15 @@ class _Update:
         squares = np.zeros((count, len(self.layers)))  # [G, L]
         start = 0
         for layer, size in enumerate(self.layers):
-            for part in spans(size, BLOCK):
+            sums = np.zeros((count, max(1, math.ceil(size / BLOCK))))  # [G, blocks]
+            for block, part in enumerate(spans(size, BLOCK)):
                 columns = slice(start + part.start, start + part.stop)
-                squares[:, layer] += np.square(self.difference(group, columns)).sum(axis=-1)
+                sums[:, block] = folded(np.square(self.difference(group, columns)))
+            squares[:, layer] = folded(sums)
             start += size
-        _check_finite(squares, peers=self.peers[group])
-        return np.minimum(1.0, self.bounds / np.sqrt(np.maximum(squares, np.finfo(np.float64).tiny)))
+        check_finite(squares, peers=self.peers[group])
+        factors: Floats = np.minimum(1.0, self.bounds / root(np.maximum(squares, np.finfo(np.float64).tiny)))
+        return factors
 
     def clipped(self, group: slice, columns: slice, factors: Floats) -> Floats:
         """Return ``w * (rows - since)``, each layer scaled by its factor, ``[G, columns]``."""
@@ -322,26 +377,3 @@ class _Update:
 def _double(values: torch.Tensor) -> Floats:
     doubles: Floats = values.detach().to("cpu", torch.float64).numpy()
     return doubles
-
-
-def _check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:
-    """Raise :class:`LearningError` for NaN or infinity in ``[G, ...]``, and name the peer."""
-    finite = np.isfinite(values).all(axis=-1)  # [G]
-    if not finite.all():
-        raise LearningError(
-            f"the model of {peers[int(np.argmin(finite))]} contains NaN or infinity before its release; lower "
-            "the learning rate or check its data"
-        )
-
-
-def _check_range(values: Floats, *, peers: tuple[str, ...], bits: int) -> None:
-    """Raise :class:`PrivacyError` for ``[G, ...]`` values outside of the grid, and name the peer."""
-    largest = np.abs(values).max(axis=-1)  # [G], NaN where one value is
-    limit = LIMIT * 2.0**-bits
-    if not (largest < limit).all():
-        _check_finite(values, peers=peers)
-        worst = int(np.argmax(largest))
-        raise PrivacyError(
-            f"a released value of {peers[worst]} is {largest[worst]:.6g}, above the limit of {limit:.6g} where "
-            f"a grid of {bits} bits is exact; clip, lower the learning rate or use fewer bits"
-        )

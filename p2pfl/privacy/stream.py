@@ -39,8 +39,8 @@ REACH = 8.3
 
 _WORDS_PER_COUNT = 8  # one count of ChaCha20 is 64 bytes
 _ZEROS = memoryview(bytes(8 * BLOCK))
-_ROUNDER = 1.5 * 2**52  # in its binade doubles are whole numbers: adding it rounds half to even
-_ROUNDER_BITS = int(np.float64(_ROUNDER).view(np.int64))
+ROUNDER = 1.5 * 2**52  # in its binade doubles are whole numbers: adding it rounds half to even
+ROUNDER_BITS = int(np.float64(ROUNDER).view(np.int64))
 
 
 def normals(key: bytes, size: int) -> Floats:
@@ -106,9 +106,9 @@ def to_grid(values: Floats, *, scale: float) -> Ints:
     array([ 0, -2,  6])
     """
     values *= scale
-    values += _ROUNDER
+    values += ROUNDER
     points = values.view(np.int64)
-    points -= _ROUNDER_BITS
+    points -= ROUNDER_BITS
     return points
 
 
@@ -177,12 +177,12 @@ _FAR_TAIL = (
     (2.04426310338993978564e-15, 1.42151175831644588870e-7, 1.84631831751005468180e-5, 7.86869131145613259100e-4,
      1.48753612908506148525e-2, 1.36929880922735805310e-1, 5.99832206555887937690e-1, 1.0),
 )  # fmt: skip
-_ONE = 0x3FF0000000000000  # the bits of 1.0
+ONE = 0x3FF0000000000000  # the bits of 1.0
 _FINE = 9  # bits of the mantissa that choose the cell within a binade
-_SHIFT = 52 - _FINE
-_CELL = -(1 << _SHIFT)  # all bits but those of the place within the cell
-_FIRST = (1023 - 53) << _FINE  # the cell of 2^-53, below which min(u, 1 - u) never is
-_CELLS = 52 << _FINE  # up to 1/2
+SHIFT = 52 - _FINE
+CELL = -(1 << SHIFT)  # all bits but those of the place within the cell
+FIRST = (1023 - 53) << _FINE  # the cell of 2^-53, below which min(u, 1 - u) never is
+CELLS = 52 << _FINE  # up to 1/2
 _HALF_ROOT = 0x3FE6A09E667F3BCD  # the bits of sqrt(1/2)
 _LOG_2 = 0.6931471805599453
 
@@ -190,7 +190,7 @@ _LOG_2 = 0.6931471805599453
 def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
     """Map ``[n]`` random words by the inverse normal distribution function, in place; see :func:`normals`."""
     words >>= np.uint64(12)
-    words |= np.uint64(_ONE)
+    words |= np.uint64(ONE)
     q = words.view(np.float64)  # [n], 1 + k 2^-52
     q -= 1.5
     q += 2.0**-53  # u - 1/2, exactly
@@ -198,11 +198,11 @@ def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
     np.abs(q, out=p)
     np.subtract(0.5, p, out=p)  # min(u, 1 - u), exactly
     cell = spare.view(np.int64)
-    np.bitwise_and(p.view(np.int64), _CELL, out=cell)
+    np.bitwise_and(p.view(np.int64), CELL, out=cell)
     t = np.subtract(p, spare, out=out)  # from the left end of the cell, exactly
-    np.right_shift(p.view(np.int64), _SHIFT, out=cell)
-    cell -= _FIRST
-    third, second, first = _table()
+    np.right_shift(p.view(np.int64), SHIFT, out=cell)
+    cell -= FIRST
+    third, second, first = parabolas()
     z = np.take(third, cell, out=p, mode="clip")  # never outside; this spares a check
     for coefficients in (second, first):
         z *= t
@@ -211,13 +211,13 @@ def _quantiles(words: Words, *, out: Floats, work: Sequence[Floats]) -> None:
 
 
 @lru_cache(maxsize=1)
-def _table() -> tuple[Floats, Floats, Floats]:
+def parabolas() -> tuple[Floats, Floats, Floats]:
     """Return the coefficients of the parabola of each cell, of t^2, t and 1, each ``[cells]``.
 
     It goes through the quantiles at both ends and in the middle, so that neighbours meet.
     """
-    cells = np.arange(_FIRST, _FIRST + _CELLS + 1, dtype=np.int64)
-    ends = (cells << _SHIFT).view(np.float64)  # [cells + 1]
+    cells = np.arange(FIRST, FIRST + CELLS + 1, dtype=np.int64)
+    ends = (cells << SHIFT).view(np.float64)  # [cells + 1]
     left, width = ends[:-1], np.diff(ends)
     z = wichura(ends)
     low, middle, high = z[:-1], wichura(left + width / 2), z[1:]

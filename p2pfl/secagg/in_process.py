@@ -11,7 +11,7 @@ from p2pfl.errors import PrivacyError
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import Released
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.stream import Floats, Ints
+from p2pfl.privacy.stream import Ints
 from p2pfl.secagg.protocol import Consent, Receiver, Sender, Sum
 from p2pfl.topology import Topology, Weights
 
@@ -48,15 +48,15 @@ def senders(weights: Weights) -> Ints:
     return np.bincount(listener[listener != matrix.indices], minlength=len(weights.peers))
 
 
-def grid_points(released: Released, *, bits: int) -> Floats:
-    """Return rows in steps of the grid, ``[R, P]``: whole numbers where they were hidden or mixed before.
+def grid_points(released: Released, *, bits: int) -> torch.Tensor:
+    """Return rows in steps of the grid, ``[R, P]`` float64: whole numbers where they were hidden or mixed before.
 
     Examples
     --------
     >>> grid_points(Released(torch.tensor([[0.5, 0.375]])), bits=2).tolist()
     [[2.0, 1.5]]
     """
-    rows: Floats = released.rows.detach().cpu().to(torch.float64).numpy()
+    rows = released.rows.detach().to(torch.float64)
     return rows if released.grid == bits else rows * 2.0**bits
 
 

@@ -174,7 +174,8 @@ class AsynchronousStackedNeighbourhood(StackedNeighbourhood):
         there = self.faults.present(self.everyone, seed=self.seed, round=self.round)  # [N]
         found = self.flight.receive(released.values, there, round=self.round, step=self.step)
         self.step += 1
-        self.bytes_out += sizes(released, zstd=self.zstd) * self.shard.own(there)
+        sent = sizes(released, zstd=self.zstd)  # [R]
+        self.count_bytes(sent * placed(self.shard.own(there), sent.device))
         counts = np.bincount(found.to, minlength=len(self.peers))  # [R]
         self.received += torch.from_numpy(counts) - 1
         names = tuple(self.everyone[number] for number in found.sender.tolist())

@@ -103,9 +103,7 @@ async def playing(
     settings, names, protection = resolved.experiment, resolved.topology.peers, resolved.protection
     shard = shard or Shard(names)
     masks = _masks(resolved, source) if resolved.masked else None
-    faults, end = _limited(resolved, faults, rounds)
-    if left is not None and left.facts.ended:
-        end = rounds.start
+    faults, end = _limited(resolved, faults, rounds, left)
     neighbourhood = _neighbourhoods(resolved, faults=faults, shard=shard, left=left)
 
     def everyone(round: int) -> torch.Tensor:
@@ -116,6 +114,11 @@ async def playing(
 
     def turns(round: int) -> torch.Tensor:
         return shard.own(faults.turns(names, seed=settings.seed, round=round))  # [R]
+
+    def opened(round: int) -> StackedNeighbourhood:
+        net = neighbourhood(round)
+        net.postponed = []
+        return net
 
     own = turns if faults.slow else None
     given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
@@ -143,6 +146,7 @@ async def playing(
         nonlocal last
         last = state if protection.claimed else None
         learner.check()
+        net.check()
         if observe is not None:
             await observe(round, state, net, learner)
 
@@ -151,7 +155,7 @@ async def playing(
         learner,
         handed.pop(),
         rounds=range(rounds.start, end),
-        neighbourhood=neighbourhood,
+        neighbourhood=opened,
         private=hidden,
         observe=after,
         stop=resolved.stop,
@@ -165,7 +169,7 @@ async def playing(
     return state, learner
 
 
-def _limited(resolved: Plan, faults: Faults, rounds: range) -> tuple[Faults, int]:
+def _limited(resolved: Plan, faults: Faults, rounds: range, left: SimulationCheckpoint | None) -> tuple[Faults, int]:
     """Return the faults with the limits of a plan, and the round after the last one, in which slow peers end theirs."""
     end = rounds.stop
     if faults.slow:
@@ -176,7 +180,7 @@ def _limited(resolved: Plan, faults: Faults, rounds: range) -> tuple[Faults, int
     if resolved.masked:
         adjacency = resolved.protection.graph.adjacency
         faults = replace(faults, partners=scipy.sparse.csr_array(adjacency + adjacency.T))
-    return faults, end
+    return faults, rounds.start if left is not None and left.facts.ended else end
 
 
 def _begun(resolved: Plan, learner: Inline, left: SimulationCheckpoint | None, shard: Shard) -> State:

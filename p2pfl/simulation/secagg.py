@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import scipy.sparse
@@ -14,6 +15,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.identity import Source
 from p2pfl.neighbourhood import ReceivedModels, Released
+from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.privacy.totals import TotalMasks
@@ -21,7 +23,7 @@ from p2pfl.rows import placed
 from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.secagg.protocol import Sum, SumSlot
 from p2pfl.secagg.ring import portion, portions
-from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.sharding import Near, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Schedule, Topology, Weights
 
@@ -125,14 +127,14 @@ class SummedNeighbourhood(StackedNeighbourhood):
         phase = self.weights[0]
         received = self.faults.senders(phase.matrix, seed=self.seed, round=self.round, step=self.step)
         matrix, values = _enough(received, least(phase, colluders=self.colluders)), released.values
-        near = self.shard.near(matrix, torch.from_numpy(grid_points(released, bits=self.bits)))
-        rows: Floats = near.rows.numpy()  # [S, P]
-        self._check(near.matrix, rows, self.shard.own(senders(phase)))
-        sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)  # [R, P]
+        near = self.shard.near(matrix, grid_points(released, bits=self.bits))
+        largest = torch.maximum(near.rows.amax(-1), -near.rows.amin(-1))  # [S]
+        check = partial(self._check, near.matrix, largest, self.shard.own(senders(phase)))
+        (check if largest.device.type == "cpu" else partial(self.check_later, check))()
+        sums = self._sums(phase, matrix, near)  # [R, P]
         self._count(phase, matrix, size=values.shape[-1])
         masses = self.mixed_masses(matrix, released.masses)  # [R, 1]
-        grid = placed(torch.from_numpy(sums), values.device)
-        mixed = Released(grid, masses, grid=self.bits, dtype=values.dtype)
+        mixed = Released(sums, masses, grid=self.bits, dtype=values.dtype)
         self.record_step(released, mixed)
         return mixed
 
@@ -147,9 +149,20 @@ class SummedNeighbourhood(StackedNeighbourhood):
         refuse_rows(released)
         return await super().receive(released)
 
-    def _check(self, matrix: scipy.sparse.csr_array, rows: Floats, terms: Ints) -> None:
-        """Raise :class:`PrivacyError` for rows of which a contribution or a sum could leave the ring."""
-        largest = np.maximum(rows.max(axis=-1, initial=0), -rows.min(axis=-1, initial=0))  # [S]
+    def _sums(self, phase: Weights, matrix: scipy.sparse.csr_array, near: Near) -> torch.Tensor:
+        """Return what the local peers receive, ``[R, P]`` int64; all masks are drawn on the CPU, if at all."""
+        if self.masking is None and near.rows.device.type != "cpu":
+            return weighted_sums(near.matrix, near.rows)
+        rows: Floats = near.rows.cpu().numpy()  # [S, P]
+        sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)
+        return placed(torch.from_numpy(sums), near.rows.device)
+
+    def _check(self, matrix: scipy.sparse.csr_array, magnitudes: torch.Tensor, terms: Ints) -> None:
+        """Raise :class:`PrivacyError` where a contribution or a sum could leave the ring, which waits for the device.
+
+        ``magnitudes`` are the largest of each row, ``[S]`` in steps of the grid.
+        """
+        largest: Floats = magnitudes.cpu().numpy()  # [S]
         listener = np.repeat(np.arange(len(terms)), np.diff(matrix.indptr))  # [E]
         limits = np.minimum(LIMIT, 2.0 ** (self.width - 1) / np.maximum(terms, 1))  # [R]
         fits = np.rint(matrix.data * largest[matrix.indices]) < limits[listener]  # [E]
@@ -166,7 +179,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
         whole, count = phase.matrix, len(self.everyone)
         listener = np.repeat(np.arange(count), np.diff(whole.indptr))  # [E]
         receivers = np.bincount(whole.indices[listener != whole.indices], minlength=count)  # [N]
-        self.bytes_out += torch.from_numpy(self.shard.own(receivers) * (size * self.width // 8))
+        self.count_bytes(torch.from_numpy(self.shard.own(receivers) * (size * self.width // 8)))
         self.received += torch.from_numpy(self.shard.own(senders(Weights(self.everyone, matrix))))
 
     def _masked(self, phase: Weights, matrix: scipy.sparse.csr_array, rows: Floats) -> Ints:

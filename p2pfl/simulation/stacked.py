@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Coroutine, Sequence, Sized
+from collections.abc import Callable, Coroutine, Sequence, Sized
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, Self, TypedDict
@@ -155,6 +155,8 @@ class StackedNeighbourhood:
     ----------
     last
         Rows before and after the last gossip step, until ``distance`` is read.
+    postponed
+        Checks that wait for the device, until :meth:`check` runs them; ``None`` if each runs at once.
     """
 
     def __init__(
@@ -180,7 +182,9 @@ class StackedNeighbourhood:
         self.faults = faults or Faults()
         self.zstd = zstd
         self.step = 0
-        self.bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
+        self.postponed: list[Callable[[], None]] | None = None
+        self._bytes_out = torch.zeros(len(self.peers), dtype=torch.int64)
+        self._sizes = list[torch.Tensor]()
         self.received = torch.zeros(len(self.peers), dtype=torch.int64)
         self.last: tuple[Released, Released] | None = None
         self._distance = torch.zeros(len(self.peers), dtype=torch.float64)
@@ -199,6 +203,33 @@ class StackedNeighbourhood:
     def travelling(self) -> Travelling | None:
         """Rows that are on their way to later rounds; ``None`` where peers wait for each other."""
         return None
+
+    @property
+    def bytes_out(self) -> torch.Tensor:
+        """Bytes that each peer has sent, ``[R]`` int64; reading it waits for the device."""
+        while self._sizes:
+            self._bytes_out += self._sizes.pop().cpu()
+        return self._bytes_out
+
+    def count_bytes(self, sizes: torch.Tensor) -> None:
+        """Count the bytes that each peer sends, ``[R]``; those that a device computes are read later."""
+        if sizes.device.type == "cpu":
+            self._bytes_out += sizes
+        else:
+            self._sizes.append(sizes)
+
+    def check_later(self, check: Callable[[], None]) -> None:
+        """Postpone a check to the end of the round, if somebody then calls :meth:`check`."""
+        if self.postponed is None:
+            check()
+        else:
+            self.postponed.append(check)
+
+    def check(self) -> None:
+        """Run the postponed checks in their order, which waits for the device."""
+        checks, self.postponed = self.postponed or [], None
+        for check in checks:
+            check()
 
     @property
     def distance(self) -> torch.Tensor:
@@ -314,7 +345,7 @@ class StackedNeighbourhood:
     def _count_total(self, tree: Tree, *, size: int, bits: int) -> None:
         """Count the bytes of a total: one up of everybody but the root, one down of everybody with children."""
         sent = [(peer in tree.parents) + bool(tree.children(peer)) for peer in self.peers]
-        self.bytes_out += torch.tensor(sent) * (size * bits // 8)
+        self.count_bytes(torch.tensor(sent) * (size * bits // 8))
 
     def _exchange(self, released: Released) -> scipy.sparse.csr_array:
         """Return the weights of this gossip step, and count its bytes."""
@@ -326,12 +357,15 @@ class StackedNeighbourhood:
     def _account(self, released: Released, matrix: scipy.sparse.csr_array, *, times: int = 1) -> None:
         """Count gossip steps, their bytes and the models that peers receive in them."""
         self.step += times
-        self.bytes_out += times * sizes(released, zstd=self.zstd)
+        self.count_bytes(times * sizes(released, zstd=self.zstd))
         self.received += times * (self.shard.own(torch.from_numpy(np.diff(matrix.indptr))) - 1)
 
 
 def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
-    """Return the bytes of a peer's numbers on the wire, ``[N]``: integers travel in four bytes where they fit."""
+    """Return the bytes of a peer's numbers on the wire, ``[N]``: integers travel in four bytes where they fit.
+
+    Those of integers are on the device of the rows, and all others on the CPU.
+    """
     count = len(released.rows)
     if zstd is not None:
         return torch.tensor([_squeezed(released, index, zstd=zstd) for index in range(count)])
@@ -342,7 +376,7 @@ def sizes(released: Released, *, zstd: Zstd | None) -> torch.Tensor:
         return torch.full((count,), length)
     low, high = released.rows.amin(-1), released.rows.amax(-1)  # [N]
     bounds = torch.iinfo(torch.int32)
-    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length).cpu()
+    return torch.where((low >= bounds.min) & (high <= bounds.max), length // 2, length)
 
 
 def _squeezed(released: Released, index: int, *, zstd: Zstd) -> int:

@@ -91,8 +91,8 @@ def test_the_points_of_the_table_agree_with_scipy():
 
 
 def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle():
-    third, second, first = stream._table()
-    ends = (np.arange(stream._FIRST, stream._FIRST + stream._CELLS + 1) << stream._SHIFT).view(np.float64)
+    third, second, first = stream.parabolas()
+    ends = (np.arange(stream.FIRST, stream.FIRST + stream.CELLS + 1) << stream.SHIFT).view(np.float64)
     width = np.diff(ends)
     reached = first + width * (second + width * third)
     np.testing.assert_allclose(reached[:-1], first[1:], rtol=4e-15)
@@ -102,7 +102,7 @@ def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle()
 
 
 def test_no_parabola_is_farther_from_the_quantiles_than_is_claimed():
-    ends = (np.arange(stream._FIRST, stream._FIRST + stream._CELLS + 1) << stream._SHIFT).view(np.float64)
+    ends = (np.arange(stream.FIRST, stream.FIRST + stream.CELLS + 1) << stream.SHIFT).view(np.float64)
     for share in (0.211324865, 0.5, 0.788675135):  # where a cubic is farthest from its parabola
         p = ends[:-1] + share * np.diff(ends)
         words = (p * 2.0**52).astype(np.uint64) << np.uint64(12)

@@ -75,7 +75,7 @@ async def test_no_released_number_proves_which_of_two_updates_it_hides():
 @pytest.mark.sampled(fast=0)
 @pytest.mark.parametrize("deviation", [0.02, 0.7, 130.0, 2.0**20, 1.37 * 2.0**31, 200 * 2.0**40])
 def test_words_choose_each_cell_as_often_as_its_weight_says(deviation):
-    table = noise._table(deviation)
+    table = noise.table_of(deviation)
     capacity = 1 << 51
     chosen = [0] * (2 * table.count + 1)
     for number, last in enumerate(table.last.tolist()):

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import shadows
-from p2pfl.errors import LearningError
+from p2pfl.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
 from p2pfl.learning.steps.trial import Trial
@@ -28,6 +28,14 @@ CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available
 CASES = {name: case for name, case in test_agreement.CASES.items() if "exact totals" not in name}
 """Those that train on a device; totals are taken on the CPU."""
 
+EXAMPLES = ["learning.example_noise=1.0", "learning.example_clip=0.5", "learning.batch=4"]
+CASES |= {
+    "DP-SGD": EXAMPLES,
+    "absent peers, lost models, masks": ["privacy.mode=pairwise", "simulation.absence=0.2", "simulation.loss=0.1"],
+    "absent peers, lost models, sums": [*CASES["D-PSGD, sums"], "simulation.absence=0.1", "simulation.loss=0.1"],
+    "DP-SGD, Adam, masks": [*EXAMPLES, "learning.optimizer=adam", "learning.rate=0.01", "privacy.mode=pairwise"],
+}
+
 LEVELS = ("QSGD", "bits", "top", "random 20 %", "bfloat16")
 """Words in the names of cases whose codec rounds."""
 
@@ -37,8 +45,8 @@ SINGLE = 1e-4
 STATE = 1e-8
 """Tolerance of optimisers, some of which divide by small numbers or compute their rate on the device."""
 
-WAITS = ("masks", "noise", "sums", "clip", "QSGD", "bits", "top", "lies", "flips", "Clipped", "Krum", "median", "mean")
-"""Words in the names of cases that go to the CPU within a round: what is hidden, packed, or chosen row by row."""
+WAITS = ("QSGD", "bits", "top", "squeezed", "lies", "flips", "Clipped", "Krum", "median", "mean")
+"""Words in the names of cases that go to the CPU within a round: what is packed, or chosen row by row."""
 
 ALSO = ("stopping rule", "PowerGossip", "multi-task", "IFCA")
 """Cases that wait because a decision on the CPU depends on rows."""
@@ -86,7 +94,7 @@ def on(accelerator):
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 @pytest.mark.parametrize("name", CASES)
 def test_a_simulation_on_an_accelerator_ends_as_one_on_the_cpu(name, accelerator):
-    if "epsilon" in name:
+    if "epsilon" in name or "DP-SGD" in name:
         pytest.importorskip("dp_accounting")
     if accelerator == "shadow" and any(word in name for word in ONE_BY_ONE):
         pytest.skip("a shadow cannot become the data of a parameter, as models that train one by one need")
@@ -138,6 +146,28 @@ def test_cuda_does_not_wait_within_a_round(name):
     with mock.patch.object(Attending, "round", watched):
         last_state(CASES[name], device="cuda")
     assert len(counted) >= 3
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("name", ["FedAvg, masks", "FedAvg, masks, noise, clip", "FedAvg, sums, noise, clip"])
+def test_records_count_the_bytes_of_hidden_models_as_on_the_cpu(name, accelerator):
+    wanted = simulate(read(SMALL, changes=CASES[name]), baselines=False).metrics
+    with on(accelerator):
+        found = simulate(read(SMALL, changes=[*CASES[name], "learning.device=cuda"]), baselines=False).metrics
+    assert [each.bytes_out for each in found] == [each.bytes_out for each in wanted]
+    assert [each.received for each in found] == [each.received for each in wanted]
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("accelerator", ["shadow", CUDA])
+@pytest.mark.parametrize("changes", [["privacy.mode=pairwise"], CASES["FedAvg, sums"]], ids=["masks", "sums"])
+def test_models_that_leave_the_grid_end_the_round_with_an_error(changes, accelerator):
+    changes = [*changes, "learning.rate=1e15", "model.name=linear"]
+    with pytest.raises(PrivacyError):
+        last_state(changes, device="cpu")
+    with on(accelerator), pytest.raises(PrivacyError):
+        last_state(changes, device="cuda")
 
 
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])

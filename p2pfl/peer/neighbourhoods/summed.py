@@ -85,7 +85,7 @@ class SummedLiveNeighbourhood(LiveNeighbourhood):
 
     def _points(self, released: Released) -> Floats:
         """Return the peer's own model in steps of the grid, ``[P]``."""
-        points: Floats = grid_points(released, bits=self.bits)[0]  # [P]
+        points: Floats = grid_points(released, bits=self.bits)[0].cpu().numpy()  # [P]
         largest = np.abs(points).max(initial=0.0)
         if not largest < LIMIT:
             raise PrivacyError(

@@ -1,0 +1,56 @@
+"""Pairwise masks on an accelerator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from p2pfl.privacy.device.chacha import key_words
+from p2pfl.privacy.device.stream import WIDE, normals, to_grid
+from p2pfl.privacy.masks import Masks
+from p2pfl.privacy.stream import spans
+from p2pfl.rows import placed
+
+
+def mask_sums(
+    masks: Masks, peers: Sequence[str], *, round: int, size: int, device: torch.device, attempt: int = 0
+) -> torch.Tensor:
+    """Return what :meth:`p2pfl.privacy.masks.Masks.sums` does, ``[R, P]`` int64, drawn by a device.
+
+    The CPU derives one key for each edge, and does not wait for the device.
+
+    Parameters
+    ----------
+    masks
+        Masks of the peers.
+    peers, round, size, attempt
+        Arguments of ``sums``.
+    device
+        Device of the result.
+
+    Examples
+    --------
+    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.masks import swarm_secrets
+    >>> from p2pfl.topology import ring
+    >>> swarm = ring(4)
+    >>> masks = Masks(swarm_secrets(swarm, source=SeededSource(7), run="demo"), deviation=10.0, topology=swarm)
+    >>> sums = mask_sums(masks, swarm.peers, round=0, size=5, device=torch.device("cpu"))
+    >>> bool((sums.numpy() == masks.sums(swarm.peers, round=0, size=5)).all())
+    True
+    """
+    row = {peer: number for number, peer in enumerate(peers)}
+    elsewhere = len(peers)  # peers of other processes share a row that nobody reads
+    sums = torch.zeros(len(peers) + 1, size, dtype=torch.int64, device=device)  # [R + 1, P]
+    drawn = masks.keys(peers, round=round, attempt=attempt)
+    if not drawn or not size:
+        return sums[:elsewhere]
+    ends = torch.tensor([[row.get(a, elsewhere), row.get(b, elsewhere)] for a, b in drawn])  # [E, 2]
+    keys, plus, minus = key_words([*drawn.values()], device), *(placed(end, device) for end in ends.T.contiguous())
+    for columns in spans(size, WIDE):
+        for group in spans(len(drawn), max(1, WIDE // size)):  # short rows: many edges at a time
+            points = to_grid(normals(keys[group], columns), scale=masks.scale)  # [group, columns]
+            sums[:, columns].index_add_(0, plus[group], points)
+            sums[:, columns].index_add_(0, minus[group], points, alpha=-1)
+    return sums[:elsewhere]
