@@ -236,6 +236,8 @@ def main() -> None:
         task = Task(options.model, options.peers[0], "cpu")
         print(json.dumps(child(task, threads=options.child, repeats=options.repeats)))
         return
+    if not torch.cuda.is_available() and not (options.hidden and options.device == "cpu"):
+        parser.error("this machine has no GPU that torch can use by CUDA; --hidden --device cpu runs on the CPU")
     torch.set_num_threads(1)
     if options.hidden:
         hidden([options.model] if options.model else MODELS, options.peers, options.device, options.repeats)

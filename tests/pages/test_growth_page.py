@@ -85,5 +85,5 @@ def test_the_exponents_of_time_in_sentences_are_those_of_the_table(sentence, row
     assert re.findall(sentence, PAGE) == [listed(row)[0]]
 
 
-def test_the_page_says_what_leaves_a_table_out():
-    assert "option without values leaves its table out" in " ".join(PAGE.split())
+def test_the_page_says_how_to_skip_a_table():
+    assert "Give an option without values to skip its table" in " ".join(PAGE.split())
