@@ -155,14 +155,14 @@ def _height(rows: Rows) -> int:
 
 
 def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None) -> None:
-    """Do some work on each block of rows, in several threads: a block has :data:`BLOCK` numbers, or one row.
+    """Do some work on each block of rows, on the CPU in several threads: a block has :data:`BLOCK` numbers, or one row.
 
     Parameters
     ----------
     work
         Function of the rows of a block, which other blocks do not depend on.
     rows
-        The rows ``[R, P]``, on the CPU.
+        The rows ``[R, P]``.
     numbers
         Numbers in a block.
 
@@ -179,7 +179,7 @@ def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | Non
     def one(_number: int, block: slice) -> None:
         work(block)
 
-    spread(one, blocks, workers=cores() if len(blocks) > 1 else 1)
+    spread(one, blocks, workers=cores() if len(blocks) > 1 and rows.device.type == "cpu" else 1)
 
 
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
