@@ -9,10 +9,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from p2pfl.compression.bits import bits_for, bytes_for, packed
-from p2pfl.compression.codecs import At, Codes, Part, levels_of
+from p2pfl.compression.bits import bits_for
+from p2pfl.compression.codecs import At, Codes, Part, Whole
 from p2pfl.errors import InputError
-from p2pfl.rows import Rows, draw, norms, placed
+from p2pfl.rows import Rows, blockwise, by_blocks, draw, norms, placed
 from p2pfl.traits import CodecTraits
 
 
@@ -76,21 +76,27 @@ class QSGD:
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return the size of a level, and the levels."""
-        return (1, dtype), (bytes_for(length, bits=self.bits), torch.uint8)
+        return (1, dtype), Whole(length, 2 * self.levels)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Encode rows as sizes ``[R, 1]`` and levels."""
+        """Encode rows as sizes ``[R, 1]`` and levels above the lowest one, ``[R, P]``."""
         length, s = rows.shape[-1], self.levels
-        tau = self.tau(length)
         lengths = norms(rows)  # [R, 1]
-        share = torch.where(lengths > 0, lengths, 1.0)
-        lots = np.stack([draw(self.seed, f"qsgd {at.step}", peer, at.round).random(length) for peer in at.peers])
-        xi = placed(torch.from_numpy(lots), rows.device)  # [R, P]
-        levels = (s * rows.abs() / share + xi).floor().clamp(max=s) * rows.sign()  # [R, P]
-        return (lengths / (s * tau)).to(rows.dtype), packed(levels.to(torch.int32) + s, bits=self.bits)
+        levels = torch.empty_like(rows, dtype=torch.uint8 if 2 * s < 256 else torch.int32)  # [R, P]
+
+        def some(part: slice) -> None:
+            drawn = [draw(self.seed, f"qsgd {at.step}", peer, at.round).random(length) for peer in at.peers[part]]
+            xi = placed(torch.from_numpy(np.stack(drawn)), rows.device)  # [K, P]
+            share = torch.where(lengths[part] > 0, lengths[part], 1.0)
+            near = (s * rows[part].abs() / share + xi).floor().clamp(max=s) * rows[part].sign()  # [K, P]
+            levels[part] = near.nan_to_num(0.0) + s  # a share of infinity is no number
+
+        by_blocks(some, rows)
+        return (lengths / (s * self.tau(length))).to(rows.dtype), levels
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Multiply levels and their size."""
-        del at
-        sizes, data = codes
-        return levels_of(data, bits=self.bits, length=length, top=self.levels).to(dtype) * sizes.cpu()
+        del length, at
+        sizes, levels = codes
+        rows = torch.empty_like(levels, dtype=dtype)  # [R, P]
+        return blockwise(lambda level, size: (level.to(dtype) - self.levels) * size, levels, sizes, out=rows)

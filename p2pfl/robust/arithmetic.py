@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from p2pfl.rows import Rows
+from p2pfl.rows import LARGE, Rows
 
 BLOCK = 2**17
 """Numbers of the models that one core compares at a time: in double precision they stay in its cache."""
-
-LARGE = 2**26
-"""The same on an accelerator, where starting work dominates."""
 
 
 def room(device: torch.device) -> int:

@@ -37,8 +37,8 @@ SINGLE = 1e-4
 STATE = 1e-8
 """Tolerance of optimisers, some of which divide by small numbers or compute their rate on the device."""
 
-WAITS = ("masks", "noise", "sums", "clip", "QSGD", "bits", "top")
-"""Words in the names of cases that go to the CPU within a round: what is hidden or packed."""
+WAITS = ("masks", "noise", "sums", "clip", "squeezed")
+"""Words in the names of cases that go to the CPU within a round: what is hidden, or compressed to bytes."""
 
 ALSO = ("stopping rule", "PowerGossip", "multi-task", "IFCA")
 """Cases that wait because a decision on the CPU depends on rows."""
