@@ -40,7 +40,7 @@ STATE = 1e-8
 WAITS = ("masks", "noise", "sums", "clip", "squeezed")
 """Words in the names of cases that go to the CPU within a round: what is hidden, or compressed to bytes."""
 
-ALSO = ("stopping rule", "PowerGossip", "IFCA")
+ALSO = ("stopping rule", "IFCA")
 """Cases that wait because a decision on the CPU depends on rows."""
 
 ONE_BY_ONE = ("FedBN", "local layers")
