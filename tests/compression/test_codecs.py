@@ -10,7 +10,7 @@ import shadows
 from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, Whole, coded
 from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
 from p2pfl.errors import DecodeError, InputError
-from p2pfl.rows import draw
+from p2pfl.rows import keys, subkeys
 
 CODECS = {
     "float16": Half("float16"),
@@ -117,10 +117,16 @@ def quantised(row, bits):
     return found
 
 
+def lots(seed, peer, length):
+    """Return what the hashes of a peer say, from 0 to 1."""
+    bits = subkeys(keys(seed, "qsgd 1", (peer,), 2), np.arange(length))
+    return (bits >> 11) / 2**53 + 0.5
+
+
 def rounded_at_random(row, levels, peer):
     size, length = np.linalg.norm(row.astype(np.float64)), len(row)
     tau = 1 + min(length / levels**2, math.sqrt(length) / levels)
-    xi = draw(3, "qsgd 1", peer, 2).random(length)
+    xi = lots(3, peer, length)
     return np.minimum(np.floor(levels * np.abs(row) / size + xi), levels) * np.sign(row) * size / (levels * tau)
 
 
@@ -179,6 +185,15 @@ def test_what_is_lost_is_no_more_than_the_row(codec, seed):
     stack = rows(2000, seed=seed)
     left = coded(codec, stack, at=at())[0]
     assert bool(((left - stack).norm(dim=-1) <= stack.norm(dim=-1)).all())
+
+
+def test_qsgd_is_right_in_the_mean_and_its_lots_are_uniform():
+    found = np.concatenate([lots(3, peer, 20_000) for peer in PEERS])
+    assert 0 <= found.min() < found.max() < 1
+    assert np.histogram(found, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 6000), abs=300)
+    stack = torch.full((3, 20_000), 0.3)
+    left = coded(QSGD(1, seed=3), stack, at=at())[0] * QSGD(1).tau(20_000)
+    assert left.mean(-1).tolist() == pytest.approx([0.3] * 3, rel=0.25)
 
 
 @EACH
@@ -243,7 +258,7 @@ def test_qsgd_is_the_formula_of_the_paper():
     left = coded(QSGD(s, seed=5), stack, at=at())[0]
     tau = 1 + min(length / s**2, math.sqrt(length) / s)
     for index, peer in enumerate(PEERS):
-        xi = draw(5, "qsgd 1", peer, 2).random(length)
+        xi = lots(5, peer, length)
         norm = math.sqrt(sum(float(x) ** 2 for x in stack[index]))
         for place, x in enumerate(stack[index].tolist()):
             expected = math.copysign(norm / (s * tau) * math.floor(s * abs(x) / norm + xi[place]), x)
