@@ -43,6 +43,9 @@ Rows = torch.Tensor
 BLOCK = 2**18
 """Numbers of a block of rows that one core computes at a time."""
 
+LARGE = 2**26
+"""The same on an accelerator, where starting work dominates."""
+
 RUN = 2**12
 """Numbers of a long row whose squares :func:`distances` sums in single precision."""
 
@@ -156,16 +159,16 @@ def _height(rows: Rows) -> int:
 
 
 def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None) -> None:
-    """Do some work on each block of rows, in several threads: a block has :data:`BLOCK` numbers, or one row.
+    """Do some work on each block of rows, on the CPU in several threads: a block has so many numbers, or one row.
 
     Parameters
     ----------
     work
         Function of the rows of a block, which other blocks do not depend on.
     rows
-        The rows ``[R, P]``, on the CPU.
+        The rows ``[R, P]``.
     numbers
-        Numbers in a block.
+        Numbers in a block; :data:`BLOCK` by default, and :data:`LARGE` on an accelerator.
 
     Examples
     --------
@@ -174,13 +177,14 @@ def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | Non
     >>> rows.sum()
     tensor(6.)
     """
-    height = max(1, (numbers or BLOCK) // max(1, rows.shape[-1]))
+    here = rows.device.type == "cpu"
+    height = max(1, (numbers or (BLOCK if here else LARGE)) // max(1, rows.shape[-1]))
     blocks = [slice(low, low + height) for low in range(0, len(rows), height)]
 
     def one(_number: int, block: slice) -> None:
         work(block)
 
-    spread(one, blocks, workers=cores() if len(blocks) > 1 else 1)
+    spread(one, blocks, workers=cores() if here and len(blocks) > 1 else 1)
 
 
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:

@@ -142,6 +142,8 @@ class RuleTraits:
         True if its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
     needs_radius
         True if it takes a radius.
+    stacked
+        True if it takes the models of several peers in one call, ``[R, n, P]`` and weights ``[R, n]``, on any device.
 
     Examples
     --------
@@ -151,6 +153,7 @@ class RuleTraits:
 
     centred: bool = False
     needs_radius: bool = False
+    stacked: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

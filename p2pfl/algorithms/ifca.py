@@ -76,10 +76,10 @@ class IFCA:
         mine = torch.arange(len(peers), device=choice.device), choice
         fitted = await learner.fit(models[mine], peers=peers, round=round, active=active)
         masses = await self.average.masses(learner, net, active)
-        averaged = []
+        averaged, chose = [], choice.cpu().unsqueeze(-1)  # [R, 1]; weights are on the CPU, which waits for this once
         for number, model in enumerate(models.unbind(1)):  # [R, P] each
             chosen = (choice == number).unsqueeze(-1)  # [R, 1]
-            share = masses if self.clusters == 1 else chosen.cpu() * (1.0 if masses is None else masses)
+            share = masses if self.clusters == 1 else (chose == number) * (1.0 if masses is None else masses)
             rows = torch.where(chosen, fitted.rows, model)
             weights = None if share is None else share.to(torch.float64)
             since = derived(operator.itemgetter((slice(None), number)), known)

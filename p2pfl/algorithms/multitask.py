@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, placed
 from p2pfl.traits import Traits
 
 COMPARES = "compares the rows that it hears one by one"
@@ -83,7 +83,7 @@ class MultiTask:
         listener, sender, _ = received.beside()  # [F]
         weights = relations(
             (own[listener] - received.rows[sender]).double().square().sum(-1),
-            listener,
+            received.listener,
             count=len(own),
             spread=self.spread,
         )  # [F]
@@ -98,7 +98,7 @@ def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spre
     Parameters
     ----------
     squares, listener
-        Squared distances s ``[F]`` and the receiver of each ``[F]``, sorted by receiver.
+        Squared distances s ``[F]`` and the receiver of each ``[F]``, sorted by receiver; the receivers on the CPU.
     count
         R, the number of receivers.
     spread
@@ -119,12 +119,13 @@ def relations(squares: torch.Tensor, listener: torch.Tensor, *, count: int, spre
     Duchi, Shalev-Shwartz, Singer and Chandra, Efficient projections onto the l1-ball for learning in
     high dimensions, ICML 2008, Figure 1.
     """
-    degrees = torch.bincount(listener, minlength=count)  # [R]
-    place = torch.arange(len(listener), device=listener.device)
-    place -= (degrees.cumsum(0) - degrees)[listener]  # [F], among one's own
+    numbers = torch.bincount(listener, minlength=count)  # [R]
+    most = max([1, *numbers.tolist()])
+    places = torch.arange(len(listener)) - (numbers.cumsum(0) - numbers)[listener]  # [F], among one's own
+    listener, place, degrees = (placed(each, squares.device) for each in (listener, places, numbers))
     means = squares.new_zeros(count).index_add_(0, listener, squares) / degrees.clamp_min(1)  # [R]
     tiny = torch.finfo(squares.dtype).tiny
-    values = squares.new_full((count, max(1, int(degrees.max()) if count else 1)), -torch.inf)  # [R, D]
+    values = squares.new_full((count, most), -torch.inf)  # [R, D]
     values[listener, place] = -squares / (2 * spread * means.clamp_min(tiny)[listener])
     ordered = values.sort(descending=True).values  # [R, D]
     ranks = torch.arange(1, values.shape[1] + 1, device=values.device)  # [D]

@@ -16,7 +16,7 @@ from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
 from p2pfl.errors import ExperimentError, TopologyError
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.rows import Layout, Rows, draw, placed
+from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
 from p2pfl.traits import Traits
 
@@ -207,24 +207,25 @@ class PowerGossip:
 
     def _orthonormal(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> list[torch.Tensor]:
         """Return the directions by which each matrix is multiplied, ``[R, D, m, r]``; drawn where none was found."""
-        odd, graph = bool(number % 2), self.topology.at(0)
-        found = found.clone()
-        parts = self._parts(found, odd=not odd)  # views
-        cold = (
-            torch.stack([~part.flatten(2).any(-1) for part in parts]) if parts else found.new_zeros(0, *found.shape[:2])
-        ).cpu()  # [M, R, D]
-        for row, peer in enumerate(peers):
-            for place, other in enumerate(graph.senders(peer)):
-                if cold[:, row, place].any():
-                    low, high = sorted((peer, other))
-                    drawn = draw(self.seed, "power gossip", f"{low} {high}", number).standard_normal(found.shape[-1])
-                    fresh = self._parts(torch.from_numpy(drawn).to(found).view(1, 1, -1), odd=not odd)
-                    for part, new, missing in zip(parts, fresh, cold[:, row, place].tolist(), strict=True):
-                        if missing:
-                            part[row, place] = new[0, 0]
-        real = torch.tensor([[float(d < len(graph.senders(peer))) for d in range(found.shape[1])] for peer in peers])
+        odd, graph = not number % 2, self.topology.at(0)
+        parts = self._parts(found, odd=odd)
+        counts = torch.tensor([len(graph.senders(peer)) for peer in peers])  # [R]
+        real = placed(torch.arange(found.shape[1]) < counts.unsqueeze(-1), found.device)  # [R, D]
+        cold = [real & ~part.flatten(2).any(-1) for part in parts]  # [R, D] each
+        if found.device.type != "cpu" or any(bool(each.any()) for each in cold):
+            drawn = self._parts(self._drawn(peers, found, number=number), odd=odd)
+            parts = [torch.where(c[..., None, None], n, p) for c, n, p in zip(cold, drawn, parts, strict=True)]
         wide = [torch.linalg.qr(part.double()).Q for part in parts]  # both ends must find the same, on any processor
-        return [(each * placed(real, each.device).to(each)[..., None, None]).to(found) for each in wide]
+        return [(each * real[..., None, None]).to(found) for each in wide]
+
+    def _drawn(self, peers: tuple[str, ...], found: torch.Tensor, *, number: int) -> torch.Tensor:
+        """Return a direction for each edge, ``[R, D, F]``: numbers uniform in [-1, 1), the same at both ends."""
+        count, places, longest = found.shape
+        names = [["\0".join(sorted((peer, other))) for other in self.topology.at(0).senders(peer)] for peer in peers]
+        padded = tuple(name for each in names for name in (*each, *[""] * (places - len(each))))
+        each = torch.from_numpy(keys(self.seed, "power gossip", padded, number)).view(count, places, 1)
+        bits = subkeys(placed(each, found.device), torch.arange(longest, device=found.device))  # [R, D, F]
+        return ((bits >> 11).double() * 2.0**-52).to(found.dtype)
 
 
 def _project(matrices: torch.Tensor, along: torch.Tensor) -> torch.Tensor:

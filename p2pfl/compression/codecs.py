@@ -13,16 +13,66 @@ from typing import ClassVar, Protocol
 
 import torch
 
-from p2pfl.compression.bits import bytes_for, packed, unpacked
+from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
 from p2pfl.errors import DecodeError, InputError
-from p2pfl.rows import Rows
+from p2pfl.rows import Rows, by_blocks
 from p2pfl.traits import CodecTraits
 
 Codes = tuple[torch.Tensor, ...]
-"""Encoded rows; each tensor is ``[R, ...]``."""
+"""Encoded rows; each tensor is ``[R, ...]``, on the device of the rows."""
 
-Part = tuple[int, torch.dtype]
-"""Number and type of the values of a row in one encoded tensor."""
+
+@dataclass(frozen=True)
+class Whole:
+    """Whole numbers of a row in one encoded tensor, which travel without unused bits.
+
+    Parameters
+    ----------
+    count
+        Number of them.
+    largest
+        Each is from 0 to this.
+    increasing
+        True if each is above the one before it.
+
+    Examples
+    --------
+    >>> Whole(1000, largest=14).size
+    500
+    """
+
+    count: int
+    largest: int
+    increasing: bool = False
+
+    @property
+    def bits(self) -> int:
+        """Number of bits of each."""
+        return bits_for(self.largest)
+
+    @property
+    def size(self) -> int:
+        """Number of bytes of a row."""
+        return bytes_for(self.count, bits=self.bits)
+
+    def read(self, data: torch.Tensor) -> torch.Tensor:
+        """Return the numbers ``[1, count]`` of untrusted bytes ``[size]``.
+
+        Raises
+        ------
+        DecodeError
+            They are too large, or do not increase.
+        """
+        found = unpacked(data.unsqueeze(0), bits=self.bits, count=self.count)  # [1, count]
+        if found.numel() and int(found.max()) > self.largest:
+            raise DecodeError(f"a whole number of a row is {int(found.max())}, above the largest, {self.largest}")
+        if self.increasing and not bool((found.diff(dim=-1) > 0).all()):
+            raise DecodeError("the whole numbers of a row do not increase")
+        return found
+
+
+Part = tuple[int, torch.dtype] | Whole
+"""Number and type of the values of a row in one encoded tensor; or whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +99,11 @@ class Codec(Protocol):
         ...
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
-        """Return the tensors that encode a row of ``length`` numbers."""
+        """Return what the tensors that encode a row of ``length`` numbers have, in their order."""
         ...
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Encode ``[R, P]``."""
+        """Encode ``[R, P]``; whole numbers are of any integer type, as only bytes that travel are packed."""
         ...
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
@@ -94,8 +144,9 @@ class Coded:
 
     def data(self, index: int) -> torch.Tensor:
         """Return the bytes of one row, ``[size]`` uint8."""
-        parts = [codes[index].detach().cpu().contiguous().flatten().view(torch.uint8) for codes in self.codes]
-        return torch.cat(parts)  # [B]
+        parts = self.codec.parts(self.length, self.dtype)
+        each = [_bytes(codes[index], part) for codes, part in zip(self.codes, parts, strict=True)]
+        return torch.cat(each)  # [B]
 
     def read(self, data: torch.Tensor, *, sender: str) -> Rows:
         """Decode the row ``[P]`` that ``sender`` packed into ``[B]`` untrusted bytes in the same gossip step.
@@ -108,9 +159,10 @@ class Coded:
         if data.dtype != torch.uint8 or data.numel() != self.size:
             raise DecodeError(f"a row has {self.size} bytes, but {data.numel()} numbers of {data.dtype} arrived")
         codes, start = [], 0
-        for count, dtype in self.codec.parts(self.length, self.dtype):
-            end = start + count * dtype.itemsize
-            codes.append(data[start:end].clone().view(dtype).unsqueeze(0))  # [1, count]
+        for part in self.codec.parts(self.length, self.dtype):
+            end = start + _size(part)
+            some = data[start:end]
+            codes.append(part.read(some) if isinstance(part, Whole) else some.clone().view(part[1]).unsqueeze(0))
             start = end
         at = replace(self.at, peers=(sender,))
         row = self.codec.decode(tuple(codes), length=self.length, dtype=self.dtype, at=at)[0]  # [P]
@@ -120,7 +172,7 @@ class Coded:
 
 
 def coded(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
-    """Encode rows; return them with the loss, ``[R, P]``, and their encoding.
+    """Encode rows; return them with the loss, ``[R, P]``, and their encoding, on the device of the rows.
 
     Examples
     --------
@@ -137,7 +189,19 @@ def coded(codec: Codec, rows: Rows, *, at: At) -> tuple[Rows, Coded]:
 
 def size(codec: Codec, length: int, dtype: torch.dtype) -> int:
     """Return the number of bytes of a row."""
-    return sum(count * kind.itemsize for count, kind in codec.parts(length, dtype))
+    return sum(map(_size, codec.parts(length, dtype)))
+
+
+def _size(part: Part) -> int:
+    """Return the number of bytes of a row in one encoded tensor."""
+    return part.size if isinstance(part, Whole) else part[0] * part[1].itemsize
+
+
+def _bytes(codes: torch.Tensor, part: Part) -> torch.Tensor:
+    """Return the bytes of one row of an encoded tensor, ``[B]`` uint8."""
+    if isinstance(part, Whole):
+        return packed(codes.detach().unsqueeze(0), bits=part.bits)[0]
+    return codes.detach().cpu().contiguous().flatten().view(torch.uint8)
 
 
 @dataclass(frozen=True)
@@ -236,40 +300,38 @@ class Quantise:
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return scales and levels."""
         del dtype
-        return (-(-length // BLOCK), torch.float32), (bytes_for(length, bits=self.bits), torch.uint8)
+        return (-(-length // BLOCK), torch.float32), Whole(length, 2 * self.top)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Encode rows as scales ``[R, blocks]`` and levels."""
+        """Encode rows as scales ``[R, blocks]`` and levels above the lowest one, ``[R, P]`` uint8."""
         del at
-        count, length = rows.shape
-        padded = torch.nn.functional.pad(rows, (0, -length % BLOCK))
-        blocks = padded.view(count, -1, BLOCK)  # [R, blocks, BLOCK]
-        scales = (blocks.abs().amax(-1) / self.top).to(torch.float32)  # [R, blocks]
-        share = torch.where(scales > 0, scales, 1.0).to(rows.dtype).unsqueeze(-1)
-        levels = (blocks / share).round().clamp(-self.top, self.top).view(count, -1)[:, :length]  # [R, P]
-        return scales, packed(levels.to(torch.int32) + self.top, bits=self.bits)
+        scales = rows.new_empty(len(rows), -(-rows.shape[-1] // BLOCK), dtype=torch.float32)  # [R, blocks]
+        levels = torch.empty_like(rows, dtype=torch.uint8)  # [R, P]
+
+        def some(part: slice) -> None:
+            own = rows[part]  # [K, P]
+            padded = torch.nn.functional.pad(own, (0, -own.shape[-1] % BLOCK))
+            blocks = padded.view(len(own), -1, BLOCK)  # [K, blocks, BLOCK]
+            scales[part] = blocks.abs().amax(-1) / self.top
+            share = torch.where(scales[part] > 0, scales[part], 1.0).to(rows.dtype).unsqueeze(-1)
+            near = (blocks / share).round().clamp(-self.top, self.top).flatten(1)[:, : own.shape[-1]]  # [K, P]
+            levels[part] = near.nan_to_num(0.0) + self.top  # a share of infinity is no number
+
+        by_blocks(some, rows)
+        return scales, levels
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Multiply levels and scales."""
         del at
-        scales, data = codes
-        levels = levels_of(data, bits=self.bits, length=length, top=self.top)  # [R, P]
-        wide = scales.cpu().to(dtype).repeat_interleave(BLOCK, dim=-1)[:, :length]  # [R, P]
-        return levels.to(dtype) * wide
+        scales, levels = codes
+        rows = torch.empty(len(levels), length, dtype=dtype, device=levels.device)  # [R, P]
 
+        def some(part: slice) -> None:
+            wide = scales[part].to(dtype).unsqueeze(-1).expand(-1, -1, BLOCK).flatten(1)[:, :length]  # [K, P]
+            rows[part] = (levels[part].to(dtype) - self.top) * wide
 
-def levels_of(data: torch.Tensor, *, bits: int, length: int, top: int) -> torch.Tensor:
-    """Return the signed levels ``[R, P]`` of bytes.
-
-    Raises
-    ------
-    DecodeError
-        A level is above the top.
-    """
-    levels = unpacked(data, bits=bits, count=length) - top  # [R, P]
-    if levels.numel() and int(levels.max()) > top:
-        raise DecodeError(f"level {int(levels.max())} is above the largest, {top}")
-    return levels
+        by_blocks(some, rows)
+        return rows
 
 
 def kept(share: float, length: int) -> int:

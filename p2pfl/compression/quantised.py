@@ -6,13 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
 import torch
 
-from p2pfl.compression.bits import bits_for, bytes_for, packed
-from p2pfl.compression.codecs import At, Codes, Part, levels_of
+from p2pfl.compression.bits import bits_for
+from p2pfl.compression.codecs import At, Codes, Part, Whole
 from p2pfl.errors import InputError
-from p2pfl.rows import Rows, draw, norms, placed
+from p2pfl.rows import Rows, blockwise, by_blocks, keys, norms, placed, subkeys
 from p2pfl.traits import CodecTraits
 
 
@@ -24,8 +23,8 @@ class QSGD:
               \left\lfloor s \frac{|x|}{\lVert x \rVert} + \xi \right\rfloor, \qquad
               \tau = 1 + \min\left(\frac{P}{s^2}, \frac{\sqrt P}{s}\right)
 
-    with :math:`\xi` uniform in [0, 1) for each number. :math:`E \lVert Q(x) - x \rVert^2 \le (1 - 1 / \tau) \lVert x
-    \rVert^2`.
+    with :math:`\xi` uniform in [0, 1) for each number, a hash of a key.
+    :math:`E \lVert Q(x) - x \rVert^2 \le (1 - 1 / \tau) \lVert x \rVert^2`.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class QSGD:
     --------
     >>> from p2pfl.compression import coded
     >>> coded(QSGD(levels=4, seed=0), torch.tensor([[3.0, 0.0, -4.0]]), at=At(("ada",), 0, 0))[0]
-    tensor([[ 3.1579,  0.0000, -3.1579]])
+    tensor([[ 2.1053,  0.0000, -4.2105]])
     """
 
     levels: int = 127
@@ -76,21 +75,29 @@ class QSGD:
 
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return the size of a level, and the levels."""
-        return (1, dtype), (bytes_for(length, bits=self.bits), torch.uint8)
+        return (1, dtype), Whole(length, 2 * self.levels)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Encode rows as sizes ``[R, 1]`` and levels."""
+        """Encode rows as sizes ``[R, 1]`` and levels above the lowest one, ``[R, P]``."""
         length, s = rows.shape[-1], self.levels
-        tau = self.tau(length)
         lengths = norms(rows)  # [R, 1]
-        share = torch.where(lengths > 0, lengths, 1.0)
-        lots = np.stack([draw(self.seed, f"qsgd {at.step}", peer, at.round).random(length) for peer in at.peers])
-        xi = placed(torch.from_numpy(lots), rows.device)  # [R, P]
-        levels = (s * rows.abs() / share + xi).floor().clamp(max=s) * rows.sign()  # [R, P]
-        return (lengths / (s * tau)).to(rows.dtype), packed(levels.to(torch.int32) + s, bits=self.bits)
+        drawn = placed(torch.from_numpy(keys(self.seed, f"qsgd {at.step}", at.peers, at.round)), rows.device)  # [R]
+        numbers = torch.arange(length, device=rows.device)  # [P]
+        levels = torch.empty_like(rows, dtype=torch.uint8 if 2 * s < 256 else torch.int32)  # [R, P]
+
+        def some(part: slice) -> None:
+            bits = subkeys(drawn[part].unsqueeze(-1), numbers)  # [K, P] int64
+            xi = (bits >> 11).double() * 2.0**-53 + 0.5  # [K, P]
+            share = torch.where(lengths[part] > 0, lengths[part], 1.0)
+            near = (s * rows[part].abs() / share + xi).floor().clamp(max=s) * rows[part].sign()  # [K, P]
+            levels[part] = near.nan_to_num(0.0) + s  # a share of infinity is no number
+
+        by_blocks(some, rows)
+        return (lengths / (s * self.tau(length))).to(rows.dtype), levels
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Multiply levels and their size."""
-        del at
-        sizes, data = codes
-        return levels_of(data, bits=self.bits, length=length, top=self.levels).to(dtype) * sizes.cpu()
+        del length, at
+        sizes, levels = codes
+        rows = torch.empty_like(levels, dtype=dtype)  # [R, P]
+        return blockwise(lambda level, size: (level.to(dtype) - self.levels) * size, levels, sizes, out=rows)

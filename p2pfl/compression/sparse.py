@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
-from p2pfl.compression.codecs import At, Codes, Part, kept
-from p2pfl.errors import DecodeError
-from p2pfl.rows import Rows, draw, placed
+from p2pfl.compression.codecs import At, Codes, Part, Whole, kept
+from p2pfl.rows import Rows, by_blocks, draw, placed
 from p2pfl.traits import CodecTraits
 
 
@@ -53,25 +51,40 @@ class TopK:
     def parts(self, length: int, dtype: torch.dtype) -> tuple[Part, ...]:
         """Return places and values."""
         count = kept(self.share, length)
-        return (bytes_for(count, bits=bits_for(length - 1)), torch.uint8), (count, dtype)
+        return Whole(count, length - 1, increasing=True), (count, dtype)
 
     def encode(self, rows: Rows, *, at: At) -> Codes:
-        """Encode rows as places in increasing order, and values ``[R, k]``."""
+        """Encode rows as places in increasing order, and values ``[R, k]``; of equal magnitudes the first ones stay."""
         del at  # nothing is drawn
-        length = rows.shape[-1]
-        count = kept(self.share, length)
-        places = rows.abs().topk(count, dim=-1).indices.sort(dim=-1).values  # [R, k]
-        return packed(places, bits=bits_for(length - 1)), rows.gather(-1, places)
+        places = rows.new_empty(len(rows), kept(self.share, rows.shape[-1]), dtype=torch.int64)  # [R, k]
+
+        def some(part: slice) -> None:
+            places[part] = largest(rows[part].abs(), places.shape[1])
+
+        by_blocks(some, rows)
+        return places, rows.gather(-1, places)
 
     def decode(self, codes: Codes, *, length: int, dtype: torch.dtype, at: At) -> Rows:
         """Put the values in their places."""
         del at
-        data, values = codes
-        places = unpacked(data, bits=bits_for(length - 1), count=values.shape[-1]).to(values.device)  # [R, k]
-        if places.numel() and (int(places[:, -1].max()) >= length or not bool((places.diff(dim=-1) > 0).all())):
-            raise DecodeError(f"the places of a row are not increasing and below {length}")
+        places, values = codes
         rows = torch.zeros(len(values), length, dtype=dtype, device=values.device)  # [R, P]
         return rows.scatter_(-1, places, values)
+
+
+def largest(sizes: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the places of the largest of ``[R, P]``, ``[R, count]`` in increasing order; of equal ones the first.
+
+    Examples
+    --------
+    >>> largest(torch.tensor([[2.0, 3.0, 2.0, 2.0]]), 2)
+    tensor([[0, 1]])
+    """
+    if sizes.device.type == "cpu":  # which of equal numbers topk takes depends on the device
+        values, places = sizes.topk(min(count + 1, sizes.shape[-1]), dim=-1)
+        if count == sizes.shape[-1] or bool((values[:, count] < values[:, count - 1]).all()):
+            return places[:, :count].sort(dim=-1).values
+    return sizes.sort(dim=-1, descending=True, stable=True).indices[:, :count].sort(dim=-1).values
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ import numpy as np
 import torch
 
 from p2pfl.neighbourhood import Neighbourhood, Public, ReceivedModels, Released, Wrapped
-from p2pfl.robust.net import StepObserver, around, weighted
+from p2pfl.robust.net import StepObserver, weighted
 from p2pfl.rows import Rows, draw, placed
 
 Sums = Callable[[torch.Tensor], torch.Tensor]
@@ -105,9 +105,10 @@ class Attack:
         sums
             Function that adds up over all processes; each has some of the peers.
         """
-        bad = placed(self.among(peers), rows.device)  # [R]
+        lying = self.among(peers)  # [R]
+        bad, good = (placed(each.nonzero().squeeze(-1), rows.device) for each in (lying, ~lying))
         out = rows.clone()
-        honest, before, own = rows[~bad], since[~bad], since[bad]
+        honest, before, own = rows[good], since[good], since[bad]
         match self.name:
             case "sign_flip":
                 out[bad] = own - self.factor * (rows[bad] - own)
@@ -129,7 +130,7 @@ class Attack:
             for peer in peers
             if peer in self.attackers
         ]
-        return torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows)  # [L, P]
+        return placed(torch.from_numpy(np.array(drawn).reshape(rows.shape)).to(rows.dtype), rows.device)  # [L, P]
 
 
 def moments(rows: Rows, sums: Sums = whole) -> tuple[torch.Tensor, torch.Tensor]:
@@ -279,18 +280,19 @@ def true_to_self(received: ReceivedModels, own: Rows) -> ReceivedModels:
 
 def dissent(received: ReceivedModels, own: Rows, attack: Attack) -> ReceivedModels:
     """Return models that Byzantine peers send to each receiver to move it away from its honest neighbours."""
-    device, own, received = own.device, own.cpu(), replace(received, rows=received.rows.cpu())
-    bad = attack.among(received.peers)  # [S]
-    sender, models, peers = received.sender.clone(), [received.rows], received.peers
-    ends = torch.searchsorted(received.listener, torch.arange(len(own) + 1))  # [R + 1]
-    for index, (others, weights) in enumerate(around(received, len(own))):
-        attacking = bad[others]
-        if not attacking.any() or bad[index]:
-            continue
-        honest = received.rows[others[~attacking]] - own[index]
-        pulled = weights[~attacking].to(own) @ honest / weights[attacking].sum().to(own)  # [P]
-        span = slice(int(ends[index]), int(ends[index + 1]))
-        sender[span] = torch.where(bad[sender[span]], sum(map(len, models)), sender[span])
-        models.append((own[index] - attack.factor * pulled).unsqueeze(0))
-        peers = (*peers, "")
-    return replace(received, rows=placed(torch.cat(models), device), sender=sender, peers=peers)
+    bad, others = attack.among(received.peers), received.sender != received.listener  # [S], [E]
+    lying = bad[received.sender]  # [E]
+    hit = others & lying & ~bad[received.listener]  # [E]
+    power = torch.zeros(len(own), dtype=torch.float64).index_add_(
+        0, received.listener[hit], received.weights[hit]
+    )  # [R]
+    pull = torch.where(power > 0, attack.factor / power, 0.0)[received.listener]  # [E]
+    away = torch.where(lying, 0.0, -pull * received.weights)  # [E]; the receiver's own model gets what these leave
+    lies = weighted(replace(received, weights=away), own)  # [R, P]
+    sender = torch.where(hit, len(received.rows) + received.listener, received.sender)  # [E]
+    return replace(
+        received,
+        rows=torch.cat([received.rows, lies.to(received.rows)]),
+        sender=sender,
+        peers=received.peers + ("",) * len(own),
+    )

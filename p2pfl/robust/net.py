@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Protocol
 
+import numpy as np
 import torch
 
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
-from p2pfl.robust.rules import ClippedGossip, Rule
-from p2pfl.rows import Rows, placed
+from p2pfl.robust.arithmetic import average, room
+from p2pfl.robust.rules import ClippedGossip, Rule, stacked
+from p2pfl.rows import Rows, by_blocks, placed
 
 Work = Callable[[], Rows]
 """Function that computes rows, which may take a while."""
@@ -100,41 +102,103 @@ class RobustNeighbourhood(Wrapped):
 
 
 def by_rule(rule: Rule, received: ReceivedModels, own: Rows) -> Rows:
-    """Aggregate the models that each receiver has, one receiver after the other, ``[R, P]``."""
-    back, own, known = own.device, own.cpu(), received.rows.cpu()  # one copy: a rule takes many small steps
-    out = torch.empty_like(own)  # [R, P]
-    for index, (senders, weights) in enumerate(around(received, len(own))):
-        if 1 + len(senders) < rule.fewest:
-            out[index] = own[index]
-            continue
-        rows = torch.cat([own[index : index + 1], known[senders].to(own)])  # [n, P]
-        share = torch.cat([1 - weights.sum(0, keepdim=True), weights])  # [n]
-        out[index] = rule(rows, share)
-    return placed(out, back)
+    """Aggregate the models that each receiver has, ``[R, P]``, on their device; one with too few keeps its own."""
+    if stacked(rule):
+        return aggregated(rule, received, own, fewest=rule.fewest)
+    there, own, known = own.device, own.cpu(), received.rows.cpu()
+    out = own.clone()  # [R, P]
+    for listener, sender, weights in sorted(_singles(received, len(own))):
+        if 1 + len(sender) >= rule.fewest:
+            rows = torch.cat([own[listener : listener + 1], known[sender].to(own)])  # [n, P]
+            out[listener] = rule(rows, torch.tensor(weights, dtype=torch.float64))
+    return placed(out, there)
 
 
 def weighted(received: ReceivedModels, own: Rows) -> Rows:
     """Return the weighted average of the models that each receiver has, ``[R, P]``."""
-    back, own, rows = own.device, own.cpu(), received.rows.cpu()
-    out = torch.empty_like(own)  # [R, P]
-    for index, (senders, weights) in enumerate(around(received, len(own))):
-        out[index] = own[index] * float(1 - weights.sum()) + weights.to(own) @ rows[senders].to(own)  # [P]
-    return placed(out, back)
+    return aggregated(average, received, own)
 
 
-def around(received: ReceivedModels, count: int) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Return, for each of ``count`` receivers, the indices and weights of the models of others; its own gets the rest.
+def aggregated(
+    function: Callable[[Rows, torch.Tensor], torch.Tensor], received: ReceivedModels, own: Rows, *, fewest: int = 1
+) -> Rows:
+    """Aggregate the models that each receiver has, in blocks of receivers that have as many.
 
-    They are in the order of the senders' names, so that a rule breaks ties in the same way wherever it runs.
+    Parameters
+    ----------
+    function
+        Function of models ``[R, n, P]`` and weights ``[R, n]`` that returns ``[R, P]``.
+    received, own
+        Received models, and those of the receivers ``[R, P]``.
+    fewest
+        Number of models below which a receiver keeps its own.
+
+    Returns
+    -------
+    torch.Tensor
+        ``[R, P]``, on the device of the models.
     """
-    ends = torch.searchsorted(received.listener, torch.arange(count + 1))  # [R + 1]
+    out = torch.empty_like(own)  # [R, P]
+    for group in groups(received, len(own)):
+        listener, sender, weights = (placed(each, own.device) for each in group)
+        count = weights.shape[1]
+
+        def some(
+            part: slice,
+            listener: torch.Tensor = listener,
+            sender: torch.Tensor = sender,
+            weights: torch.Tensor = weights,
+        ) -> None:
+            mine = own.index_select(0, listener[part])  # [K, P]
+            if weights.shape[1] >= fewest:
+                mine = function(_gathered(mine, received.rows, sender[part]), weights[part])
+            out.index_copy_(0, listener[part], mine)
+
+        by_blocks(some, own[: len(listener)], numbers=room(own.device) // count)
+    return out
+
+
+def _gathered(own: Rows, known: Rows, sender: torch.Tensor) -> Rows:
+    """Return models ``[K, n, P]``: one's own ``[K, P]``, then those of senders ``[K, n - 1]``.
+
+    In memory the models of one place follow each other, as rules compare places.
+    """
+    rows = own.new_empty(1 + sender.shape[1], *own.shape)  # [n, K, P]
+    rows[0] = own
+    rows[1:] = known.index_select(0, sender.mT.flatten()).view(sender.shape[1], *own.shape)
+    return rows.transpose(0, 1)
+
+
+Group = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""Receivers ``[K]`` that have n models each, the other senders of these ``[K, n - 1]``, and weights ``[K, n]``."""
+
+
+def groups(received: ReceivedModels, count: int) -> list[Group]:
+    """Return ``count`` receivers by the number of models that they have, on the CPU.
+
+    A receiver's own model comes first and has the weight that the others leave. These are in the order of their names,
+    so that a rule breaks ties in the same way wherever it runs.
+    """
+    listener, sender, weights = (each.numpy() for each in (received.listener, received.sender, received.weights))
     names = received.peers or tuple(map(str, range(len(received.rows))))
-    place = torch.tensor(sorted(range(len(names)), key=names.__getitem__)).argsort()  # [S]
+    place = np.empty(len(names), np.int64)  # [S], in the order of names
+    place[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+    order = np.lexsort((place[sender], listener))
+    order = order[sender[order] != listener[order]]  # [F]
+    sender, weights = sender[order], weights[order]
+    degrees = np.bincount(listener[order], minlength=count)  # [R]
+    begins = np.cumsum(degrees) - degrees  # [R]
     found = []
-    for index in range(count):
-        span = slice(int(ends[index]), int(ends[index + 1]))
-        senders, weights = received.sender[span], received.weights[span]
-        order = place[senders].argsort()
-        order = order[senders[order] != index]
-        found.append((senders[order], weights[order]))
+    for degree in np.unique(degrees):
+        alike = np.flatnonzero(degrees == degree)  # [K]
+        edges = begins[alike, None] + np.arange(degree)  # [K, n - 1]
+        share = weights[edges]
+        share = np.concatenate([1 - share.sum(-1, keepdims=True), share], axis=-1)  # [K, n]
+        found.append((torch.from_numpy(alike), torch.from_numpy(sender[edges]), torch.from_numpy(share)))
     return found
+
+
+def _singles(received: ReceivedModels, count: int) -> Iterator[tuple[int, list[int], list[float]]]:
+    """Yield each receiver, its other senders and its weights."""
+    for group in groups(received, count):
+        yield from zip(*(each.tolist() for each in group), strict=True)

@@ -1,8 +1,11 @@
 r"""Robust aggregation rules, which replace the weighted average if some neighbours may be Byzantine.
 
-A rule takes the rows that one peer has, its own first, ``[n, P]``, and the weights by which it would mix them,
-``[n]`` with sum 1, and returns one row ``[P]``. At most f of the rows (``attackers``), unknown which, are
-arbitrary. Distances are computed in double precision, so that rows of the largest numbers do no harm.
+A rule takes the models that a peer has, its own first, ``[n, P]``, and the weights by which it would mix them,
+``[n]`` with sum 1, and returns one model ``[P]``. At most f of the models (``attackers``), unknown which, are
+arbitrary. Distances are computed in double precision, so that models of the largest numbers do no harm.
+
+The rules of this module take any leading axes as well: ``[R, n, P]`` and ``[R, n]`` are the models of R peers that have
+as many each. A simulation calls them in this way, and a live peer with R = 1.
 """
 
 from __future__ import annotations
@@ -12,6 +15,16 @@ from typing import ClassVar, Protocol
 
 import torch
 
+from p2pfl.robust.arithmetic import (
+    by_columns,
+    clipped,
+    distances,
+    from_first,
+    mean,
+    ordered,
+    scaled_norms,
+    taken,
+)
 from p2pfl.rows import Rows
 from p2pfl.traits import RuleTraits
 
@@ -27,7 +40,10 @@ class Rule(Protocol):
         ...
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]``, the peer's own row first, under weights ``[n]`` (float64) to one row ``[P]``."""
+        """Aggregate ``[n, P]``, the peer's own model first, under weights ``[n]`` (float64) to one model ``[P]``.
+
+        With the trait ``stacked`` all three have the same leading axes, one entry for each peer.
+        """
         ...
 
 
@@ -63,7 +79,7 @@ class ClippedGossip:
     tensor([2.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits(centred=True)
+    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, stacked=True)
     attackers: int
 
     @property
@@ -72,13 +88,16 @@ class ClippedGossip:
         return 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
-        apart = distances(rows, rows[:1]).squeeze(-1)  # [n]
-        terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [n], the roots; that of the own row is zero
-        f = min(self.attackers, len(rows) - 1)
-        suspected = weights[1:].topk(f).values.sum()
-        kept = scaled_norms(terms[1:].sort().values[: len(rows) - 1 - f])
-        radius = kept / suspected.sqrt() if f else torch.tensor(torch.inf, dtype=torch.float64)
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
+        apart = from_first(rows)  # [..., n]
+        terms = torch.where(weights > 0, weights.sqrt() * apart, 0.0)  # [..., n], the roots; that of the own is zero
+        others = rows.shape[-2] - 1
+        f = min(self.attackers, others)
+        if not f:
+            return clipped(rows, weights, apart, torch.full_like(apart[..., :1], torch.inf))
+        suspected = weights[..., 1:].topk(f, dim=-1).values.sum(-1)  # [...]
+        kept = scaled_norms(terms[..., 1:].sort(dim=-1).values[..., : others - f])  # [...]
+        radius = (kept / suspected.sqrt()).unsqueeze(-1)  # [..., 1]
         return clipped(rows, weights, apart, radius)
 
 
@@ -106,7 +125,7 @@ class SelfCentredClipping:
     tensor([3.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, needs_radius=True)
+    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, needs_radius=True, stacked=True)
     radius: float
 
     @property
@@ -115,11 +134,11 @@ class SelfCentredClipping:
         return 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
-        alike = torch.full((len(rows),), 1 / len(rows), dtype=torch.float64)  # [n]
-        radius = torch.tensor(self.radius, dtype=torch.float64)
-        return clipped(rows, alike, distances(rows, rows[:1]).squeeze(-1), radius)
+        apart = from_first(rows)  # [..., n]
+        alike = torch.full_like(apart, 1 / rows.shape[-2])
+        return clipped(rows, alike, apart, torch.full_like(apart[..., :1], self.radius))
 
 
 @dataclass(frozen=True)
@@ -145,7 +164,7 @@ class TrimmedMean:
     tensor([2., 2.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits()
+    traits: ClassVar[RuleTraits] = RuleTraits(stacked=True)
     attackers: int
 
     @property
@@ -154,11 +173,18 @@ class TrimmedMean:
         return 2 * self.attackers + 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
+        count = rows.shape[-2] - 2 * self.attackers
         if not self.attackers:
-            return mean(rows)
-        return mean(rows.sort(dim=0).values[self.attackers : len(rows) - self.attackers])  # [P]
+            return mean(lambda place: rows[..., place, :], count)
+        low = self.attackers
+
+        def trimmed(part: Rows) -> torch.Tensor:
+            kept = ordered(part, low, low + count)
+            return mean(kept.__getitem__, count)
+
+        return by_columns(trimmed, rows)
 
 
 @dataclass(frozen=True)
@@ -181,7 +207,7 @@ class Median:
     tensor([3., 3.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits()
+    traits: ClassVar[RuleTraits] = RuleTraits(stacked=True)
     attackers: int
 
     @property
@@ -190,12 +216,18 @@ class Median:
         return 2 * self.attackers + 1
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
-        ordered, middle = rows.sort(dim=0).values, len(rows) // 2
-        if len(rows) % 2:
-            return ordered[middle]
-        return ordered[middle - 1] / 2 + ordered[middle] / 2  # [P]; their sum may be too large for a number
+        return by_columns(_middle, rows)
+
+
+def _middle(rows: Rows) -> torch.Tensor:
+    """Return the median of ``[..., n, P]`` along n, ``[..., P]``."""
+    middle = rows.shape[-2] // 2
+    if rows.shape[-2] % 2:
+        return ordered(rows, middle, middle + 1)[0]
+    lower, upper = ordered(rows, middle - 1, middle + 1)
+    return lower / 2 + upper / 2  # their sum may be too large for a number
 
 
 @dataclass(frozen=True)
@@ -226,7 +258,7 @@ class Krum:
     (tensor([1.]), tensor([2.1250]))
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits()
+    traits: ClassVar[RuleTraits] = RuleTraits(stacked=True)
     attackers: int
     several: bool = False
 
@@ -236,13 +268,16 @@ class Krum:
         return 2 * self.attackers + 3
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
         del weights  # all rows weigh the same
-        count = len(rows)
-        squares = distances(rows, rows) ** 2  # [n, n]
-        nearest = squares.sort(dim=1).values[:, 1 : count - self.attackers - 1]  # [n, n - f - 2], without itself
-        order = nearest.sum(1).sort(stable=True).indices  # [n]
-        return mean(rows[order[: count - self.attackers]]) if self.several else rows[order[0]]  # [P]
+        count = rows.shape[-2]
+        squares = distances(rows) ** 2  # [..., n, n]
+        nearest = squares.sort(dim=-1).values[
+            ..., 1 : count - self.attackers - 1
+        ]  # [..., n, n - f - 2], without itself
+        order = nearest.sum(-1).sort(dim=-1, stable=True).indices  # [..., n]
+        best = taken(rows, order[..., : count - self.attackers if self.several else 1])  # [..., m, P]
+        return mean(lambda place: best[..., place, :], best.shape[-2])  # [..., P]
 
 
 def multi_krum(attackers: int) -> Krum:
@@ -285,7 +320,7 @@ class NearestMixed:
     tensor([1.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits()
+    traits: ClassVar[RuleTraits] = RuleTraits(stacked=True)
     rule: Rule
     attackers: int
 
@@ -295,61 +330,28 @@ class NearestMixed:
         return self.rule.fewest
 
     def __call__(self, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
-        """Aggregate ``[n, P]`` to one row ``[P]``."""
-        return self.rule(mixed(rows, attackers=self.attackers), weights)
+        """Aggregate ``[..., n, P]`` to ``[..., P]``."""
+        near = mixed(rows, attackers=self.attackers)
+        return applied(self.rule, near, weights)
 
 
 def mixed(rows: Rows, *, attackers: int) -> Rows:
-    """Apply nearest-neighbour mixing to ``[n, P]``, see :class:`NearestMixed`."""
-    nearest = distances(rows, rows).sort(dim=1, stable=True).indices[:, : len(rows) - attackers]  # [n, n - f]
-    return torch.stack([mean(rows[each]) for each in nearest])  # [n, P]
+    """Apply nearest-neighbour mixing to ``[..., n, P]``, see :class:`NearestMixed`."""
+    count = rows.shape[-2] - attackers
+    nearest = distances(rows).sort(dim=-1, stable=True).indices[..., :count]  # [..., n, n - f]
+    return mean(lambda place: taken(rows, nearest[..., place]), count)  # [..., n, P]
 
 
-def mean(rows: Rows) -> torch.Tensor:
-    """Return the mean of ``[n, P]``, even if the sum overflows.
-
-    Examples
-    --------
-    >>> mean(torch.full((4, 1), 3e38))
-    tensor([3.0000e+38])
-    """
-    found, largest = rows.mean(0), torch.finfo(rows.dtype).max
-    return torch.where(found.isfinite(), found, (rows / len(rows)).sum(0).clamp(-largest, largest))  # [P]
+def applied(rule: Rule, rows: Rows, weights: torch.Tensor) -> torch.Tensor:
+    """Aggregate ``[..., n, P]`` to ``[..., P]``, one peer after the other if that is what the rule takes."""
+    if rows.dim() == 2 or stacked(rule):
+        return rule(rows, weights)
+    pairs = zip(rows.flatten(0, -3), weights.flatten(0, -2), strict=True)
+    return torch.stack([rule(*each) for each in pairs]).view(*rows.shape[:-2], rows.shape[-1])
 
 
-def distances(rows: Rows, others: Rows) -> torch.Tensor:
-    r"""Return :math:`\lVert x_i - y_j \rVert_2`, ``[n, m]``, with differences in double precision, row by row.
-
-    At most one difference ``[n, P]`` is held. A distance is infinite if it overflows, but not if only its square does.
-    """
-    doubles = rows.to("cpu", torch.float64)  # [n, P]
-    columns = []
-    for other in others.to("cpu", torch.float64):
-        found = torch.linalg.vector_norm(doubles - other, dim=-1)  # [n]
-        if not found.isfinite().all():  # half of a difference does not overflow
-            found = torch.where(found.isfinite(), found, 2 * scaled_norms(doubles / 2 - other / 2))  # [n]
-        columns.append(found)
-    return torch.stack(columns, dim=-1)  # [n, m]
-
-
-def scaled_norms(rows: Rows) -> torch.Tensor:
-    r"""Return :math:`\lVert x \rVert_2` of the last axis, in units of the largest number, as squares may overflow."""
-    if not rows.shape[-1]:
-        return rows.new_zeros(rows.shape[:-1])  # []
-    unit = rows.abs().amax(-1, keepdim=True)  # [..., 1]
-    ones = torch.linalg.vector_norm(rows / unit, dim=-1, keepdim=True)  # [..., 1]
-    return torch.where(unit.isinf() | (unit == 0), unit, unit * ones).squeeze(-1)  # [...]
-
-
-def clipped(rows: Rows, weights: torch.Tensor, apart: torch.Tensor, radius: torch.Tensor) -> torch.Tensor:
-    r"""Return the sum of rows, each clipped around the first row to a radius.
-
-    It is :math:`\sum_j w_j (x_0 + \mathrm{clip}(x_j - x_0, \tau))`, ``[P]``, given all :math:`\lVert x_j - x_0 \rVert`.
-    Clipping moves weight to the own row, so the result is one sum of rows. Rows at an infinite distance have no weight,
-    even under an infinite radius.
-    """
-    tiny = torch.finfo(torch.float64).tiny
-    kept = torch.where(apart > radius, radius / apart.clamp_min(tiny), 1.0)  # [n]
-    factors = weights * torch.where(apart.isinf(), 0.0, kept)  # [n]
-    factors[0] += (weights - factors).sum()
-    return factors.to(rows) @ rows  # [P]
+def stacked(rule: Rule) -> bool:
+    """Return whether a rule takes the models of several peers at once."""
+    inner = rule.rule if isinstance(rule, NearestMixed) else rule
+    traits: RuleTraits = getattr(inner, "traits", RuleTraits())
+    return traits.stacked

@@ -10,7 +10,7 @@ from p2pfl.algorithms import DPSGD, Gossip, PowerGossip, State
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.neighbourhood import Public, Released, settled
-from p2pfl.rows import Layout, draw
+from p2pfl.rows import Layout, keys, subkeys
 from p2pfl.simulation import Faults, simulate
 from p2pfl.topology import metropolis
 
@@ -69,7 +69,8 @@ def test_rank_one_is_the_algorithm_of_the_paper_edge_by_edge(graph):
 
     def first(edge):
         low, high = sorted(graph.peers[end] for end in edge)
-        return draw(SEED, "power gossip", f"{low} {high}", 0).standard_normal(4)[:3]
+        bits = subkeys(keys(SEED, "power gossip", (f"{low}\0{high}",), 0), np.arange(3))
+        return (bits >> 11) * 2.0**-52
 
     expected = paper(rows.view(-1, 4, 3).numpy(), graph, numbers=range(7), direction=first)
     found, _ = exchanged(power(graph, layout), rows, numbers=range(7))

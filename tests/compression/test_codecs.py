@@ -6,10 +6,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
+import shadows
+from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, Whole, coded
 from p2pfl.compression.bits import bits_for, bytes_for, packed, unpacked
 from p2pfl.errors import DecodeError, InputError
-from p2pfl.rows import draw
+from p2pfl.rows import keys, subkeys
 
 CODECS = {
     "float16": Half("float16"),
@@ -47,6 +48,124 @@ def test_what_is_read_from_the_bytes_is_what_the_sender_takes_it_for(codec, leng
         assert torch.equal(other.read(data, sender=peer), left[index])  # the receiver has a row of its own
 
 
+SPECIAL = {
+    "zeros": lambda stack: stack * 0,
+    "one number": lambda stack: stack * (stack == stack.amax(-1, keepdim=True)),
+    "ties": lambda stack: stack.round(),
+    "signs": lambda stack: stack.sign(),
+    "infinity": lambda stack: torch.where(stack == stack.amax(-1, keepdim=True), torch.inf, stack),
+    "no number": lambda stack: torch.where(stack == stack.amax(-1, keepdim=True), torch.nan, stack),
+    "large": lambda stack: stack.clamp(-1, 1) * torch.finfo(stack.dtype).max,
+    "small": lambda stack: stack * torch.finfo(stack.dtype).tiny,
+}
+
+
+@EACH
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("special", SPECIAL)
+def test_bytes_hold_what_a_simulation_takes_special_rows_for(codec, dtype, special):
+    left, short = coded(codec, SPECIAL[special](rows(1500, dtype=dtype)), at=at())
+    for index, peer in enumerate(PEERS):
+        data = short.data(index)
+        assert data.numel() == short.size
+        if bool(left[index].isfinite().all()):
+            assert torch.equal(short.read(data, sender=peer), left[index])
+        else:
+            with pytest.raises(DecodeError, match="NaN or infinity"):
+                short.read(data, sender=peer)
+
+
+def test_of_equal_magnitudes_the_first_ones_are_kept():
+    stack = torch.tensor([[1.0, -2.0, 2.0, 2.0, -3.0], [0.0, 0.0, 0.0, 0.0, 0.0]])
+    left = coded(TopK(0.6), stack, at=at(peers=PEERS[:2]))[0]
+    assert left.tolist() == [[0.0, -2.0, 2.0, 0.0, -3.0], [0.0] * 5]
+
+
+@EACH
+@pytest.mark.parametrize("special", [*SPECIAL, None])
+def test_a_device_gives_the_same_numbers_and_bytes_and_nothing_waits_for_it(codec, special):
+    stack = rows(1500)
+    stack = stack if special is None else SPECIAL[special](stack)
+    wanted, bytes_wanted = coded(codec, stack, at=at())
+    with shadows.device() as device:
+        there = stack.to(shadows.DEVICE, non_blocking=True)
+        left, short = coded(codec, there, at=at())
+        assert left.device == shadows.DEVICE
+        assert not device.waits
+        here = left.cpu()
+        data = [short.data(index) for index in range(3)]
+    assert torch.equal(here.nan_to_num(7e7), wanted.nan_to_num(7e7))
+    for index in range(3):
+        assert torch.equal(data[index], bytes_wanted.data(index))
+
+
+@pytest.mark.parametrize("codec", [Quantise(4), QSGD(7, seed=3), TopK(0.1)], ids=str)
+def test_blocks_of_rows_change_nothing(codec, monkeypatch):
+    stack = rows(2000)
+    wanted = coded(codec, stack, at=at())[0]
+    monkeypatch.setattr("p2pfl.rows.BLOCK", 2000)
+    assert torch.equal(coded(codec, stack, at=at())[0], wanted)
+
+
+def quantised(row, bits):
+    top = 2 ** (bits - 1) - 1
+    found = np.zeros_like(row)
+    for start in range(0, len(row), 1024):
+        part = row[start : start + 1024]
+        scale = np.float32(np.abs(part).max() / top)
+        found[start : start + 1024] = np.clip(np.round(part / (scale or 1)), -top, top) * scale
+    return found
+
+
+def lots(seed, peer, length):
+    """Return what the hashes of a peer say, from 0 to 1."""
+    bits = subkeys(keys(seed, "qsgd 1", (peer,), 2), np.arange(length))
+    return (bits >> 11) / 2**53 + 0.5
+
+
+def rounded_at_random(row, levels, peer):
+    size, length = np.linalg.norm(row.astype(np.float64)), len(row)
+    tau = 1 + min(length / levels**2, math.sqrt(length) / levels)
+    xi = lots(3, peer, length)
+    return np.minimum(np.floor(levels * np.abs(row) / size + xi), levels) * np.sign(row) * size / (levels * tau)
+
+
+@given(st.integers(1, 3000), st.integers(0, 100))
+def test_levels_are_those_of_loops_in_numpy(length, seed):
+    stack = rows(length, seed=seed, dtype=torch.float64)
+    for bits in (2, 4, 8):
+        left = coded(Quantise(bits), stack, at=at())[0]
+        assert np.array_equal(left.numpy(), [quantised(row, bits) for row in stack.numpy()])
+    left = coded(QSGD(7, seed=3), stack, at=at())[0]
+    wanted = [rounded_at_random(row, 7, peer) for row, peer in zip(stack.numpy(), PEERS, strict=True)]
+    assert left.numpy() == pytest.approx(np.array(wanted), rel=1e-12)
+
+
+class Signs:
+    """Codec of a user: one bit for each number, packed by p2pfl."""
+
+    number = 90
+
+    def parts(self, length, dtype):
+        return (1, dtype), Whole(length, largest=1)
+
+    def encode(self, stack, *, at):
+        del at
+        return stack.abs().mean(-1, keepdim=True), stack > 0
+
+    def decode(self, codes, *, length, dtype, at):
+        del length, at
+        size, up = codes
+        return (2 * up.to(dtype) - 1) * size
+
+
+def test_a_codec_of_ones_own_leaves_packing_to_p2pfl():
+    left, short = coded(Signs(), rows(1000), at=at())
+    assert short.size == 4 + 125
+    for index, peer in enumerate(PEERS):
+        assert torch.equal(short.read(short.data(index), sender=peer), left[index])
+
+
 @EACH
 def test_each_row_is_coded_by_itself(codec):
     stack = rows(2000)
@@ -66,6 +185,15 @@ def test_what_is_lost_is_no_more_than_the_row(codec, seed):
     stack = rows(2000, seed=seed)
     left = coded(codec, stack, at=at())[0]
     assert bool(((left - stack).norm(dim=-1) <= stack.norm(dim=-1)).all())
+
+
+def test_qsgd_is_right_in_the_mean_and_its_lots_are_uniform():
+    found = np.concatenate([lots(3, peer, 20_000) for peer in PEERS])
+    assert 0 <= found.min() < found.max() < 1
+    assert np.histogram(found, bins=10, range=(0, 1))[0] == pytest.approx(np.full(10, 6000), abs=300)
+    stack = torch.full((3, 20_000), 0.3)
+    left = coded(QSGD(1, seed=3), stack, at=at())[0] * QSGD(1).tau(20_000)
+    assert left.mean(-1).tolist() == pytest.approx([0.3] * 3, rel=0.25)
 
 
 @EACH
@@ -90,10 +218,22 @@ def test_bytes_of_another_type_are_refused():
 def test_places_that_repeat_or_lie_outside_are_refused():
     short = coded(TopK(0.1), rows(20, count=1), at=at(peers=("ada",)))[1]
     data = short.data(0)
-    for places in ([3, 3], [4, 3], [3, 20]):
+    for places, sentence in (
+        ([3, 3], "the whole numbers of a row do not increase"),
+        ([4, 3], "the whole numbers of a row do not increase"),
+        ([3, 20], "a whole number of a row is 20, above the largest, 19"),
+    ):
         data[:2] = packed(torch.tensor([places]), bits=5)[0]
-        with pytest.raises(DecodeError, match="the places of a row are not increasing and below 20"):
+        with pytest.raises(DecodeError, match=sentence):
             short.read(data, sender="ada")
+
+
+def test_a_level_that_no_sender_has_is_refused():
+    short = coded(Quantise(2), rows(20, count=1), at=at(peers=("ada",)))[1]
+    data = short.data(0)
+    data[-1] = 255
+    with pytest.raises(DecodeError, match="a whole number of a row is 3, above the largest, 2"):
+        short.read(data, sender="ada")
 
 
 def test_top_k_keeps_the_largest_as_a_loop_finds_them():
@@ -118,7 +258,7 @@ def test_qsgd_is_the_formula_of_the_paper():
     left = coded(QSGD(s, seed=5), stack, at=at())[0]
     tau = 1 + min(length / s**2, math.sqrt(length) / s)
     for index, peer in enumerate(PEERS):
-        xi = draw(5, "qsgd 1", peer, 2).random(length)
+        xi = lots(5, peer, length)
         norm = math.sqrt(sum(float(x) ** 2 for x in stack[index]))
         for place, x in enumerate(stack[index].tolist()):
             expected = math.copysign(norm / (s * tau) * math.floor(s * abs(x) / norm + xi[place]), x)

@@ -71,7 +71,9 @@ class Device(TorchDispatchMode):
         here = self._result_is_here(name, args, kwargs, ours, others)
         if name in READS and ours:
             self._wait(name)
-        if name in BOOLEANS and ours and any(each is not None and each.dtype == torch.bool for each in args[1]):
+        fills = name in BOOLEANS - {"index"} and args[2].numel() == 1  # torch fills masks without looking for places
+        masked = name in BOOLEANS and any(each is not None and each.dtype == torch.bool for each in args[1])
+        if masked and ours and not fills:
             self._wait(f"{name} by booleans")
         out = func(*tree_map(_real, args), **tree_map(_real, kwargs))
         known = {id(each.real_): each for each in ours}

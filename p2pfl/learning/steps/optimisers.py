@@ -247,6 +247,9 @@ class StackedUpdate:
         labels: np.ndarray,
     ) -> None:
         self.kind, self.settings, self.layout = kind, settings, layout
+        self.reads = kind is optim.ASGD  # its numbers in every step
+        if self.reads and settings.get("foreach") is None:
+            self.settings = {**settings, "foreach": False}  # so that they may be on another device than the rows
         self.parts = list(parts)
         self.counts = kind is not optim.SGD  # all other optimisers count their steps themselves
         size = len(labels)
@@ -261,6 +264,8 @@ class StackedUpdate:
         params = [part[low:high] for part in self.parts]
         optimiser = self.kind(params, **self.settings)
         if self.kept["step"][low] == 0:
+            for param in params if self.reads else ():
+                optimiser.state[param].update(_averaged(param, self.settings))
             return optimiser
         stacks = {
             name: list(self.layout.split(value[low:high]).values())
@@ -316,3 +321,10 @@ class StackedUpdate:
         """Return the state of all K rows."""
         self.narrow(0)
         return self.kept
+
+
+def _averaged(param: torch.Tensor, settings: Mapping[str, object]) -> dict[str, torch.Tensor]:
+    """Return the first state of :class:`torch.optim.ASGD` with its numbers on the CPU, which would wait for others."""
+    kind = torch.get_default_dtype()
+    numbers = {"step": 0.0, "eta": float(settings["lr"]), "mu": 1.0}  # type: ignore[arg-type]
+    return {"ax": torch.zeros_like(param)} | {name: torch.tensor(each, dtype=kind) for name, each in numbers.items()}
