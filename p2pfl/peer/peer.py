@@ -309,7 +309,7 @@ class Peer:
         plan, hiding = self.plan, self.hiding
         late, over = first > (0 if chosen is None else chosen.round), self.keeper.journal.over
         hiding.begin()
-        self.keeper.reserve(block(plan), hiding)
+        self.keeper.reserve(block(plan), hiding, rounds=plan.experiment.rounds)
         self._state = start(plan.learner, (self.name,)) if chosen is None else chosen.state
         self._done = self._saved = 0 if chosen is None else chosen.round
         self._next = first

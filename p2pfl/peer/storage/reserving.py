@@ -82,7 +82,9 @@ def _exact(journal: Journal) -> Journal:
     return replace(journal, released=-1, until=(0, 0), notes={}, costs=(), samplings=())
 
 
-def reserved(now: Journal, before: Journal, *, releases: int, affords: Callable[[Mapping[Cost, int]], bool]) -> Journal:
+def reserved(
+    now: Journal, before: Journal, *, releases: int, rounds: int, affords: Callable[[Mapping[Cost, int]], bool]
+) -> Journal:
     """Return a journal with further releases like the last one.
 
     Parameters
@@ -91,6 +93,9 @@ def reserved(now: Journal, before: Journal, *, releases: int, affords: Callable[
         The journal with the last release, and without it.
     releases
         How many to reserve, the last one included.
+    rounds
+        Rounds of the run: no later ones are reserved, since masks of a round that is never played would stay
+        unsettled, and its cost charged, if the peer were restarted when its partners have ended.
     affords
         Whether a budget permits costs; fewer releases are reserved where it does not permit all.
 
@@ -102,7 +107,7 @@ def reserved(now: Journal, before: Journal, *, releases: int, affords: Callable[
     """
     if now.over or now.released < 1 or now.released == before.released or now.alone != before.alone:
         return now
-    more = releases - 1
+    more = max(0, min(releases, rounds - now.released) - 1)
     cost, training = now.spent - before.spent, now.sampled - before.sampled
     while more and not affords(now.spent + _times(cost, more)):
         more //= 2

@@ -126,7 +126,7 @@ class Keeper:
             self.journal = Journal(incarnation, source.bytes(KEY_BYTES, purpose="exchange", peer=peer))
         else:
             self.journal = replace(old, incarnation=max(incarnation, old.incarnation + 1))
-        self._block = 1
+        self._block, self._rounds = 1, 0
         self._erased = not self.journal.key
         if self.former.bare or self._erased:
             key = source.bytes(KEY_BYTES, purpose="exchange", peer=peer, round=self.journal.incarnation)
@@ -145,10 +145,10 @@ class Keeper:
             journal = replace(self.journal, key=b"") if self._erased and self.former.past else self.journal
             await asyncio.to_thread(self.store.note, journal)
 
-    def reserve(self, releases: int, spending: Spending) -> None:
+    def reserve(self, releases: int, spending: Spending, *, rounds: int) -> None:
         """Write the journal once for so many releases from now on, see :mod:`p2pfl.peer.storage.reserving`."""
         if releases > 1 and self.store is not None:
-            self._block = releases
+            self._block, self._rounds = releases, rounds
             spending.durable(self._written.masks)
 
     async def back(self, round: int) -> None:
@@ -217,7 +217,8 @@ class Keeper:
                 if self._block == 1:
                     await self._note(now)
                 else:
-                    await self._note(reserved(now, before, releases=self._block, affords=spending.affords))
+                    block = {"releases": self._block, "rounds": self._rounds}
+                    await self._note(reserved(now, before, **block, affords=spending.affords))
                     spending.durable(masks)
 
     async def _note(self, journal: Journal) -> None:

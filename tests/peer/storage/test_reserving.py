@@ -24,8 +24,8 @@ def after(rounds, *, ledger=None, skipped=(), alone=()):
     return Journal(7, b"key").after(round=rounds - 1, masks=ledger.journal(), spent=spent, sampled=sampled, alone=alone)
 
 
-def block(releases, *, affords=lambda _: True):
-    return reserved(after(3), after(2), releases=releases, affords=affords)
+def block(releases, *, rounds=100, affords=lambda _: True):
+    return reserved(after(3), after(2), releases=releases, rounds=rounds, affords=affords)
 
 
 def test_a_reservation_is_the_journal_after_as_many_releases():
@@ -66,13 +66,18 @@ def test_a_block_is_cut_to_what_the_budget_permits():
     assert block(8, affords=lambda costs: costs[COST] <= 3) == after(3)
 
 
+def test_a_block_ends_with_the_last_round_of_the_run():
+    assert block(8, rounds=6) == after(6)
+    assert block(8, rounds=3) == after(3)
+
+
 def test_nothing_is_reserved_before_the_second_round_or_after_the_last():
-    assert reserved(after(1), Journal(7, b"key"), releases=5, affords=lambda _: True) == after(1)
+    assert reserved(after(1), Journal(7, b"key"), releases=5, rounds=100, affords=lambda _: True) == after(1)
     ledger = MaskLedger("ada", partners=["bob", "cyd"])
     over = after(3, ledger=ledger)
     ledger.finish()
     over = over.after(round=2, masks=ledger.journal(), spent=over.spent)
-    assert reserved(over, after(2), releases=5, affords=lambda _: True) == over
+    assert reserved(over, after(2), releases=5, rounds=100, affords=lambda _: True) == over
     assert covers(over, over)
     assert not covers(block(5), over)
 
