@@ -11,9 +11,9 @@ from p2pfl.compression import Zstd
 from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.privacy.stream import Ints
 from p2pfl.rows import Rows, draw, placed
+from p2pfl.simulation.resuming.travelling import Travelling, codes
 from p2pfl.simulation.sharding import Arriving, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes
-from p2pfl.simulation.travelling import Travelling, codes
 from p2pfl.topology import Weights
 
 

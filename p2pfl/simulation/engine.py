@@ -32,14 +32,14 @@ from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
-from p2pfl.simulation.checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
-from p2pfl.simulation.checkpoint import after as checkpointed
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
-from p2pfl.simulation.opening import opened_run
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
+from p2pfl.simulation.resuming.checkpoint import CheckpointKeeper, SimulationCheckpoint, remaining
+from p2pfl.simulation.resuming.checkpoint import after as checkpointed
+from p2pfl.simulation.resuming.opening import opened_run
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup

@@ -19,10 +19,10 @@ from p2pfl.learning import home
 from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
-from p2pfl.simulation.checkpoint import SimulationCheckpoint
 from p2pfl.simulation.inline import Inline, Meet
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
+from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
 from p2pfl.simulation.secagg import summing
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling

@@ -32,8 +32,8 @@ from p2pfl.neighbourhood import (
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
 from p2pfl.simulation.mixing import Mixer, at_once
+from p2pfl.simulation.resuming.travelling import Travelling
 from p2pfl.simulation.sharding import Shard
-from p2pfl.simulation.travelling import Travelling
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
 
 

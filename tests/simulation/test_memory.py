@@ -7,10 +7,11 @@ import torch
 
 from p2pfl.experiment import plan, read
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.simulation import checkpoint, simulate
+from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import Flight
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.resuming import checkpoint
 
 PEERS, HIDDEN = 300, 128
 

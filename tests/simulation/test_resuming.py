@@ -10,8 +10,9 @@ from p2pfl.errors import InputError
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
-from p2pfl.simulation import checkpoint, simulate
-from p2pfl.simulation.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from p2pfl.simulation import simulate
+from p2pfl.simulation.resuming import checkpoint
+from p2pfl.simulation.resuming.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
 
 TABLE = {
     "rounds": 5,

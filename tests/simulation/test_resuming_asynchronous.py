@@ -12,9 +12,10 @@ from p2pfl.algorithms import gossip_learning
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.report import Run
-from p2pfl.simulation import checkpoint, simulate
+from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import edges_of
-from p2pfl.simulation.checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
+from p2pfl.simulation.resuming import checkpoint
+from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
 
 TABLE = {
     "rounds": 5,

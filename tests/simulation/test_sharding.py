@@ -19,9 +19,10 @@ from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.robust import Attack
-from p2pfl.simulation import checkpoint, simulate
-from p2pfl.simulation.checkpoint import FILE
+from p2pfl.simulation import simulate
 from p2pfl.simulation.mixing import Mixer
+from p2pfl.simulation.resuming import checkpoint
+from p2pfl.simulation.resuming.checkpoint import FILE
 from p2pfl.simulation.sharding import Shard, keeping
 from p2pfl.simulation.sharding import part as sharding_part
 from p2pfl.simulation.sharding.part import WorkerShard

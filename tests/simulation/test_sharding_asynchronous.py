@@ -14,9 +14,10 @@ from p2pfl.experiment import plan, read
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.rows import draw
-from p2pfl.simulation import checkpoint, simulate
+from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight, edges_of
-from p2pfl.simulation.checkpoint import FILE, SimulationCheckpoint
+from p2pfl.simulation.resuming import checkpoint
+from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.sharding import keeping
 from p2pfl.simulation.sharding.boundary import crossing
 from p2pfl.simulation.sharding.part import WorkerShard

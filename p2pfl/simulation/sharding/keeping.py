@@ -20,10 +20,10 @@ from p2pfl.algorithms import State
 from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE
-from p2pfl.simulation.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
+from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
+from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard
-from p2pfl.simulation.travelling import PREFIX, Travelling
 
 SOONEST = 1.0
 """Seconds from one checkpoint to the next, at least; an interrupted run loses what came after the last one."""

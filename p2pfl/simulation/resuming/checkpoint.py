@@ -19,7 +19,7 @@ from p2pfl.files import DRIVE
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
-from p2pfl.simulation.travelling import PREFIX, Travelling
+from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"
 """Name of the checkpoint in the run directory; it is removed at the end of the run."""

@@ -1,0 +1,1 @@
+"""Checkpoints of simulations, and how a run begins or goes on."""
