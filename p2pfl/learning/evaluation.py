@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,10 @@ class Scorable(Protocol):
     order: Sequence[str]
     r2: bool
     footprint: Footprint
+
+
+FEW = 32
+"""Samples of a row that are so few that padding to them costs less than a further block."""
 
 
 def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outputs) -> dict[str, torch.Tensor]:
@@ -151,13 +156,23 @@ def tallied(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outpu
 
 
 def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
-    """Return the rows of each block, those with the most samples first."""
+    """Return the rows of each block, those with the most samples first.
+
+    Rows are padded to the longest of their block, so a block of long rows has none with less than half of its samples.
+    """
     order = np.argsort(-part.counts, kind="stable")
     footprint = learner.footprint
     if part.shared and len(learner.features):  # features exist once, whatever the number of rows
         footprint = replace(footprint, sample=max(1, footprint.sample - learner.features[0].nbytes))
     block = footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
-    return [order[low : low + block] for low in range(0, len(order), block)]
+    bounds = [0]
+    while bounds[-1] < len(order):
+        low = bounds[-1]
+        most = int(part.counts[order[low]])
+        fewest = most / 2 if most > FEW else 0  # rows with fewer samples would be padding for the most part
+        long = int(np.searchsorted(-part.counts[order[low:]], -fewest, side="right"))
+        bounds.append(low + max(1, min(block, long)))
+    return [order[low:high] for low, high in pairwise(bounds)]
 
 
 def _outputs(

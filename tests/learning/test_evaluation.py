@@ -9,7 +9,7 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.evaluation import _common
+from p2pfl.learning.evaluation import FEW, _common, _divided
 from p2pfl.learning.losses import accuracy, each_sample
 
 PEERS = tuple(f"peer{i}" for i in range(5))
@@ -54,6 +54,28 @@ def test_the_number_of_rows_in_a_block_changes_no_score(rows):
     made.footprint = replace(made.footprint, row=1, sample=made.features[0].nbytes + 1, block=256 * rows)
     again = made.evaluate(start, peers=PEERS)
     assert all(torch.allclose(whole[name], again[name], rtol=1e-6) for name in whole)
+
+
+def test_blocks_of_rows_of_different_lengths_are_padded_to_twice_their_samples_at_most():
+    counts = (700, 3, 90, 40, 640, 1, 33, 300, 5, 80)
+    names = tuple(f"peer{i}" for i in range(len(counts)))
+    ends = np.cumsum(counts)
+    test = {name: np.arange(end - count, end) for name, count, end in zip(names, counts, ends, strict=True)}
+    data = Dataset(torch.randn(ends[-1], 6), torch.randint(3, (int(ends[-1]),)), 3)
+    train = {name: np.arange(8) for name in names}
+    torch.manual_seed(1)
+    made = TorchLearner(nn.Linear(6, 3), Federation(data, train, dict.fromkeys(names, np.arange(0)), test))
+    part = made.parts["test"].of(names)
+    blocks = _divided(made, part)
+    assert sorted(np.concatenate(blocks).tolist()) == list(range(len(names)))
+    for block in blocks:
+        longest = part.counts[block].max()
+        assert longest <= FEW or part.counts[block].min() * 2 >= longest
+    rows = torch.randn(len(names), made.layout.size)
+    found = made.evaluate(rows, peers=names)["loss"]
+    for row, name, loss in zip(rows, names, found, strict=True):
+        alone = made.evaluate(row.unsqueeze(0), peers=(name,))["loss"]
+        assert loss.item() == pytest.approx(alone.item(), rel=1e-5)
 
 
 def test_of_several_classes_that_are_as_likely_the_first_is_predicted():
