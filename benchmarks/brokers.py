@@ -225,7 +225,8 @@ def peers(nodes: Sequence[Node], folder: Path, *, changes: Sequence[str], stack:
         outputs[name] = folder / f"{name}.txt"
         with outputs[name].open("wb") as file:
             process = subprocess.Popen(command, cwd=folder, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603 (ours)
-        stack.callback(process.kill)
+        stack.callback(process.wait)
+        stack.callback(process.kill)  # which is called first
     return outputs
 
 
