@@ -158,7 +158,9 @@ def _height(rows: Rows) -> int:
     return max(1, BLOCK // max(1, rows.shape[-1]))
 
 
-def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None) -> None:
+def by_blocks(
+    work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None, workers: int | None = None
+) -> None:
     """Do some work on each block of rows, on the CPU in several threads: a block has so many numbers, or one row.
 
     Parameters
@@ -169,6 +171,8 @@ def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | Non
         The rows ``[R, P]``.
     numbers
         Numbers in a block; :data:`BLOCK` by default, and :data:`LARGE` on an accelerator.
+    workers
+        Largest number of threads, where the work on a block takes much memory; all cores by default.
 
     Examples
     --------
@@ -184,7 +188,8 @@ def by_blocks(work: Callable[[slice], object], rows: Rows, *, numbers: int | Non
     def one(_number: int, block: slice) -> None:
         work(block)
 
-    spread(one, blocks, workers=cores() if here and len(blocks) > 1 else 1)
+    threads = min(cores(), workers or cores()) if here and len(blocks) > 1 else 1
+    spread(one, blocks, workers=threads)
 
 
 def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:

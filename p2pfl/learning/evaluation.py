@@ -165,13 +165,13 @@ def _divided(learner: Scorable, part: DeviceSamples) -> list[IntArray]:
     if part.shared and len(learner.features):  # features exist once, whatever the number of rows
         footprint = replace(footprint, sample=max(1, footprint.sample - learner.features[0].nbytes))
     block = footprint.rows(min(SAMPLES, max(1, int(part.counts.max()))))
-    bounds = [0]
+    bounds, shorter = [0], -part.counts[order]  # ascending
     while bounds[-1] < len(order):
         low = bounds[-1]
-        most = int(part.counts[order[low]])
+        most = -int(shorter[low])
         fewest = most / 2 if most > FEW else 0  # rows with fewer samples would be padding for the most part
-        long = int(np.searchsorted(-part.counts[order[low:]], -fewest, side="right"))
-        bounds.append(low + max(1, min(block, long)))
+        long = int(np.searchsorted(shorter[low : low + block], -fewest, side="right"))
+        bounds.append(low + max(1, long))
     return [order[low:high] for low, high in pairwise(bounds)]
 
 

@@ -192,6 +192,8 @@ class ExamplePrivateLearner(TorchLearner):
                     kept[name] = value.new_zeros(len(rows), *value.shape[1:])  # [R, P] or [R]
                 kept[name][index : index + 1] = value
         back = rows.device
+        if back.type == "cpu":
+            checks.check_losses(loss.to(back), peers=peers, round=round)
         found = {name: _beside(value, back) for name, value in kept.items()}
         return Fitted(trained.to(back), found, Report(loss.to(back), steps))
 

@@ -264,7 +264,7 @@ class PrivateNeighbourhood(Wrapped):
     def _on_device(self, update: DeviceUpdate, masses: torch.Tensor | None, attempt: int) -> Released:
         """Return the release of rows on an accelerator, and check later what the device has to compute first."""
         settings, rows = self._settings, update.rows
-        check = partial(update.check, peers=self.peers, bits=settings.bits)
+        check = partial(update.computed.check, peers=self.peers, bits=settings.bits)
         if not settings.hidden:
             released = Released(update.floats(), masses)
             check_later(self._net, check)

@@ -80,7 +80,7 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
     except OSError as error:
-        raise InputError(f"{path} cannot be written ({error.strerror}); choose another folder with --runs") from None
+        raise _unwritten(path, error) from None
     try:
         attempts = round(within / PAUSE)
         while not _locked(descriptor, path.parent):
@@ -90,8 +90,12 @@ def owned(path: Path, *, within: float = 0.0, pause: Callable[[float], object] =
                 )
             attempts -= 1
             pause(PAUSE)
-        os.ftruncate(descriptor, 0)
-        yield Owner(descriptor)
+        try:
+            os.ftruncate(descriptor, 0)
+            owner = Owner(descriptor)
+        except OSError as error:
+            raise _unwritten(path, error) from None
+        yield owner
     finally:
         os.close(descriptor)
 
@@ -111,6 +115,10 @@ def alive(path: Path) -> bool:
     except OSError:
         return False
     return any(_runs(int(each)) for each in signed if each.isdigit())
+
+
+def _unwritten(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path} cannot be written ({error.strerror}); choose another folder with --runs")
 
 
 def _locked(descriptor: int, folder: Path) -> bool:

@@ -17,6 +17,10 @@ BLOCK = 2**17
 """Numbers of the models that one core compares at a time: in double precision they stay in its cache."""
 
 
+HELD = 2**24
+"""Numbers of the models that all cores compare at a time: in double precision with their differences about 250 MB."""
+
+
 def room(device: torch.device) -> int:
     """Return the numbers of the models that are compared at a time on a device."""
     return BLOCK if device.type == "cpu" else LARGE

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.errors import RunError
 from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released, Wrapped
-from p2pfl.robust.arithmetic import average, room
+from p2pfl.robust.arithmetic import HELD, average, room
 from p2pfl.robust.rules import ClippedGossip, Rule, stacked
 from p2pfl.rows import Rows, by_blocks, placed
 
@@ -154,7 +154,8 @@ def aggregated(
                 mine = function(_gathered(mine, received.rows, sender[part]), weights[part])
             out.index_copy_(0, listener[part], mine)
 
-        by_blocks(some, own[: len(listener)], numbers=room(own.device) // count)
+        held = max(1, HELD // max(1, count * own.shape[-1]))  # receivers whose models fit into memory at a time
+        by_blocks(some, own[: len(listener)], numbers=room(own.device) // count, workers=held)
     return out
 
 

@@ -235,19 +235,18 @@ async def simulating(
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
         first = time.perf_counter()
-        with run:
-            if wanted.data.scale:
-                resolved, found = opened(resolved, shard, sent=sent)
-                agreed["statistics"] = reported(found)
-            run.describe(described(resolved))
-            evaluator = Evaluator(resolved, shard)
-            how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
-            how |= {"sent": sent, "keeper": keeper, "left": left}
-            state, work, meter, final = await _recorded(resolved, shard, run, **how)
-            ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
-            if wanted.learning.consensus:
-                state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
-                final = evaluator.full(state.rows)
+        if wanted.data.scale:
+            resolved, found = opened(resolved, shard, sent=sent)
+            agreed["statistics"] = reported(found)
+        run.describe(described(resolved))
+        evaluator = Evaluator(resolved, shard)
+        how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
+        how |= {"sent": sent, "keeper": keeper, "left": left}
+        state, work, meter, final = await _recorded(resolved, shard, run, **how)
+        ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
+        if wanted.learning.consensus:
+            state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
+            final = evaluator.full(state.rows)
         last = time.perf_counter()
         _write_models(resolved, shard, run, moved(state, HOST), round=ended)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))

@@ -31,7 +31,7 @@ from p2pfl.neighbourhood import (
 )
 from p2pfl.privacy.totals import TotalMasks
 from p2pfl.rows import Rows, draw, raw
-from p2pfl.simulation.mixing import Mixer, at_once
+from p2pfl.simulation.mixing import Mixer, at_once, uniform
 from p2pfl.simulation.resuming.travelling import Travelling
 from p2pfl.simulation.sharding import Shard
 from p2pfl.topology import Schedule, Topology, Tree, Weights, spanning
@@ -286,6 +286,7 @@ class StackedNeighbourhood:
         return (
             type(self).mix is StackedNeighbourhood.mix
             and len(self.weights) == 1
+            and (self.shard.workers == 1 or not uniform(self.weights[0].matrix))  # of one average, only sums travel
             and not (faults.loss or faults.absence or self.zstd)
         )
 

@@ -161,8 +161,10 @@ def test_what_cannot_be_resumed_says_why(tmp_path):
     with pytest.raises(InputError, match="kept in memory cannot be resumed"):
         simulate(TABLE, resume=True)
     interrupted(TABLE, tmp_path / "run", after=1)
+    before = (tmp_path / "run" / "metrics.jsonl").read_bytes()
     with pytest.raises(InputError, match="holds another experiment"):
         simulate(TABLE | {"rounds": 7}, folder=tmp_path / "run", resume=True)
+    assert (tmp_path / "run" / "metrics.jsonl").read_bytes() == before
     with pytest.raises(InputError, match="holds models of shape"):
         simulate(TABLE | {"topology": {"peers": 7}}, folder=tmp_path / "run", resume=True)
     (tmp_path / "run" / FILE).write_bytes(b"torn")

@@ -110,8 +110,9 @@ def test_a_reservation_spares_writes_of_the_journal(plans, monkeypatch):
         note(store, journal)
 
     monkeypatch.setattr(Store, "note", counted)
-    world, _ = played(plans)
-    often = Setting(tuple(each for each in NOISY.changes if not each.startswith("transport.checkpoint")))
+    longer = Setting((*NOISY.changes, "rounds=30"))
+    world, _ = played(plans, setting=longer)
+    often = Setting(tuple(each for each in longer.changes if not each.startswith("transport.checkpoint")))
     few = written.total()
     played(plans, setting=often)
     assert few * 2 <= written.total() - few

@@ -19,6 +19,35 @@ Largest = tuple[slice, torch.Tensor]
 
 
 @dataclass(frozen=True)
+class Computed:
+    """Magnitudes of what a release computed, which hold no models until they are checked.
+
+    Attributes
+    ----------
+    squares, largest
+        Squared norms and largest magnitudes, of which :meth:`check` reads whether all is finite and on the grid.
+    """
+
+    squares: list[Largest] = field(default_factory=list)
+    largest: list[Largest] = field(default_factory=list)
+
+    def check(self, *, peers: tuple[str, ...], bits: int) -> None:
+        """Check what was computed, which waits for the device.
+
+        Raises
+        ------
+        LearningError
+            A row is not finite.
+        PrivacyError
+            A released value leaves the grid.
+        """
+        for group, squares in self.squares:
+            check_finite(squares.cpu().numpy(), peers=peers[group])
+        for group, largest in self.largest:
+            check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
+
+
+@dataclass(frozen=True)
 class DeviceUpdate:
     """Public start and private change of a release, in double precision on the device of the rows.
 
@@ -26,9 +55,8 @@ class DeviceUpdate:
 
     Attributes
     ----------
-    squares, largest
-        Squared norms and largest magnitudes of what was computed, of which :meth:`check` reads whether it is finite and
-        on the grid.
+    computed
+        Magnitudes of what was computed, which are checked later.
     """
 
     rows: Rows
@@ -37,8 +65,7 @@ class DeviceUpdate:
     joins: torch.Tensor | None
     layers: tuple[int, ...]
     bounds: tuple[float, ...]
-    squares: list[Largest] = field(default_factory=list, init=False)
-    largest: list[Largest] = field(default_factory=list, init=False)
+    computed: Computed = field(default_factory=Computed, init=False)
 
     @classmethod
     def of(
@@ -74,25 +101,10 @@ class DeviceUpdate:
         for group in self.groups():
             here = points[group]
             for values in (self._start(group), self._clipped(group)):  # [G, P]
-                self.largest.append((group, values.abs().amax(-1)))
+                self.computed.largest.append((group, values.abs().amax(-1)))
                 here += to_grid(values, scale=2.0**bits)
             sums = here.to(torch.float64) * 2.0**-bits
-            self.largest.append((group, sums.abs().amax(-1)))
-
-    def check(self, *, peers: tuple[str, ...], bits: int) -> None:
-        """Check what was computed, which waits for the device.
-
-        Raises
-        ------
-        LearningError
-            A row is not finite.
-        PrivacyError
-            A released value leaves the grid.
-        """
-        for group, squares in self.squares:
-            check_finite(squares.cpu().numpy(), peers=peers[group])
-        for group, largest in self.largest:
-            check_range(largest[:, None].cpu().numpy(), peers=peers[group], bits=bits)
+            self.computed.largest.append((group, sums.abs().amax(-1)))
 
     def groups(self) -> Iterable[slice]:
         """Return the rows that are computed together."""
@@ -115,7 +127,7 @@ class DeviceUpdate:
             return difference
         parts = torch.split(difference, list(self.layers), dim=-1)
         squares = torch.stack([_squared(part) for part in parts], dim=-1)  # [G, L]
-        self.squares.append((group, squares))
+        self.computed.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
         bounds = placed(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
         factors = (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal

@@ -33,6 +33,9 @@ SOONEST = 10.0
 SPEED = 2e8
 """Bytes of a checkpoint that are assumed to be written in a second, until one has been written."""
 
+LATEST = 60.0
+"""Longest wait in seconds for the first checkpoint, as disks may be faster."""
+
 HELD = 2**26
 """Largest state in bytes that is held until an interruption writes it."""
 
@@ -223,7 +226,7 @@ def remaining(meter: Meter, left: SimulationCheckpoint | None) -> range:
 
 
 class Pause:
-    """Pause between two checkpoints, so that writing them takes a twentieth of the time of a run at most.
+    """Pause between two checkpoints, so that writing them takes about a twentieth of the time of a run at most.
 
     Parameters
     ----------
@@ -234,11 +237,11 @@ class Pause:
 
     Examples
     --------
-    A checkpoint of a gigabyte, which a disk writes in about 5 s, is not written in the first 100 s of a run:
+    A checkpoint of a gigabyte, which a disk writes in some seconds, is not written in the first minute of a run:
 
     >>> now = [0.0]
     >>> pause = Pause(lambda: now[0], least=10.0)
-    >>> now[0] = 90.0
+    >>> now[0] = 50.0
     >>> pause.over(10**6), pause.over(10**9)
     (True, False)
     """
@@ -250,8 +253,8 @@ class Pause:
 
     def over(self, size: int) -> bool:
         """Return whether it is time to write a checkpoint of ``size`` bytes."""
-        took = size / SPEED if self._took is None else self._took
-        return self._clock() >= self._last + max(self._least, PART * took)
+        pause = min(LATEST, PART * size / SPEED) if self._took is None else PART * self._took
+        return self._clock() >= self._last + max(self._least, pause)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

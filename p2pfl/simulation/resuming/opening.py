@@ -45,14 +45,15 @@ def opened_run(
     """
     if resume:
         with _owned(folder, within=WITHIN):
-            yield _resumed(resolved, folder, shard)
+            run, left = _resumed(resolved, folder, shard)
+            with run:
+                yield run, left
         return
-    run = Run(resolved.experiment, folder=folder, began=began)
-    with _owned(folder):
+    with Run(resolved.experiment, folder=folder, began=began) as run, _owned(folder, within=WITHIN):
         yield run, None
 
 
-def _owned(folder: Path | None, *, within: float = 0.0) -> AbstractContextManager[object]:
+def _owned(folder: Path | None, *, within: float) -> AbstractContextManager[object]:
     """Return what owns a run directory, if there is one."""
     return nullcontext() if folder is None or not folder.is_dir() else owned(folder / SIMULATION, within=within)
 
@@ -65,9 +66,8 @@ def _resumed(resolved: Plan, folder: Path | None, shard: Shard) -> tuple[Run, Si
     left = loaded(shard, folder, size=resolved.learner.layout.size, edges=edges)
     if folder is None:
         return Run(resolved.experiment), left
+    if Run.load(folder).experiment != resolved.experiment:  # before any record is dropped
+        raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
     faults = replace(Faults.of(resolved.experiment.simulation), cycles=left.facts.stop)
     own = faults.ended(shard.everyone, seed=resolved.experiment.seed, round=left.facts.round)  # [N]
-    run = Run.resume(folder, first=dict(zip(shard.everyone, own.tolist(), strict=True)))
-    if run.experiment != resolved.experiment:
-        raise InputError(f"{folder} holds another experiment; resume the one in its experiment.toml")
-    return run, left
+    return Run.resume(folder, first=dict(zip(shard.everyone, own.tolist(), strict=True))), left

@@ -112,7 +112,7 @@ class WorkerShard(Shard):
     def powered(self, power: Power, released: Released) -> Released:
         """Return the rows and sample weights of the local peers after several gossip steps.
 
-        All rows come here once, some columns at a time, and not once for each step.
+        All rows come here once, some columns at a time, and those at the boundary do not come in each step.
         """
         mine, rows = power.of(self.places), released.values
         found = torch.empty_like(rows)  # [R, P]
