@@ -123,6 +123,7 @@ def running(request, tmp_path):
     with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, as it should
         process.kill()
         process.wait()
+    process.stderr.close()
 
 
 def said(process):
