@@ -1,4 +1,4 @@
-"""What masks, private noise and sums cost as tensor operations, beside numpy and as an estimate for a GPU.
+"""Compare masks, private noise and sums as tensor operations with numpy, and estimate what they cost a GPU.
 
     python -m benchmarks.device_draws [--repeats 7]
 

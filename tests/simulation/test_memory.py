@@ -23,29 +23,34 @@ def stacks(size):
     return len({each.data_ptr() for each in memories if each.nbytes() >= size})
 
 
+def planned(learning, *, rounds, **more):
+    """Return the plan of an experiment whose models take most of the memory."""
+    table = {
+        "rounds": rounds,
+        "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
+        "data": {"name": "digits"},
+        "model": {"name": "mlp", "hidden": [HIDDEN]},
+        "learning": learning,
+    }
+    return plan(read(table | more))
+
+
 @pytest.mark.parametrize(
     ("order", "directory"), [("parallel", False), ("adapt_then_combine", False), ("parallel", True)]
 )
 def test_dpsgd_holds_three_copies_of_all_models_at_most(monkeypatch, tmp_path, directory, order):
     monkeypatch.setattr(checkpoint, "HELD", 0)
-    planned = plan(
-        read(
-            {
-                "rounds": 4,
-                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
-                "data": {"name": "digits"},
-                "model": {"name": "mlp", "hidden": [HIDDEN]},
-                "learning": {"algorithm": "dpsgd", "steps": 2, "batch": 8, "algorithm_options": {"order": order}},
-                "gossip": {"steps": 1},
-            }
-        )
+    made = planned(
+        {"algorithm": "dpsgd", "steps": 2, "batch": 8, "algorithm_options": {"order": order}},
+        rounds=4,
+        gossip={"steps": 1},
     )
-    size = PEERS * planned.learner.layout.size * 4
-    assert planned.federation.dataset.features.nbytes < size
+    size = PEERS * made.learner.layout.size * 4
+    assert made.federation.dataset.features.nbytes < size
     found = []
 
     def simulated():
-        return simulate(planned, baselines=False, folder=tmp_path / "run" if directory else None)
+        return simulate(made, baselines=False, folder=tmp_path / "run" if directory else None)
 
     assert most(simulated, size, found, monkeypatch) <= 3
     assert len(found) >= 2 * 4 * 3
@@ -78,20 +83,9 @@ def most(simulated, size, found, monkeypatch):
 def test_gossip_steps_hold_no_models_from_before_the_first(monkeypatch, steps, weighted):
     """The state, which the average of a peer without weight would need, and the models around a step."""
     monkeypatch.setattr(checkpoint, "HELD", 0)
-    planned = plan(
-        read(
-            {
-                "rounds": 3,
-                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
-                "data": {"name": "digits"},
-                "model": {"name": "mlp", "hidden": [HIDDEN]},
-                "learning": {"algorithm": "fedavg", "batch": 8, "weighted": weighted},
-                "gossip": {"steps": steps},
-            }
-        )
-    )
-    size = PEERS * planned.learner.layout.size * 4
-    assert most(lambda: simulate(planned, baselines=False), size, [], monkeypatch) <= 4
+    made = planned({"algorithm": "fedavg", "batch": 8, "weighted": weighted}, rounds=3, gossip={"steps": steps})
+    size = PEERS * made.learner.layout.size * 4
+    assert most(lambda: simulate(made, baselines=False), size, [], monkeypatch) <= 4
 
 
 @pytest.mark.parametrize(("delay", "copies"), [(0.0, 3), (1.0, 5)], ids=["on time", "late"])
@@ -99,19 +93,8 @@ def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their
     monkeypatch, tmp_path, delay, copies
 ):
     monkeypatch.setattr(checkpoint, "HELD", 0)
-    planned = plan(
-        read(
-            {
-                "rounds": 6,
-                "topology": {"peers": PEERS, "kind": "random_regular", "degree": 4},
-                "data": {"name": "digits"},
-                "model": {"name": "mlp", "hidden": [HIDDEN]},
-                "learning": {"algorithm": "gossip_learning", "steps": 2, "batch": 8},
-                "simulation": {"delay": delay},
-            }
-        )
-    )
-    size, found = PEERS * planned.learner.layout.size * 4, []
+    made = planned({"algorithm": "gossip_learning", "steps": 2, "batch": 8}, rounds=6, simulation={"delay": delay})
+    size, found = PEERS * made.learner.layout.size * 4, []
     store = Flight._store
 
     def counted(self, *given):
@@ -120,4 +103,4 @@ def test_peers_that_do_not_wait_hold_three_copies_and_two_of_the_models_on_their
         found.append(stacks(size))
 
     monkeypatch.setattr(Flight, "_store", counted)
-    assert most(lambda: simulate(planned, baselines=False, folder=tmp_path), size, found, monkeypatch) <= copies
+    assert most(lambda: simulate(made, baselines=False, folder=tmp_path), size, found, monkeypatch) <= copies

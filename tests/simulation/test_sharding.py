@@ -28,7 +28,7 @@ from p2pfl.simulation.sharding import part as sharding_part
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
-from peer.test_agreement import CASES, TOTALS
+from peer.test_agreement import CASES
 from sharding import simulated, together
 from swarms import SMALL
 
@@ -80,19 +80,10 @@ def check_same(whole, part, *, tolerance):
     assert close(*kept, tolerance=10 * tolerance)
 
 
-def one_by_one(changes):
-    """Return what makes one process and workers take gossip steps one by one under masks.
-
-    One product of several steps is rounded otherwise in workers, whose matrices have other shapes, and on the grid of
-    masks that can become a difference of 2^-20.
-    """
-    return ["gossip.steps=2"] if "privacy.mode=pairwise" in changes and not {*TOTALS} <= {*changes} else []
-
-
 @pytest.mark.sampled(fast=3, all=24)
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
-    experiment = read(SMALL, changes=[*changes, *one_by_one(changes)])
+    experiment = read(SMALL, changes=changes)
     whole = simulate(experiment, baselines=False)
     part = simulated(experiment, workers=2)
     check_same(whole, part, tolerance=TOLERANCE[experiment.learning.dtype])

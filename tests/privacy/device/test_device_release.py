@@ -1,4 +1,4 @@
-"""What an accelerator releases and sums equals what the CPU does bit for bit, and it refuses the same rows."""
+"""Releases and sums of an accelerator equal those of the CPU bit for bit, and it refuses the same rows."""
 
 import math
 from unittest import mock
