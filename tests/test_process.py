@@ -100,7 +100,7 @@ from p2pfl.process import return_freed_memory, private_memory
 
 {setting}
 torch.ones(2**22)  # 16 MiB: from now on glibc takes such blocks from the heap by default
-models, kept = [], []
+models, kept = [], [torch.ones(2**13) for _ in range(1000)]  # imports leave holes, where small blocks would go
 for _ in range(50):
     models.append(torch.ones(2**20))  # 4 MiB
     kept.append(torch.ones(2**13))  # outlives it
