@@ -50,6 +50,9 @@ class Protection:
     totals
         Facts that totals show of the data of all peers, if they alone leave peers; else empty. Then private noise
         is in units of what one sample can change, and the guarantee is for single samples.
+    secret
+        True if nobody can compute the private noise of the run again. Where it follows from a seed, it hides nothing
+        from whoever knows the seed, and no epsilon is stated.
     """
 
     wanted: schema.PrivacySettings
@@ -61,6 +64,7 @@ class Protection:
     found: Guarantee | None = None
     sums: Sums | None = None
     totals: str = ""
+    secret: bool = True
 
     @property
     def mode(self) -> Mode:

@@ -255,13 +255,38 @@ class Plan:
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
     def drawing(self, source: Source) -> Plan:
-        """Return the plan with another source of the noise that hides single samples."""
-        return replace(self, learner=self.learner.drawing(source))
+        """Return the plan of a run that draws its secrets from a source."""
+        protection = replace(self.protection, secret=source.secret)
+        return replace(self, learner=self.learner.drawing(source), protection=protection)
+
+    def continuing(self, *, secret: bool) -> Plan:
+        """Return the plan of a run whose earlier rounds drew from a secret source, or from one that was none."""
+        protection = replace(self.protection, secret=self.protection.secret and secret)
+        return replace(self, protection=protection)
+
+    @property
+    def draws_secrets(self) -> bool:
+        """True if a guarantee rests on draws that nobody may know: private noise, or who or what takes part."""
+        settings = self.protection.settings
+        return settings.noise > 0 or settings.participation < 1 or self.hides_samples
+
+    @property
+    def hides_samples(self) -> bool:
+        """True if the learner hides single samples by private noise."""
+        learner = self.learner.bare
+        return isinstance(learner, ExamplePrivateLearner) and learner.noise > 0
+
+    @property
+    def recomputable(self) -> bool:
+        """True if the run has private noise with a bound, and whoever knows its seed can compute the noise again."""
+        return not self.protection.secret and (self.protection.claimed or self.hides_samples)
 
     def examples(
         self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None
     ) -> dict[str, Any] | None:
         """Return the guarantee for single samples of the peer that is worst off; ``None`` if there is none.
+
+        Noise that can be computed again guarantees nothing.
 
         Parameters
         ----------
@@ -278,6 +303,8 @@ class Plan:
         """
         learner = self.learner.bare
         if not isinstance(learner, ExamplePrivateLearner) or not declared(self.algorithm).private_examples:
+            return None
+        if self.recomputable:
             return None
         delta = self.experiment.privacy.delta
         found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)

@@ -14,7 +14,7 @@ from p2pfl.identity.exchange import (
 )
 from p2pfl.identity.roster import NAME, FirstUse, Roster, Trust, rotation
 from p2pfl.identity.sealing import TAG_BYTES, WRAPPED_BYTES, SenderKey, unwrap, wrap
-from p2pfl.identity.secrets import SecretSource, SeededSource, Source
+from p2pfl.identity.secrets import KeyedSource, SecretSource, SeededSource, Source
 from p2pfl.identity.signing import SIGNATURE_BYTES, Identity, fingerprint, usable, verify
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "ExchangeKey",
     "FirstUse",
     "Identity",
+    "KeyedSource",
     "Roster",
     "SecretSource",
     "SeededSource",

@@ -3,11 +3,19 @@
 import hashlib
 import secrets
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol, Self
+
+KEY_LENGTH = 32
+"""Bytes of the key of a source."""
 
 
 class Source(Protocol):
     """Interface to the only source of secret bytes, which tests and simulations can replace."""
+
+    @property
+    def secret(self) -> bool:
+        """True if nobody can compute the bytes again; only then does private noise guarantee anything."""
+        ...
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return ``size`` bytes that only ``peer`` knows."""
@@ -18,10 +26,54 @@ class Source(Protocol):
 class SecretSource:
     """Randomness of the operating system: fresh bytes on every call, for any purpose."""
 
+    secret: ClassVar[bool] = True
+
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return ``size`` fresh bytes."""
         del purpose, peer, round
         return secrets.token_bytes(size)
+
+
+@dataclass(frozen=True)
+class KeyedSource:
+    """Bytes that follow from a secret key, so that processes that share it draw the same.
+
+    The bytes are SHAKE-256 of (key, purpose, peer, round).
+
+    Parameters
+    ----------
+    key
+        32 bytes of the operating system.
+
+    Raises
+    ------
+    ValueError
+        The key has another length.
+
+    Examples
+    --------
+    >>> ours, theirs = KeyedSource(bytes(32)), KeyedSource(bytes(32))
+    >>> ours.bytes(4, purpose="noise", peer="ada") == theirs.bytes(4, purpose="noise", peer="ada")
+    True
+    >>> ours
+    KeyedSource()
+    """
+
+    key: bytes = field(repr=False)
+    secret: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if len(self.key) != KEY_LENGTH:
+            raise ValueError(f"the key of a source has {len(self.key)} bytes, not {KEY_LENGTH}; draw {KEY_LENGTH}")
+
+    @classmethod
+    def draw(cls) -> Self:
+        """Return a source with a fresh key of the operating system."""
+        return cls(secrets.token_bytes(KEY_LENGTH))
+
+    def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
+        """Return the ``size`` bytes of this purpose, peer and round."""
+        return hashlib.shake_256(self.key + _name(purpose, peer, round)).digest(size)
 
 
 @dataclass(frozen=True)
@@ -37,8 +89,13 @@ class SeededSource:
     """
 
     seed: int = field(repr=False)
+    secret: ClassVar[bool] = False
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return the ``size`` bytes of this purpose, peer and round."""
-        name = f"{self.seed}\x1f{purpose}\x1f{peer}\x1f{round}".encode()
-        return hashlib.shake_256(name).digest(size)
+        return hashlib.shake_256(f"{self.seed}\x1f".encode() + _name(purpose, peer, round)).digest(size)
+
+
+def _name(purpose: str, peer: str, round: int) -> bytes:
+    """Return the name of a draw."""
+    return f"{purpose}\x1f{peer}\x1f{round}".encode()

@@ -30,6 +30,15 @@ from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Rows, norms, placed
 
+LOUDEST = 2.0**15
+"""Largest noise multiplier: the points of larger noise would not be told apart by a double."""
+
+LARGEST_BATCH = 2**21
+"""Batches have fewer samples in the mean: a sum of twice as many is a whole number that a double counts exactly."""
+
+SLACK = 2.0**-24
+"""Share by which gradients are clipped below the clip, more than lengths of up to 2^30 numbers are rounded by."""
+
 Normals = Callable[[bytes, int], npt.NDArray[np.float64]]
 """Function ``normals(key, size)`` that returns the first standard normal numbers of a key of 32 bytes."""
 
@@ -47,8 +56,13 @@ class ExamplePrivateLearner(TorchLearner):
     batch is a step of noise alone. Optimiser, correction, release and mixing only see g: the releases of a peer are
     (epsilon, delta)-DP for each of its samples, against all other parties together, whether or not
     ``[privacy]`` also protects the peer as a whole. n is public. A sample whose gradient is not
-    finite counts as zero. Losses in a :class:`Report` are exact and must stay with the peer. Noise is
-    added in floating point; no proof shows that its last bits reveal nothing.
+    finite counts as zero. Losses in a :class:`Report` are exact and must stay with the peer.
+
+    With noise, each clipped gradient is rounded towards zero to a grid of :func:`grid_step`, which makes none longer,
+    and the noise is a point of that grid. So sums and noise are whole numbers, added exactly, in which no last bits
+    tell whether a sample was there: with the exact sampler a step is the Gaussian mechanism, rounded, and its
+    sensitivity is C, not C and an error of rounding. Gradients are clipped to :math:`C (1 - 2^{-24})`, because their
+    computed lengths are rounded too.
 
     Parameters
     ----------
@@ -62,7 +76,8 @@ class ExamplePrivateLearner(TorchLearner):
     source
         Source of batch membership and noise; each draw is for one peer, round and step.
     normals
-        Function that makes noise from a key of 32 bytes.
+        Function that makes standard normal numbers from a key of 32 bytes; times :func:`grid_deviation` they are
+        rounded to the grid. Those of :func:`p2pfl.privacy.noise.exact_normals` lie on it.
 
     Raises
     ------
@@ -113,6 +128,11 @@ class ExamplePrivateLearner(TorchLearner):
                 "learning.example_noise must be at least 0 and learning.example_clip finite and above 0, but "
                 f"they are {noise} and {clip}; 1 and 1 are usual"
             )
+        if noise > LOUDEST or (noise and batch is not None and batch >= LARGEST_BATCH):
+            raise ModelError(
+                f"learning.example_noise must be at most {LOUDEST:g} and learning.batch below {LARGEST_BATCH}, but "
+                f"they are {noise:g} and {batch}; choose smaller ones"
+            )
         if batch is None:
             raise ModelError(
                 'learning.example_noise needs a number as learning.batch, but it is "all"; choose a batch that '
@@ -136,6 +156,7 @@ class ExamplePrivateLearner(TorchLearner):
             )
         self.noise, self.clip, self.size = noise, clip, batch
         self.source, self.normals = source, normals
+        self.grid = grid_step(clip) if noise else 0.0
         self.exact = torch.device("cpu") if self.device.type == "mps" else self.device  # knows double precision
 
     def drawing(self, source: Source) -> Self:
@@ -209,15 +230,21 @@ class ExamplePrivateLearner(TorchLearner):
         return part[joins]
 
     def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
-        """Add noise to a sum of clipped gradients ``[1, P]``."""
+        """Round a sum of clipped gradients ``[1, P]`` to the grid, and add noise; double precision."""
         if not self.noise:
             return total
         key = self.source.bytes(KEY_BYTES, purpose=f"example noise {step}", peer=peer, round=round)
-        drawn = placed(torch.from_numpy(self.normals(key, self.layout.size)), total.device)  # [P]
-        return total + drawn * (self.noise * self.clip)
+        drawn = self.normals(key, self.layout.size)  # [P]
+        drawn = np.rint(drawn * grid_deviation(noise=self.noise, clip=self.clip)).astype(np.int64)
+        points = (total / self.grid).round().to(torch.int64) + placed(torch.from_numpy(drawn), total.device)  # [1, P]
+        return points.double() * self.grid
 
     def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision."""
+        """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision.
+
+        With noise the sum is exact, and a multiple of the step of the grid.
+        """
+        bound = self.clip * (1 - SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
         for some in torch.split(placed(torch.from_numpy(chosen), self.device), self.engine.block(1)):
@@ -230,9 +257,36 @@ class ExamplePrivateLearner(TorchLearner):
             finite = lengths.isfinite()  # [B, 1]
             if self.exact.type != "cpu" or not finite.all():  # the CPU does not wait for another device
                 each, lengths = torch.where(finite, each, 0.0), torch.where(finite, lengths, 1.0)
-            total += (self.clip / lengths.clamp_min(1e-300)).clamp_max(1.0).T @ each  # [1, P]
+            factors = (bound / lengths.clamp_min(1e-300)).clamp_max(1.0)  # [B, 1]
+            if self.noise:
+                points = each.mul_(factors / self.grid).trunc_()  # [B, P], joined above into memory of its own
+                total += points.new_ones(1, len(points)) @ points  # [1, P]; whole numbers, so no order matters
+            else:
+                total += factors.T @ each  # [1, P]
             loss += losses.to(self.exact, torch.float64).sum()
-        return loss, total
+        return loss, total * self.grid if self.noise else total
+
+
+def grid_step(clip: float) -> float:
+    """Return the step of the grid for noise: the power of two of which the clip is 2^30 to 2^31.
+
+    Examples
+    --------
+    >>> grid_step(1.0) == 2.0**-30
+    True
+    """
+    return math.ldexp(1.0, math.frexp(clip)[1] - 31)
+
+
+def grid_deviation(*, noise: float, clip: float) -> float:
+    """Return the standard deviation of the noise in steps of the grid.
+
+    Parameters
+    ----------
+    noise, clip
+        z and C.
+    """
+    return noise * (clip / grid_step(clip))
 
 
 def _beside(values: torch.Tensor, device: torch.device) -> torch.Tensor:

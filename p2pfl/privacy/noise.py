@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import lru_cache
@@ -48,10 +48,13 @@ from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.resolution import FINEST, REACH
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words
+from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words, spans
 
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""
+
+LARGEST = 2.0**46
+"""Largest deviation in grid points of which a double tells all points apart that the sampler draws."""
 
 LOW = 44  # bits that choose the point within a cell
 BINS = 13  # bits that choose a bin of the alias table
@@ -139,6 +142,42 @@ class NoiseSampler:
             undecided = self._table.propose(more[1], now, work=list(np.empty((2, places.size), np.uint64)))
             drawn.points[places] = now.points  # those that are undecided are written again
             places, now, attempt = places[undecided], now.at(undecided), attempt + 1
+
+
+def exact_normals(deviation: float) -> Callable[[bytes, int], Floats]:
+    """Return a function ``normals(key, size)`` of standard normal numbers on the grid of a deviation.
+
+    Times the deviation, and rounded, they are the points of :class:`NoiseSampler` exactly: code that must not know how
+    private noise is drawn takes them as standard normal numbers.
+
+    Parameters
+    ----------
+    deviation
+        Standard deviation in grid points, at most :data:`LARGEST`.
+
+    Raises
+    ------
+    InputError
+        The deviation is out of range.
+
+    Examples
+    --------
+    >>> key, points = bytes(32), NoiseSampler(3e9).window([bytes(32)], slice(0, 100))[0]
+    >>> bool((np.rint(exact_normals(3e9)(key, 100) * 3e9) == points).all())
+    True
+    """
+    if not 0 < deviation <= LARGEST:
+        raise InputError(
+            f"private noise needs a deviation above 0 and at most 2^46 grid points, got {deviation:g}; change the noise"
+        )
+
+    def normals(key: bytes, size: int) -> Floats:
+        sampler, out = NoiseSampler(deviation), np.empty(size)  # [size]
+        for span in spans(size, BLOCK):
+            np.divide(sampler.window([key], span)[0], deviation, out=out[span])
+        return out
+
+    return normals
 
 
 @dataclass(frozen=True)

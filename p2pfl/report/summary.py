@@ -367,7 +367,8 @@ def describe(
         Argument as in :func:`summarise`.
     """
     count = plan.protection.affordable if rounds is None else rounds
-    said = promise(plan.protection, spent=spent, examples=plan.examples(count, played=played))
+    examples = plan.examples(count, played=played)
+    said = promise(plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
     return said if spent is None else said | stated(plan.protection, rounds=count)
 
 

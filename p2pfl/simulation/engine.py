@@ -19,7 +19,7 @@ from p2pfl.experiment import Experiment, Plan, read
 from p2pfl.experiment.agreement import reported
 from p2pfl.experiment.composing import compose
 from p2pfl.experiment.modes import Mode
-from p2pfl.identity import SecretSource, SeededSource, Source
+from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import settled
 from p2pfl.process import keep_freed_memory, one_thread
@@ -44,7 +44,8 @@ from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sharding.baselines import LocalScores, Scores
 from p2pfl.simulation.sharding.group import WorkerGroup
 from p2pfl.simulation.sharding.keeping import keeper_of
-from p2pfl.simulation.sharding.workers import divided, launched, sharded
+from p2pfl.simulation.sharding.workers import divided, sharded
+from p2pfl.simulation.sourcing import source_of
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 
 WRITTEN = 32 * 2**20
@@ -93,8 +94,10 @@ def simulate(
     resume
         Whether to go on with the run that was interrupted in ``folder``, after its last checkpoint.
     source
-        Source of keys and private noise; derived from the seed of the experiment by default. Workers receive a copy
-        each, which must return the same bytes.
+        Source of keys and private noise. By default they come from the operating system wherever a guarantee rests
+        on them, and follow from the seed of the experiment elsewhere. With a source that can be computed again, such
+        as ``SeededSource(7)``, the models repeat to the last bit, and the run states no epsilon. Workers receive a
+        copy each, which must return the same bytes.
     observe
         Function called with the records of each round.
     progress
@@ -143,13 +146,10 @@ def simulate(
         more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
         needed = _both(learner, topology)
         made = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
-    if isinstance(source, SecretSource) and (workers > 1 or launched()):
-        raise InputError(
-            "workers must draw the same keys, but the operating system gives each its own; pass SeededSource as source"
-        )
-    seed = made.experiment.seed if isinstance(made, Plan) else made.seed
-    given = {"baselines": baselines, "resume": resume, "source": source or SeededSource(seed)}
-    with sharded(made, workers=workers, follow=follow, given=given) as (resolved, shard):
+    given = {"baselines": baselines, "resume": resume, "source": source}
+    with sharded(made, workers=workers, follow=follow, given=given) as (planned, shard):
+        given["source"] = drawn = source_of(planned, shard, source)
+        resolved = planned.drawing(drawn)
         if not shard.leads:
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
         begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
@@ -158,13 +158,13 @@ def simulate(
             return simulate_shard(resolved, shard, begun=begun, folder=place, observe=seen, **given)
 
 
-def follow(experiment: Experiment, group: WorkerGroup, **given: Any) -> None:
+def follow(experiment: Experiment, group: WorkerGroup, *, source: Source | None, **given: Any) -> None:
     """Simulate the peers of one worker that does not lead."""
     keep_freed_memory()
     with one_thread():
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
         resolved, shard = divided(experiment, group)
-        simulate_shard(resolved, shard, begun=begun, **given)
+        simulate_shard(resolved, shard, begun=begun, source=source_of(resolved, shard, source), **given)
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,8 @@ async def simulating(
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
         first = time.perf_counter()
+        if left is not None:
+            resolved = resolved.continuing(secret=left.facts.secret)
         if wanted.data.scale:
             resolved, found = opened(resolved, shard, sent=sent)
             agreed["statistics"] = reported(found)
@@ -329,7 +331,7 @@ async def _recorded(
         The last state, the learner, the meter of the process that leads, and the scores of its peers after the last
         round.
     """
-    names, claimed = shard.everyone, resolved.protection.claimed
+    names, claimed, secret = shard.everyone, resolved.protection.claimed, resolved.protection.secret
     final: list[dict[str, float]] | None = None
     spent: dict[str, Any] = {} if left is None else {"earlier": left.costs, "sampled": left.sampled, "more": False}
     meter = None
@@ -354,11 +356,11 @@ async def _recorded(
         evaluated = await evaluator.met(state.rows, meet) if whole else evaluator.after(round, state.rows)
         final = evaluated if whole else None
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
-        spent = shard.shared((meter and meter.spent) or 0.0) if claimed else None
+        spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
         mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
-        facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling}
+        facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling, "secret": secret}
         costs, sampled = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
         keeper.keep(checkpointed(round, state, sent, costs=costs, sampled=sampled, **facts))
         if observe is not None and records:

@@ -17,7 +17,6 @@ import torch
 
 from p2pfl.errors import P2PFLError
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Fitting, Learner
 from p2pfl.learning.checks import check_losses
 from p2pfl.learning.steps.together import SAMPLES, Evaluation, Stack, Training, stacks
@@ -28,6 +27,7 @@ from p2pfl.report.spending.budget import beside, check_accounted
 from p2pfl.rows import Rows
 from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding import Shard
+from p2pfl.simulation.sourcing import source_of
 
 Request = Training | Evaluation
 """Request that a run waits for."""
@@ -224,7 +224,8 @@ async def _running(resolved: Plan | P2PFLError, folder: Path, *, baselines: bool
     if isinstance(resolved, P2PFLError):
         raise resolved
     begun = replace(begun, accounted=check_accounted(resolved))
-    source, shard = SeededSource(resolved.experiment.seed), Shard(resolved.topology.peers)
+    shard = Shard(resolved.topology.peers)
+    source = source_of(resolved, shard, None)
     return await simulating(
         resolved,
         shard,

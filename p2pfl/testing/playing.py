@@ -271,7 +271,7 @@ class Case:
 
     def mean(self, plan: Plan) -> Rows:
         """Return the mean of the final models of :func:`p2pfl.simulate`, ``[P]``."""
-        models = simulate(plan, baselines=False).models.values()
+        models = simulate(plan, baselines=False, source=SeededSource(SEED)).models.values()
         return torch.stack([torch.cat([tensor.flatten() for tensor in each.values()]) for each in models]).mean(0)
 
     def live(self) -> dict[str, State]:

@@ -20,7 +20,7 @@ from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.file.reading import checked
 from p2pfl.experiment.parts.robustness import attack
 from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
-from p2pfl.identity import FirstUse, Identity, SeededSource, Source
+from p2pfl.identity import FirstUse, Identity, SecretSource, SeededSource, Source
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.ended import Ended
 from p2pfl.peer.launch.event_log import EventLog
@@ -195,8 +195,9 @@ def forecast(
     """
     keep_freed_memory()
     began = began or datetime.now(UTC)
-    source = SeededSource(experiment.seed)
-    resolved = plan(experiment, live=True).drawing(source)
+    resolved = plan(experiment, live=True)
+    source: Source = SecretSource() if resolved.draws_secrets else SeededSource(experiment.seed)
+    resolved = resolved.drawing(source)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):

@@ -249,6 +249,8 @@ class ReplayedSource:
         True if these are all draws; if not, the peer may draw more than recorded.
     """
 
+    secret = True  # as those of a peer that records itself, which draws from the operating system
+
     def __init__(self, drawn: tuple[LoggedDraw, ...], *, ended: bool = True) -> None:
         self._ended = ended
         self._left: dict[tuple[str, str, int], deque[bytes]] = defaultdict(deque)

@@ -21,13 +21,14 @@ from opaque import Branching, Opaque
 from p2pfl.data import Dataset, Federation
 from p2pfl.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
+from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.learning import Learner, TorchLearner
-from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation, grid_step
 from p2pfl.peer import Peer
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst
-from p2pfl.privacy.stream import normals
+from p2pfl.privacy.noise import NoiseSampler, exact_normals
+from p2pfl.privacy.stream import BLOCK, normals, spans
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import DEADLINE, SMALL
@@ -61,14 +62,14 @@ def mlp():
     return nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def learner_of(model=None, data=None, *, noise=0.0, clip=math.inf, source=11, **options):
+def learner_of(model=None, data=None, *, noise=0.0, clip=math.inf, source=11, exact=False, **options):
     return ExamplePrivateLearner(
         model or mlp(),
         data or federation(),
         noise=noise,
         clip=clip,
         source=SeededSource(source),
-        normals=normals,
+        normals=exact_normals(grid_deviation(noise=noise, clip=clip)) if exact else normals,
         **OPTIONS | options,
     )
 
@@ -147,6 +148,58 @@ def test_one_sample_moves_the_sum_by_at_most_the_clip(scale, wrap, clip):
     parts, everybody = parts_of(learner), np.arange(20)
     difference = learner.clipped(parts, everybody)[1] - learner.clipped(parts, everybody[1:])[1]
     assert float(difference.norm()) <= clip * (1 + 1e-9)
+
+
+@given(scale=st.floats(1e-3, 1e150), wrap=st.sampled_from([nn.Sequential, Opaque, Mixing]), clip=st.floats(0.01, 10))
+def test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_more_than_the_clip(scale, wrap, clip):
+    learner = learner_of(wrap(mlp()), federation(scale=scale), clip=clip, noise=1.0)
+    parts, step = parts_of(learner), grid_step(clip)
+    singles = [learner.clipped(parts, np.array([place]))[1] / step for place in range(20)]
+    whole = learner.clipped(parts, np.arange(20))[1] / step
+    for points in (*singles, whole):
+        assert torch.equal(points, points.round())
+        assert float(points.abs().max()) < 2**53
+    assert all(math.hypot(*points[0].tolist()) * step <= clip for points in singles)
+    torch.testing.assert_close(whole, sum(singles), rtol=0, atol=2.0**10)  # stacks round gradients otherwise
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("clip", [0.5, 0.3])
+def test_a_step_adds_the_points_of_the_exact_sampler_to_whole_numbers(clip, dtype):
+    """The test fails for a sampler with holes, and for noise that is added to a sum beside the grid."""
+    noise, step = 1.7, grid_step(clip)
+    deviation = grid_deviation(noise=noise, clip=clip)
+    assert deviation == pytest.approx(noise * clip / step, rel=1e-15)
+    learner = learner_of(noise=noise, clip=clip, dtype=dtype, exact=True)
+    _, total = learner.clipped(parts_of(learner), np.arange(20))
+    found = learner.hidden(total, peer="ada", round=2, step=1)
+    assert found.dtype == torch.float64
+    key = SeededSource(11).bytes(KEY_BYTES, purpose="example noise 1", peer="ada", round=2)
+    drawn = NoiseSampler(deviation).window([key], slice(0, learner.layout.size))
+    assert torch.equal(found / step, total / step + torch.from_numpy(drawn))
+    assert torch.equal(found / step, (found / step).round())
+
+
+def test_learners_of_experiments_draw_noise_from_the_exact_sampler():
+    learner = plan(read(TABLE)).learner
+    deviation, key = grid_deviation(noise=1.0, clip=0.5), bytes(range(32))
+    points = learner.normals(key, 70_000) * deviation
+    expected = np.concatenate([NoiseSampler(deviation).window([key], span)[0].copy() for span in spans(70_000, BLOCK)])
+    assert np.array_equal(np.rint(points), expected)
+    assert np.abs(points - expected).max() < 0.01
+
+
+def test_numbers_that_a_double_does_not_tell_apart_are_refused():
+    for wrong in ({"noise": 1e6}, {"noise": 1.0, "batch": 2**21}):
+        with pytest.raises(ModelError, match=r"must be at most 32768 and learning\.batch below 2097152"):
+            learner_of(clip=1.0, **wrong)
+    with pytest.raises(InputError, match=r"at most 2\^46 grid points"):
+        exact_normals(2.0**47)
+
+
+def test_noise_that_ends_within_reach_of_one_sample_guarantees_nothing():
+    assert epsilon(0.1, rate=0.01, steps=1, delta=1e-5) == math.inf
+    assert epsilon(0.5, rate=0.01, steps=1, delta=1e-5) < 10
 
 
 def test_a_giant_outlier_moves_a_step_by_at_most_clip_times_rate_over_batch():
@@ -336,7 +389,7 @@ def test_without_a_source_of_ones_own_the_noise_is_secret():
 @pytest.mark.parametrize("privacy", [{}, {"mode": "pairwise", "clip": 1.0, "noise": 0.1}], ids=["alone", "beside"])
 def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy):
     resolved = plan(read(TABLE | {"privacy": privacy}))
-    found = simulate(resolved, source=SeededSource(5)).summary["privacy"]
+    found = simulate(resolved).summary["privacy"]
     promise = found["examples"]
     smallest = min(len(part) for part in resolved.federation.train.values())
     assert promise["sampling_rate"] == min(1.0, 4 / smallest)

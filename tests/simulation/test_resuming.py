@@ -7,6 +7,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.errors import InputError
+from p2pfl.identity import KeyedSource
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
@@ -31,6 +32,9 @@ CASES = {
     "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
 }
 SLOW = {"adam", "private", "compressed", "faults", "samples"}
+SOURCE = KeyedSource.draw()
+"""Source of runs that are compared; by default each run draws private noise of its own."""
+
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began"}
 
 
@@ -44,7 +48,7 @@ def interrupted(table, folder, *, after, error=KeyboardInterrupt):
             raise error
 
     with pytest.raises(error):
-        simulate(table, folder=folder, observe=observe, baselines=False)
+        simulate(table, folder=folder, observe=observe, baselines=False, source=SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +57,9 @@ def interrupted(table, folder, *, after, error=KeyboardInterrupt):
 )
 def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, changes):
     table = TABLE | changes
-    whole = simulate(table, folder=tmp_path / "whole", baselines=False)
+    whole = simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     interrupted(table, tmp_path / "run", after=2)
-    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     assert run.metrics == whole.metrics == Run.load(tmp_path / "run").metrics
     for peer, model in whole.models.items():
         assert all(torch.equal(run.models[peer][name], value) for name, value in model.items())
@@ -67,14 +71,14 @@ def test_a_resumed_simulation_ends_as_one_that_was_never_interrupted(tmp_path, c
 
 @pytest.mark.parametrize("changes", [CASES["fedavg"], pytest.param(CASES["private"], marks=pytest.mark.slow)])
 def test_a_large_state_is_not_held_and_a_run_goes_on_from_the_last_one_that_was_written(tmp_path, monkeypatch, changes):
-    whole = simulate(TABLE | changes, folder=tmp_path / "whole", baselines=False)
+    whole = simulate(TABLE | changes, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     monkeypatch.setattr(checkpoint, "HELD", 0)
     monkeypatch.setattr(checkpoint, "SOONEST", 0.0)
     monkeypatch.setattr(checkpoint, "PART", 1e12)  # only the first round is written
     monkeypatch.setattr(checkpoint, "SPEED", math.inf)
     interrupted(TABLE | changes, tmp_path / "run", after=2)
     assert SimulationCheckpoint.load(tmp_path / "run" / FILE, peers=6, size=whole_size(whole)).facts.round == 0
-    run = simulate(TABLE | changes, folder=tmp_path / "run", resume=True, baselines=False)
+    run = simulate(TABLE | changes, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     assert run.metrics == whole.metrics == Run.load(tmp_path / "run").metrics
 
 
@@ -84,7 +88,7 @@ def whole_size(run):
 
 
 def test_a_run_may_be_interrupted_again_and_by_an_error(tmp_path):
-    whole = simulate(TABLE, baselines=False)
+    whole = simulate(TABLE, baselines=False, source=SOURCE)
     interrupted(TABLE, tmp_path / "run", after=1)
     stops = iter(range(2))
 
@@ -93,8 +97,8 @@ def test_a_run_may_be_interrupted_again_and_by_an_error(tmp_path):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        simulate(TABLE, folder=tmp_path / "run", resume=True, observe=stop, baselines=False)
-    run = simulate(TABLE, folder=tmp_path / "run", resume=True, baselines=False)
+        simulate(TABLE, folder=tmp_path / "run", resume=True, observe=stop, baselines=False, source=SOURCE)
+    run = simulate(TABLE, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     assert run.metrics == whole.metrics
 
 
@@ -137,7 +141,7 @@ def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypat
 
     (tmp_path / "one").mkdir()
     monkeypatch.chdir(tmp_path / "one")
-    whole = simulate(table, baselines=False)
+    whole = simulate(table, baselines=False, source=SOURCE)
     cycles = 1 + max(record.round for record in whole.metrics)
     assert 2 < cycles < 40
     (tmp_path / "other").mkdir()
@@ -146,10 +150,10 @@ def test_a_run_that_has_spent_its_budget_file_can_be_resumed(tmp_path, monkeypat
         with monkeypatch.context() as patch:
             patch.setattr("p2pfl.simulation.engine.summarise", stop)
             with pytest.raises(KeyboardInterrupt):
-                simulate(table, folder=tmp_path / "run", baselines=False)
+                simulate(table, folder=tmp_path / "run", baselines=False, source=SOURCE)
     else:
         interrupted(table, tmp_path / "run", after=cycles - after)
-    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    run = simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     assert run.metrics == whole.metrics
     assert run.summary["privacy"] == whole.summary["privacy"]
 

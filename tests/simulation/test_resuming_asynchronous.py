@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from p2pfl.algorithms import gossip_learning
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
+from p2pfl.identity import KeyedSource
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import edges_of
@@ -35,6 +36,9 @@ CASES = {
     "schedule": {"simulation": LATE, "topology": {"kind": "one_peer_exponential", "peers": 8}},
     "few scores": {"simulation": LATE, "evaluation": {"every": 2, "peers": 3}},
 }
+SOURCE = KeyedSource.draw()
+"""Source of runs that are compared; by default each run draws private noise of its own."""
+
 TIMES = {"start_s", "wall_s", "total_s", "training_s", "began", "folder"}
 
 
@@ -47,7 +51,7 @@ def interrupted(table, folder, *, after):
             raise KeyboardInterrupt
 
     try:
-        simulate(table, folder=folder, observe=observe, baselines=False)
+        simulate(table, folder=folder, observe=observe, baselines=False, source=SOURCE)
     except KeyboardInterrupt:
         return True
     return False
@@ -88,13 +92,13 @@ def saved(path):
 )
 def test_a_resumed_simulation_leaves_the_directory_of_one_that_was_never_interrupted(tmp_path, changes):
     table = TABLE | changes
-    whole = simulate(table, folder=tmp_path / "whole", baselines=False)
+    whole = simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     for after in count():
         folder = tmp_path / f"run {after}"
         if not interrupted(table, folder, after=after):
             break
         assert (folder / FILE).exists()
-        run = simulate(table, folder=folder, resume=True, baselines=False)
+        run = simulate(table, folder=folder, resume=True, baselines=False, source=SOURCE)
         assert run.metrics == whole.metrics == Run.load(folder).metrics
         check_same(tmp_path / "whole", folder)
     assert after >= 5
@@ -102,7 +106,7 @@ def test_a_resumed_simulation_leaves_the_directory_of_one_that_was_never_interru
 
 def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_before(tmp_path, monkeypatch):
     table = TABLE | CASES["late, lost and slow"]
-    simulate(table, folder=tmp_path / "whole", baselines=False)
+    simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     calls, merged = count(), gossip_learning.merged
 
     def stop(received, own):
@@ -113,15 +117,15 @@ def test_a_simulation_that_is_interrupted_within_a_cycle_goes_on_from_the_one_be
     with monkeypatch.context() as patch:
         patch.setattr(gossip_learning, "merged", stop)
         with pytest.raises(KeyboardInterrupt):
-            simulate(table, folder=tmp_path / "run", baselines=False)
+            simulate(table, folder=tmp_path / "run", baselines=False, source=SOURCE)
     assert loaded(tmp_path / "run", table).facts.round == 3
-    simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     check_same(tmp_path / "whole", tmp_path / "run")
 
 
 def test_a_simulation_whose_slow_peers_have_made_all_their_cycles_plays_no_other(tmp_path, monkeypatch):
     table = TABLE | CASES["late, lost and slow"]
-    simulate(table, folder=tmp_path / "whole", baselines=False)
+    simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
 
     def stop(*_given, **_more):
         raise KeyboardInterrupt
@@ -129,22 +133,22 @@ def test_a_simulation_whose_slow_peers_have_made_all_their_cycles_plays_no_other
     with monkeypatch.context() as patch:
         patch.setattr("p2pfl.simulation.engine.summarise", stop)
         with pytest.raises(KeyboardInterrupt):
-            simulate(table, folder=tmp_path / "run", baselines=False)
+            simulate(table, folder=tmp_path / "run", baselines=False, source=SOURCE)
     left = loaded(tmp_path / "run", table).facts
     assert (left.round, left.ended) == (9, True)
-    simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     check_same(tmp_path / "whole", tmp_path / "run")
 
 
 def test_a_budget_that_permits_fewer_cycles_permits_as_many_to_slow_peers_after_an_interruption(tmp_path):
     privacy = {"mode": "independent", "noise": 2.0, "clip": 1.0, "epsilon": 8.0}
     table = TABLE | {"simulation": LATE | {"absence": 0.0}, "privacy": privacy, "rounds": 40}
-    whole = simulate(table, folder=tmp_path / "whole", baselines=False)
+    whole = simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     cycles = 1 + max(record.round for record in whole.metrics)
     assert 2 < cycles < 40
     assert interrupted(table, tmp_path / "run", after=cycles)  # slow peers are the only ones that have cycles left
     assert loaded(tmp_path / "run", table).facts.round >= cycles
-    simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     check_same(tmp_path / "whole", tmp_path / "run")
 
 
@@ -164,7 +168,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
 @pytest.mark.parametrize("written", [0, 3])
 def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):
     table = TABLE | CASES["late, lost and slow"]
-    simulate(table, folder=tmp_path / "whole", baselines=False)
+    simulate(table, folder=tmp_path / "whole", baselines=False, source=SOURCE)
     monkeypatch.setattr(checkpoint, "HELD", 0)
     keep = CheckpointKeeper.keep
 
@@ -177,7 +181,7 @@ def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_c
     assert interrupted(table, tmp_path / "run", after=5)
     assert loaded(tmp_path / "run", table).facts.round == written
     assert max(record.round for record in Run.load(tmp_path / "run").metrics) > written
-    simulate(table, folder=tmp_path / "run", resume=True, baselines=False)
+    simulate(table, folder=tmp_path / "run", resume=True, baselines=False, source=SOURCE)
     check_same(tmp_path / "whole", tmp_path / "run")
 
 

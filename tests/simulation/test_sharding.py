@@ -15,7 +15,7 @@ import torch
 from p2pfl.encodings import limit
 from p2pfl.errors import InputError, LearningError, PrivacyError, RunError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SecretSource, SeededSource
+from p2pfl.identity import KeyedSource, SecretSource, SeededSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.robust import Attack
@@ -26,10 +26,12 @@ from p2pfl.simulation.resuming.checkpoint import FILE
 from p2pfl.simulation.sharding import Shard, keeping
 from p2pfl.simulation.sharding import part as sharding_part
 from p2pfl.simulation.sharding.part import WorkerShard
+from p2pfl.simulation.sharding.workers import divided
+from p2pfl.simulation.sourcing import source_of
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
 from peer.test_agreement import CASES
-from sharding import simulated, together
+from sharding import one_learner_at_a_time, simulated, together
 from swarms import SMALL
 
 MORE = {
@@ -84,8 +86,9 @@ def check_same(whole, part, *, tolerance):
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
     experiment = read(SMALL, changes=changes)
-    whole = simulate(experiment, baselines=False)
-    part = simulated(experiment, workers=2)
+    source = KeyedSource.draw()
+    whole = simulate(experiment, baselines=False, source=source)
+    part = simulated(experiment, workers=2, source=source)
     check_same(whole, part, tolerance=TOLERANCE[experiment.learning.dtype])
 
 
@@ -112,8 +115,22 @@ def test_workers_draw_keys_from_the_source_that_they_are_given():
     whole = simulate(experiment, baselines=False, source=SeededSource(5))
     part = simulated(experiment, workers=2, source=SeededSource(5))
     check_same(whole, part, tolerance=1e-10)
-    with pytest.raises(InputError, match="workers must draw the same keys"):
-        simulate(experiment, workers=2, source=SecretSource())
+
+
+@pytest.mark.parametrize("given", [None, SecretSource()], ids=["default", "of the operating system"])
+def test_the_worker_that_leads_hands_one_secret_key_to_the_others(given):
+    experiment = read(SMALL, changes=["privacy.mode=pairwise", "privacy.noise=0.1", "privacy.clip=1.0"])
+
+    def work(group):
+        resolved, shard = divided(experiment, group)
+        return source_of(resolved, shard, given)
+
+    with one_learner_at_a_time():
+        (first, second), (third, fourth) = (together(work, workers=2) for _ in range(2))
+    assert first.secret
+    assert first == second
+    assert third == fourth
+    assert first != third
 
 
 @pytest.mark.parametrize("attackers", [{"peer0", "peer5"}, {"peer0", "peer1", "peer2"}], ids=["both", "one"])

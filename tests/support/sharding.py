@@ -3,15 +3,16 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 from torch.distributed import HashStore
 
 from p2pfl.experiment import resolving
-from p2pfl.identity import SeededSource
 from p2pfl.simulation.engine import RunStart, simulate_shard
 from p2pfl.simulation.sharding.workers import connected, divided
+from p2pfl.simulation.sourcing import source_of
 
 BUILDING = threading.Lock()
 """Building a model draws from torch's generator, which all threads of a process share."""
@@ -45,15 +46,22 @@ def simulated(experiment, *, workers, folder=None, observe=None, baselines=False
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
         how |= {
             "begun": begun,
-            "source": source or SeededSource(experiment.seed),
+            "source": source_of(resolved, shard, source),
             "baselines": baselines,
             "resume": resume,
         }
         return simulate_shard(resolved, shard, **how)
 
+    with one_learner_at_a_time():
+        return together(work, workers=workers)[0]
+
+
+@contextmanager
+def one_learner_at_a_time():
+    """Let the threads of a test build one learner after the other."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(resolving, "learner", one_at_a_time(resolving.learner))
-        return together(work, workers=workers)[0]
+        yield
 
 
 def one_at_a_time(build):

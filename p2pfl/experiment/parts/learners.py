@@ -22,13 +22,13 @@ from p2pfl.experiment.schema import Experiment
 from p2pfl.identity import SecretSource, Source
 from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
-from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.whole import WHOLE, Whole
 from p2pfl.privacy.mask_size import update_size
-from p2pfl.privacy.stream import normals
+from p2pfl.privacy.noise import exact_normals
 
 
 def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, source: Source | None = None) -> Learner:
@@ -68,7 +68,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             noise=learning.example_noise,
             clip=learning.example_clip,
             source=source or SecretSource(),
-            normals=normals,
+            normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
     full = _full(experiment)
     steps = _steps(experiment)

@@ -44,7 +44,7 @@ async def live(
         File, name of a shipped experiment, table, or an experiment already read.
     source
         Source of keys and private noise; the operating system's secrets by default. With that of a simulation, such as
-        ``SeededSource(seed)``, the models are those of the simulation.
+        ``SeededSource(seed)``, the models are those of the simulation, and no epsilon is stated.
     observe
         Function called with the records of each round, once all peers have ended it.
     progress, baselines, unaccounted
@@ -72,6 +72,7 @@ async def live(
     """
     first, began, wanted = time.perf_counter(), datetime.now(UTC), read(experiment)
     resolved = await asyncio.to_thread(plan, wanted, live=True)
+    resolved = resolved if source is None else resolved.drawing(source)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name]) for name in names}

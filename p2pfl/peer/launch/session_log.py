@@ -164,6 +164,11 @@ class LoggedSource:
     def __init__(self, source: Source, log: SessionLog) -> None:
         self._source, self._log = source, log
 
+    @property
+    def secret(self) -> bool:
+        """True if the source that draws is secret; only the peer's owner may read its log."""
+        return self._source.secret
+
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return ``size`` bytes that nobody knows but ``peer`` and the readers of its log."""
         data = self._source.bytes(size, purpose=purpose, peer=peer, round=round)

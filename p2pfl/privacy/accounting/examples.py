@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.resolution import truncation
 
 HOPELESS = 50.0
 """An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
@@ -62,6 +63,10 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
         return 0.0
     if not all(noise for noise, _ in steps):
         return math.inf
+    cut = math.fsum(count * truncation(1 / noise) for (noise, _), count in steps.items())  # noise has an end
+    if cut >= delta > 0:
+        return math.inf
+    delta -= cut
     mechanisms = {(1 / noise, rate): count for (noise, rate), count in sorted(steps.items())}
     bound = divergence.renyi(mechanisms, delta=delta)
     return bound if bound > HOPELESS else divergence.mixed(mechanisms, delta=delta)

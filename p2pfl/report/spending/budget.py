@@ -107,6 +107,11 @@ def unpriced(plan: Plan) -> str | None:
     if path is None or not path.exists():
         return None
     kinds = {type(entry) for entry in _entries(path, path.read_bytes().splitlines())}
+    if kinds and plan.recomputable:
+        return (
+            f"{path} counts the cost of runs on this data, and no cost bounds this run, whose noise can be recomputed "
+            "from the seed; give it no source, or run it outside of the budget with unaccounted"
+        )
     if Entry in kinds and (not plan.protection.claimed or plan.protection.totals):
         return (
             f"{path} counts the cost of runs on this data for each peer, and this run has no such cost; set "
@@ -180,9 +185,12 @@ class Budget:
 
     @classmethod
     def at(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """Return the budget that an experiment names, or the one beside its data file, with or without a claim."""
+        """Return the budget that an experiment names, or the one beside its data file, with or without a claim.
+
+        There is none where the noise follows from a seed: such a run has no cost that could be counted.
+        """
         path = beside(experiment)
-        return None if path is None else cls(path, experiment.privacy, protection.graph.peers)
+        return None if path is None or not protection.secret else cls(path, experiment.privacy, protection.graph.peers)
 
     def before(self, peers: Iterable[str]) -> Counter[Cost]:
         """Return the largest cost so far of any of ``peers``.

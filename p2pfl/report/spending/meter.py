@@ -258,8 +258,8 @@ class Meter:
 
     @property
     def spent(self) -> float | None:
-        """Epsilon so far, including earlier runs on the same data; ``None`` without a claim."""
-        return self._protection.spent(self._costs)
+        """Epsilon so far, including earlier runs on the same data; ``None`` without a claim or a secret source."""
+        return self._protection.spent(self._costs) if self._protection.secret else None
 
     @property
     def overdrawn(self) -> BudgetExceeded | None:

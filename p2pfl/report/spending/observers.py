@@ -27,7 +27,7 @@ def stated(protection: Protection, *, rounds: int) -> dict[str, Any]:
     """
     if protection.totals:
         return {"learned": learned(protection)}
-    if not protection.claimed or not rounds or len(protection.graph.peers) > MOST:
+    if not protection.claimed or not protection.secret or not rounds or len(protection.graph.peers) > MOST:
         return {}
     found = lines(protection, protection.observers(), rounds=rounds)
     kept = ("observer", "peer", "promised", "epsilon")

@@ -9,9 +9,16 @@ from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.colluders import parted
 
+RECOMPUTABLE = "no differential privacy is claimed, because the noise can be recomputed from the seed"
+"""Statement on private noise that follows from a seed, or from another source that the caller gave."""
+
 
 def promise(
-    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None
+    protection: Protection,
+    *,
+    spent: float | None,
+    examples: Mapping[str, Any] | None = None,
+    recomputable: bool = False,
 ) -> dict[str, Any]:
     """Return the guarantee in the form of the summary.
 
@@ -23,11 +30,13 @@ def promise(
         Epsilon so far; ``None`` before the run, for the cost of all rounds.
     examples
         Guarantee for single samples, or ``None``.
+    recomputable
+        True if there is private noise, of which whoever knows the seed can compute every number.
     """
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
     if protection.totals:
-        return _totals(protection, mode, spent=spent)
+        return _totals(protection, mode, spent=spent, recomputable=recomputable)
     said: dict[str, Any] = {
         "mode": mode.name,
         "clip": settings.clip if settings.clip != float("inf") else None,
@@ -38,6 +47,8 @@ def promise(
         "epsilon": None,
         "examples": None,
     }
+    if recomputable:
+        return said | {"statement": f"{mode.statement(claimed=True)}; {RECOMPUTABLE}"}
     each = ""
     if examples is not None:
         each = (
@@ -66,7 +77,7 @@ def promise(
     )
 
 
-def _totals(protection: Protection, mode: Mode, *, spent: float | None) -> dict[str, Any]:
+def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomputable: bool) -> dict[str, Any]:
     """Return what is promised where totals alone leave peers."""
     said: dict[str, Any] = {
         "mode": mode.name,
@@ -83,6 +94,8 @@ def _totals(protection: Protection, mode: Mode, *, spent: float | None) -> dict[
         return said | {
             "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
         }
+    if recomputable:
+        return said | {"statement": f"{hides}; every peer learns the noisy totals {shown}; {RECOMPUTABLE}"}
     wanted = protection.wanted
     if spent is None:
         spent = protection.spent({protection.cost: protection.affordable})

@@ -60,6 +60,9 @@ class Facts:
         Rounds of DP-SGD: peer, noise, rate, steps and number.
     same
         Names of tensors that are the same as another one, by its name.
+    secret
+        Whether nobody can compute the private noise of these rounds again. A checkpoint holds no key of it: a run that
+        goes on draws anew.
     """
 
     round: int
@@ -70,6 +73,7 @@ class Facts:
     costs: tuple[tuple[float, float, int], ...] = ()
     sampled: tuple[tuple[str, float, float, int, int], ...] = ()
     same: Mapping[str, str] = field(default_factory=dict)
+    secret: bool = False
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class SimulationCheckpoint:
         return dict(found)
 
     def save(self, path: Path) -> None:
-        """Write the checkpoint; an older one is replaced as a whole or not at all.
+        """Write the checkpoint for its owner alone; an older one is replaced as a whole or not at all.
 
         Raises
         ------
@@ -140,6 +144,7 @@ class SimulationCheckpoint:
         fresh = path.with_suffix(".new")
         try:
             save_file(_apart(kept), fresh, about)
+            fresh.chmod(0o600)
             DRIVE.rename(fresh, path)
             DRIVE.sync(path.parent)
         except (OSError, SafetensorError) as error:
@@ -336,6 +341,7 @@ def after(
     costs: Mapping[Cost, int],
     sampled: Mapping[str, Mapping[Sampling, int]],
     travelling: Travelling | None,
+    secret: bool,
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
@@ -344,5 +350,6 @@ def after(
         for peer, rounds in sampled.items()
         for each, count in rounds.items()
     )
-    facts = Facts(round, ended=False, stop=stop, steps=work.steps, seconds=work.seconds, costs=listed, sampled=trained)
+    counted: dict[str, Any] = {"steps": work.steps, "seconds": work.seconds, "costs": listed, "sampled": trained}
+    facts = Facts(round, ended=False, stop=stop, secret=secret, **counted)
     return SimulationCheckpoint(facts, state, sent.clone(), travelling)

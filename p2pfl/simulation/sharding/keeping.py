@@ -154,6 +154,8 @@ def _begin(path: Path, parts: Sequence[_Part], facts: Facts) -> dict[str, Any]:
     text += b" " * (-len(text) % 8)
     first = 8 + len(text)
     try:
+        path.unlink(missing_ok=True)
+        path.touch(mode=0o600)  # models of peers that were not released
         with path.open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(first + end)

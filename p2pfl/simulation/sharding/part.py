@@ -176,6 +176,10 @@ class WorkerShard(Shard):
         """Return the number of the worker that leads."""
         return float(self.group.total(torch.tensor([number if self.leads else 0.0], dtype=torch.float64)))
 
+    def handed(self, data: Callable[[], bytes]) -> bytes:
+        """Return the bytes that a function returns in the worker that leads, at all workers."""
+        return self.group.share(data() if self.leads else b"")
+
     def workers_done(self, training: float) -> list[WorkerResult]:
         """Return what the workers did, where this one leads."""
         done = WorkerResult(len(self.peers), self.group.bytes_out, training, peak_memory())

@@ -151,6 +151,10 @@ class Shard:
         """Return the number of the process that leads."""
         return number
 
+    def handed(self, data: Callable[[], bytes]) -> bytes:
+        """Return the bytes that a function returns in the process that leads, at all processes."""
+        return data()
+
     def workers_done(self, training: float) -> list[WorkerResult]:
         """Return what the processes did, where this one leads; nothing of a single one.
 

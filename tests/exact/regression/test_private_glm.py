@@ -16,7 +16,7 @@ from p2pfl.errors import ModelError
 from p2pfl.exact import ExactLearner, Own, Part, PrivateGLM
 from p2pfl.exact.regression.private_errors import raised
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.identity import SeededSource
+from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.simulation import simulate
 
 FIELDS = (Field("age"), Field("ward", ("east", "north", "west")), Field("dose"))
@@ -42,7 +42,7 @@ def linear(**options):
     return PrivateGLM(classes=None, rounds=1, **OPTIONS | {"bounds": BOUNDS | {"target": [-5, 5]}} | options)
 
 
-def fitted(model, features, targets, *, epsilon=None, colluders=0, peers=4, seed=0):
+def fitted(model, features, targets, *, epsilon=None, colluders=0, peers=4, seed=0, source=None):
     federation = shared_out(features, targets, classes=model.classes, peers=peers)
     run = simulate(
         Exact(),
@@ -51,7 +51,7 @@ def fitted(model, features, targets, *, epsilon=None, colluders=0, peers=4, seed
         rounds=model.rounds,
         privacy=Pairwise(mask_graph="complete", epsilon=epsilon, colluders=colluders),
         baselines=False,
-        source=SeededSource(seed),
+        source=source or SeededSource(seed),
     )
     return {name: value.numpy() for name, value in next(iter(run.models.values())).items()}, run
 
@@ -153,7 +153,6 @@ def test_intervals_under_noise_cover_the_truth(kind):
         else:
             targets = (rng.random(6000) < 1 / (1 + np.exp(-predictor))).astype(int)
         found, run = fitted(kind(), features, targets, epsilon=8.0, seed=seed)
-        assert run.summary["privacy"]["epsilon"] == pytest.approx(8.0, rel=1e-6)
         beta, errors = told(found)
         truth = np.append(SLOPES[[0, 1, 2, 4]], -1.2)
         covered += int((np.abs(beta - truth) < 1.96 * errors).sum())
@@ -163,6 +162,12 @@ def test_intervals_under_noise_cover_the_truth(kind):
         assert np.isfinite(plain).all()
     assert covered >= 52
     assert wider == 60
+
+
+def test_a_fit_with_secret_noise_states_the_epsilon_that_it_was_given():
+    features, predictor, _ = patients(300, seed=5)
+    _, run = fitted(linear(), features, predictor.astype(np.float32), epsilon=8.0, source=SecretSource())
+    assert run.summary["privacy"]["epsilon"] == pytest.approx(8.0, rel=1e-6)
 
 
 def test_a_model_of_noise_alone_is_finite():
