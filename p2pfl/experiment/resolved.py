@@ -39,6 +39,7 @@ from p2pfl.robust.attacks import Sums, whole
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Rows
 from p2pfl.secagg import protocol as secagg
+from p2pfl.traits import Traits
 
 SAME = (
     "learning.device",
@@ -84,6 +85,8 @@ class Plan:
     sized
         Number and L2 norm of the initial parameters from which the default mask was computed, see
         :func:`size_and_norm`; ``None`` if it does not depend on them.
+    accounted
+        True if no account of the data lacks the plan, see :func:`p2pfl.experiment.accounts.admitted`.
 
     Raises
     ------
@@ -112,6 +115,7 @@ class Plan:
     attack: Attack | None = None
     healing: graphs.Healing | None = None
     sized: tuple[int, float] | None = None
+    accounted: bool = True
 
     def __post_init__(self) -> None:
         if self.sized is None:
@@ -277,7 +281,7 @@ class Plan:
             The guarantee with ``delta`` and ``clip``.
         """
         learner = self.learner.bare
-        if not isinstance(learner, ExamplePrivateLearner) or not declared(self.algorithm).private_examples:
+        if not isinstance(learner, ExamplePrivateLearner) or not hides_samples(learner, declared(self.algorithm)):
             return None
         delta = self.experiment.privacy.delta
         found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
@@ -356,6 +360,11 @@ def _features(federation: Federation) -> str:
     places = tuple(dataset.targets.shape[1:])
     whole = "" if dataset.features.is_floating_point() else " whole numbers"
     return f"{dataset.shape}{whole}" + (f", targets {places}" if places else "")
+
+
+def hides_samples(learner: Learner, traits: Traits) -> bool:
+    """Return whether training by an algorithm of these traits hides single samples, at a cost that is counted."""
+    return isinstance(learner.bare, ExamplePrivateLearner) and traits.private_examples
 
 
 def size_and_norm(learner: Learner) -> tuple[int, float]:

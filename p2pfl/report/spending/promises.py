@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from p2pfl.experiment.accounts import NOT_ACCOUNTED
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.colluders import parted
 
 
 def promise(
-    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None
+    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None, accounted: bool = True
 ) -> dict[str, Any]:
     """Return the guarantee in the form of the summary.
 
@@ -23,7 +24,17 @@ def promise(
         Epsilon so far; ``None`` before the run, for the cost of all rounds.
     examples
         Guarantee for single samples, or ``None``.
+    accounted
+        Whether a file counts what runs spend of the data; a claim without one says so.
     """
+    found = _promise(protection, spent=spent, examples=examples)
+    if accounted or (found["epsilon"] is None and examples is None):
+        return found
+    return found | {"statement": f"{found['statement']}; {NOT_ACCOUNTED}"}
+
+
+def _promise(protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the guarantee, whatever counts it."""
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
     if protection.totals:

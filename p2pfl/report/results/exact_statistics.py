@@ -1,0 +1,98 @@
+"""Exact statistics of training data in what a run leaves: one list of what they are, where, and who may see them.
+
+No guarantee covers them. Only their owner can read the files that hold them (:data:`p2pfl.files.OWNER_ONLY`), and a
+card leaves them out unless it is asked for them. A test compares docs/protection.md with the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class ExactStatistic:
+    """Statistic that is computed from training data, without noise.
+
+    Attributes
+    ----------
+    what
+        Statistic, in words.
+    files
+        Files of a run that hold it.
+    keys
+        Places in ``model.json``, for what a card might print; ``columns`` stands for each column.
+    declared
+        True if it comes from the declaration of the columns, not from the data, where owners agree on one.
+    """
+
+    what: str
+    files: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    declared: bool = False
+
+
+MODELS = ("model.json", "peers/*.safetensors", "exported models")
+"""Files with the description of a model."""
+
+EXACT_STATISTICS = (
+    ExactStatistic(
+        "mean and deviation of each feature",
+        (*MODELS, "summary.json (data.scale)"),
+        ("inputs.mean", "inputs.deviation"),
+    ),
+    ExactStatistic(
+        "what a missing cell becomes: the mean of a column, or its most frequent level",
+        MODELS,
+        ("inputs.columns.missing",),
+        declared=True,
+    ),
+    ExactStatistic(
+        "the levels of a text column that occur, and what an unknown text becomes",
+        MODELS,
+        ("inputs.columns.levels", "inputs.columns.unknown"),
+        declared=True,
+    ),
+    ExactStatistic("mean and deviation of a predicted target", MODELS, ("outputs.mean", "outputs.deviation")),
+    ExactStatistic(
+        "the parameters of a model from exact totals, and what it says of features", (*MODELS, "summary.json")
+    ),
+    ExactStatistic(
+        "losses, scores and numbers of samples",
+        ("metrics.jsonl", "events.jsonl", "summary.json", "sweep.json", "sweep.csv", "comparison.csv"),
+    ),
+    ExactStatistic("training samples and their reconstructions", ("audit.html (with --samples)",)),
+)
+"""All of them."""
+
+
+def without_exact(description: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of ``model.json`` without exact statistics; a left-out value is ``None``.
+
+    Examples
+    --------
+    >>> inputs = {"columns": [{"name": "age", "missing": 41.5}], "mean": [41.5]}
+    >>> without_exact({"inputs": inputs})
+    {'inputs': {'columns': [{'name': 'age', 'missing': None}], 'mean': None}}
+    >>> without_exact({"inputs": inputs | {"declared": True}})["inputs"]["columns"]
+    [{'name': 'age', 'missing': 41.5}]
+    """
+    found = dict(description)
+    declared = bool(found.get("inputs", {}).get("declared"))
+    for statistic in EXACT_STATISTICS:
+        if not (statistic.declared and declared):
+            for key in statistic.keys:
+                found = _without(found, key.split("."))
+    return found
+
+
+def _without(table: Mapping[str, Any], path: list[str]) -> dict[str, Any]:
+    first, *rest = path
+    if table.get(first) is None:
+        return dict(table)
+    if not rest:
+        return {**table, first: None}
+    inner = table[first]
+    cut = [_without(each, rest) for each in inner] if isinstance(inner, list) else _without(inner, rest)
+    return {**table, first: cut}
