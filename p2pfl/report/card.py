@@ -7,11 +7,11 @@ from typing import Any
 
 from p2pfl.errors import InputError
 from p2pfl.experiment.catalogue import PRINTED, STATISTICS
-from p2pfl.report.results.exact_statistics import without_exact
 from p2pfl.report.formats import number
 from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.reading import alarms_of, alone_of
+from p2pfl.report.results.exact_statistics import without_exact
 from p2pfl.report.run import Run
 from p2pfl.texts import printable
 

@@ -367,7 +367,7 @@ def describe(
     count = plan.protection.affordable if rounds is None else rounds
     account = beside(plan.experiment)
     examples = plan.examples(count, played=played)
-    said = promise(plan.protection, spent=spent, examples=examples, accounted=account is not None)
+    said = promise(plan.experiment, plan.protection, spent=spent, examples=examples)
     if said["epsilon"] is not None or examples is not None:
         said["account"] = None if account is None else str(account)
     return said if spent is None else said | stated(plan.protection, rounds=count)

@@ -11,8 +11,8 @@ from p2pfl.errors import InputError, LearningError, StorageError
 from p2pfl.experiment import read
 from p2pfl.files import OWNER_ONLY, replace
 from p2pfl.report import Record, Run
-from p2pfl.report.results.exact_statistics import EXACT_STATISTICS
 from p2pfl.report.plots import figure
+from p2pfl.report.results.exact_statistics import EXACT_STATISTICS
 from p2pfl.simulation import simulate
 
 EXPERIMENT = read({"name": "test"})

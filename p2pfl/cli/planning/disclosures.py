@@ -10,7 +10,6 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl.cli.tables import facts as print_facts
-from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.outline import Outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
@@ -24,7 +23,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
     protection = outlined.protection
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
     claimed = protection.claimed
-    promised = promise(protection, spent=None, accounted=beside(outlined.experiment) is not None)
+    promised = promise(outlined.experiment, protection, spent=None)
     return {
         "name": outlined.experiment.name,
         "peers": peers,

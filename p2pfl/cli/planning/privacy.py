@@ -89,9 +89,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "claimed": protection.claimed,
         "missing": _missing(protection),
         "warnings": _warnings(protection, rounds),
-        "statement": promise(
-            protection, spent=None, examples=examples, accounted=beside(outlined.experiment) is not None
-        )["statement"],
+        "statement": promise(outlined.experiment, protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "delta": wanted.delta,

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
 from p2pfl.data.description import Description
@@ -18,6 +19,7 @@ from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.inference.model_file import load
 from p2pfl.inference.saved_statistics import meaning_of, model_of, tensors_of
+from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 
 Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
@@ -107,6 +109,7 @@ def _option(key: str) -> str:
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Description]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
     accounts.warn(resolved)
+    terminal.note(f"privacy: {describe(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)
     meaning = resolved.federation.dataset.description

@@ -1,36 +1,37 @@
 """Exact statistics of training data in what a run leaves: one list of what they are, where, and who may see them.
 
 No guarantee covers them. Only their owner can read the files that hold them (:data:`p2pfl.files.OWNER_ONLY`), and a
-card leaves them out unless it is asked for them. A test compares docs/protection.md with the list.
+card leaves them out unless it is asked for them. A test compares
+docs/protection.md with the list.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 
 @dataclass(frozen=True)
 class ExactStatistic:
-    """Statistic that is computed from training data, without noise.
+    """Statistic that is computed from training data or test data, without noise.
 
     Attributes
     ----------
     what
         Statistic, in words.
     files
-        Files of a run that hold it.
+        Files that hold it, which only their owner can read.
+    card
+        What a model card does with it.
     keys
         Places in ``model.json``, for what a card might print; ``columns`` stands for each column.
-    declared
-        True if it comes from the declaration of the columns, not from the data, where owners agree on one.
     """
 
     what: str
     files: tuple[str, ...]
+    card: Literal["left out", "left out unless declared", "not in it", "printed"]
     keys: tuple[str, ...] = ()
-    declared: bool = False
 
 
 MODELS = ("model.json", "peers/*.safetensors", "exported models")
@@ -40,29 +41,36 @@ EXACT_STATISTICS = (
     ExactStatistic(
         "mean and deviation of each feature",
         (*MODELS, "summary.json (data.scale)"),
+        "left out",
         ("inputs.mean", "inputs.deviation"),
     ),
     ExactStatistic(
         "what a missing cell becomes: the mean of a column, or its most frequent level",
         MODELS,
+        "left out unless declared",
         ("inputs.columns.missing",),
-        declared=True,
     ),
     ExactStatistic(
         "the levels of a text column that occur, and what an unknown text becomes",
         MODELS,
+        "left out unless declared",
         ("inputs.columns.levels", "inputs.columns.unknown"),
-        declared=True,
-    ),
-    ExactStatistic("mean and deviation of a predicted target", MODELS, ("outputs.mean", "outputs.deviation")),
-    ExactStatistic(
-        "the parameters of a model from exact totals, and what it says of features", (*MODELS, "summary.json")
     ),
     ExactStatistic(
-        "losses, scores and numbers of samples",
+        "mean and deviation of a predicted target", MODELS, "left out", ("outputs.mean", "outputs.deviation")
+    ),
+    ExactStatistic("names of the classes that occur", MODELS, "printed"),
+    ExactStatistic(
+        "the parameters of a model from exact totals, and what it says of features",
+        ("peers/*.safetensors", "peers/*.state", "exported models", "summary.json"),
+        "not in it",
+    ),
+    ExactStatistic(
+        "losses, scores and numbers of samples, also of test data",
         ("metrics.jsonl", "events.jsonl", "summary.json", "sweep.json", "sweep.csv", "comparison.csv"),
+        "printed",
     ),
-    ExactStatistic("training samples and their reconstructions", ("audit.html (with --samples)",)),
+    ExactStatistic("training samples and their reconstructions", ("audit.html (--samples)",), "not in it"),
 )
 """All of them."""
 
@@ -81,7 +89,7 @@ def without_exact(description: Mapping[str, Any]) -> dict[str, Any]:
     found = dict(description)
     declared = bool(found.get("inputs", {}).get("declared"))
     for statistic in EXACT_STATISTICS:
-        if not (statistic.declared and declared):
+        if not (declared and statistic.card == "left out unless declared"):
             for key in statistic.keys:
                 found = _without(found, key.split("."))
     return found

@@ -2,39 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from p2pfl.experiment.accounts import NOT_ACCOUNTED
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import NOT_ACCOUNTED, beside
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.colluders import parted
 
+DIFFERENCE = (
+    "two such results of which one lacks a sample, or a peer, show by their difference exactly what that sample, or "
+    "that peer, adds to the totals, however many others there are"
+)
+"""What follows from exact totals of two runs, of whatever model or statistic."""
+
 
 def promise(
-    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None = None, accounted: bool = True
+    experiment: Experiment,
+    protection: Protection,
+    *,
+    spent: float | None,
+    examples: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the guarantee in the form of the summary.
 
     Parameters
     ----------
-    protection
-        Protection of the experiment.
+    experiment, protection
+        Experiment, and protection of its updates.
     spent
         Epsilon so far; ``None`` before the run, for the cost of all rounds.
     examples
         Guarantee for single samples, or ``None``.
-    accounted
-        Whether a file counts what runs spend of the data; a claim without one says so.
     """
     found = _promise(protection, spent=spent, examples=examples)
-    if accounted or (found["epsilon"] is None and examples is None):
-        return found
-    return found | {"statement": f"{found['statement']}; {NOT_ACCOUNTED}"}
+    statement = "; ".join([found["statement"], *_limits(experiment, protection, found)])
+    return found | {"statement": statement}
+
+
+def _limits(experiment: Experiment, protection: Protection, found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a guarantee does not cover: other exact totals of the run, and other runs."""
+    wanted = {"data.scale": experiment.data.scale, "learning.consensus": experiment.learning.consensus}
+    keys = " and ".join(key for key, set_ in wanted.items() if set_)
+    if protection.totals and not protection.claimed:
+        yield DIFFERENCE
+    elif keys:
+        yield f"the totals of {keys} are exact, and {DIFFERENCE}"
+    if (found["epsilon"] is not None or found["examples"] is not None) and beside(experiment) is None:
+        yield NOT_ACCOUNTED
 
 
 def _promise(protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the guarantee, whatever counts it."""
+    """Return the guarantee of the models, or of the totals, of this run."""
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
     if protection.totals:
