@@ -13,6 +13,10 @@ WRITERS = 4
 """Files that are synced at a time: the disk takes several in hardly more time than one."""
 
 
+OWNER_ONLY = 0o600
+"""Mode of files with secrets, or with exact statistics of private data, which only their owner may read."""
+
+
 class Disk(Protocol):
     """Interface of a disk; each method may raise ``OSError``."""
 

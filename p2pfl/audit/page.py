@@ -1,4 +1,4 @@
-"""Report of an audit as one self-contained HTML page."""
+"""Report of an audit as one self-contained HTML page, without the samples unless it is asked for them."""
 
 from __future__ import annotations
 
@@ -42,8 +42,16 @@ false alarm in fewer than one audit in 500.
 """
 
 
-def page(audit: Audit) -> str:
-    """Return the report as HTML with pictures and style included."""
+def page(audit: Audit, *, samples: bool = False) -> str:
+    """Return the report as HTML with its style included.
+
+    Parameters
+    ----------
+    audit
+        Results of the attacks.
+    samples
+        Whether to show attacked training samples and their reconstructions, which are private.
+    """
     title = html.escape(f"Audit of {audit.name}")
     hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
     parts = [
@@ -58,7 +66,7 @@ def page(audit: Audit) -> str:
         "<h2>Claims that hold whatever the data</h2>",
         *_claims(audit),
         *_exposures(audit),
-        *_attacks(audit),
+        *_attacks(audit, samples=samples),
         "<h2>What this does not show</h2>",
         *(f"<p>{html.escape(limit)}</p>" for limit in LIMITS.splitlines()),
         "</body></html>",
@@ -66,7 +74,7 @@ def page(audit: Audit) -> str:
     return "\n".join(parts)
 
 
-def _attacks(audit: Audit) -> Iterable[str]:
+def _attacks(audit: Audit, *, samples: bool) -> Iterable[str]:
     """Yield the results of observers of single models; there are none for sums."""
     if not audit.games:
         yield "<p>No peer receives a single model, so the attacks on single models are left out.</p>"
@@ -78,7 +86,7 @@ def _attacks(audit: Audit) -> Iterable[str]:
     yield "<h2>Membership</h2>"
     yield from _inferences(audit)
     yield "<h2>Reconstructed samples</h2>"
-    yield from _pictures(audit.inversions)
+    yield from _pictures(audit.inversions, samples=samples)
 
 
 def _verdict(audit: Audit) -> Iterable[str]:
@@ -193,25 +201,28 @@ def _inferences(audit: Audit) -> Iterable[str]:
     yield _table(["observer", "round", "attack", "AUC", "ceiling", ""], rows)
 
 
-def _pictures(inversions: Inversions) -> Iterable[str]:
+def _pictures(inversions: Inversions, *, samples: bool) -> Iterable[str]:
     truth = inversions.truth
     low, high = float(truth.min()), float(truth.max())
     yield (
         "<p>The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for "
         "the attacker; a reconstruction that beats the constant by 3 dB counts as recognised.</p>"
     )
-    rows = [["the truth", "", "", "", _strip(truth, low=low, high=high)]]
+    rows = [["the truth", "", "", "", _strip(truth, low=low, high=high)]] if samples else []
     rows += [
         [
             html.escape(each.observer),
             each.attack,
             f"{each.psnr:.1f} dB (constant {each.baseline:.1f})",
             "" if each.ssim is None else f"{each.ssim:.2f}",
-            _strip(each.pictures, low=low, high=high),
+            *([_strip(each.pictures, low=low, high=high)] if samples else []),
         ]
         for each in inversions.found
     ]
-    yield f'<div class="pictures">{_table(["observer", "attack", "PSNR", "SSIM", "reconstruction"], rows)}</div>'
+    heads = ["observer", "attack", "PSNR", "SSIM", *(["reconstruction"] if samples else [])]
+    yield f'<div class="pictures">{_table(heads, rows)}</div>'
+    if not samples:
+        yield "<p>The samples and their reconstructions are private and left out; --samples shows them.</p>"
 
 
 def _strip(pictures: Floats, *, low: float, high: float) -> str:

@@ -46,7 +46,7 @@ def recording(command: argparse.ArgumentParser) -> None:
 
 def accounting(command: argparse.ArgumentParser) -> None:
     """Add ``--unaccounted``."""
-    about = "run although the account beside the data cannot count this run, which has no price"
+    about = "go on although the account of the data cannot count this, which has no price"
     command.add_argument("--unaccounted", action="store_true", help=about)
 
 

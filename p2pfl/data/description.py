@@ -91,6 +91,8 @@ class Description:
         :math:`\mu_y` and :math:`\sigma_y`.
     cells
         Format of the text of a cell; ``None`` where raw values are numbers.
+    declared
+        True if the columns are as their owners have declared them, not as p2pfl has found them in the data.
 
     Examples
     --------
@@ -109,6 +111,7 @@ class Description:
     target_mean: float = 0.0
     target_deviation: float = 1.0
     cells: Cells | None = None
+    declared: bool = False
 
     @property
     def lacking(self) -> bool:

@@ -19,6 +19,7 @@ from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
 from p2pfl.exact import ExactLearner
+from p2pfl.experiment.accounts import admitted
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
 from p2pfl.experiment.neighbourhood_sums import ring_width
@@ -39,6 +40,7 @@ from p2pfl.robust.attacks import Sums, whole
 from p2pfl.robust.net import StepObserver, Work, here
 from p2pfl.rows import Rows
 from p2pfl.secagg import protocol as secagg
+from p2pfl.traits import Traits
 
 SAME = (
     "learning.device",
@@ -84,6 +86,10 @@ class Plan:
     sized
         Number and L2 norm of the initial parameters from which the default mask was computed, see
         :func:`size_and_norm`; ``None`` if it does not depend on them.
+    accounted
+        True if no account of the data lacks the plan, see :func:`p2pfl.experiment.accounts.admitted`.
+    unaccounted
+        True if the plan may stay outside of the account.
 
     Raises
     ------
@@ -112,6 +118,8 @@ class Plan:
     attack: Attack | None = None
     healing: graphs.Healing | None = None
     sized: tuple[int, float] | None = None
+    accounted: bool = True
+    unaccounted: bool = False
 
     def __post_init__(self) -> None:
         if self.sized is None:
@@ -257,12 +265,12 @@ class Plan:
     def drawing(self, source: Source) -> Plan:
         """Return the plan of a run that draws its secrets from a source."""
         protection = replace(self.protection, secret=source.secret)
-        return replace(self, learner=self.learner.drawing(source), protection=protection)
+        return _admitted_again(replace(self, learner=self.learner.drawing(source), protection=protection))
 
     def continuing(self, *, secret: bool) -> Plan:
         """Return the plan of a run whose earlier rounds drew from a secret source, or from one that was none."""
         protection = replace(self.protection, secret=self.protection.secret and secret)
-        return replace(self, protection=protection)
+        return _admitted_again(replace(self, protection=protection))
 
     @property
     def draws_secrets(self) -> bool:
@@ -272,9 +280,8 @@ class Plan:
 
     @property
     def hides_samples(self) -> bool:
-        """True if the learner hides single samples by private noise."""
-        learner = self.learner.bare
-        return isinstance(learner, ExamplePrivateLearner) and learner.noise > 0
+        """True if private noise of the learner hides single samples."""
+        return hides_samples(self.learner, declared(self.algorithm))
 
     @property
     def recomputable(self) -> bool:
@@ -302,7 +309,7 @@ class Plan:
             The guarantee with ``delta`` and ``clip``.
         """
         learner = self.learner.bare
-        if not isinstance(learner, ExamplePrivateLearner) or not declared(self.algorithm).private_examples:
+        if not isinstance(learner, ExamplePrivateLearner) or not hides_samples(learner, declared(self.algorithm)):
             return None
         if self.recomputable:
             return None
@@ -383,6 +390,27 @@ def _features(federation: Federation) -> str:
     places = tuple(dataset.targets.shape[1:])
     whole = "" if dataset.features.is_floating_point() else " whole numbers"
     return f"{dataset.shape}{whole}" + (f", targets {places}" if places else "")
+
+
+def hides_samples(learner: Learner, traits: Traits) -> bool:
+    """Return whether training by an algorithm of these traits hides single samples, at a cost that is counted."""
+    bare = learner.bare
+    return isinstance(bare, ExamplePrivateLearner) and bare.noise > 0 and traits.private_examples
+
+
+def _admitted_again(plan: Plan) -> Plan:
+    """Return a plan, unless its noise follows from a seed and an account of its data cannot count that."""
+    if not plan.recomputable:
+        return plan
+    accounted = admitted(
+        plan.experiment,
+        plan.federation.peers,
+        of_peers=False,
+        of_samples=False,
+        recomputable=True,
+        unaccounted=plan.unaccounted,
+    )
+    return replace(plan, accounted=accounted)
 
 
 def size_and_norm(learner: Learner) -> tuple[int, float]:

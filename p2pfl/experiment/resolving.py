@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
 from p2pfl import topology as graphs
@@ -15,6 +13,7 @@ from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.encodings import Ints
 from p2pfl.errors import P2PFLError
+from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
@@ -24,7 +23,7 @@ from p2pfl.experiment.parts.learners import algorithm, expected_update, learner,
 from p2pfl.experiment.parts.masks_and_noise import sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
-from p2pfl.experiment.resolved import Plan, size_and_norm
+from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
@@ -47,8 +46,9 @@ def plan(
     only: Sequence[str] | None = None,
     live: bool = False,
     divide: Callable[[Sequence[graphs.Weights]], Share] | None = None,
+    unaccounted: bool = False,
 ) -> Plan:
-    """Resolve an experiment.
+    """Resolve an experiment, unless the account of its data cannot count what it spends.
 
     Parameters
     ----------
@@ -61,6 +61,8 @@ def plan(
     divide
         Function that returns the part of this process, given the mixing weights, in a simulation that several processes
         share: it holds the data of no other peers. All processes must call it.
+    unaccounted
+        True if the plan may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted`.
 
     Returns
     -------
@@ -70,7 +72,8 @@ def plan(
     Raises
     ------
     InputError
-        A graph is disconnected, a split is impossible, a model does not fit the data, or a name is unknown.
+        A graph is disconnected, a split is impossible, a model does not fit the data, a name is unknown, or the
+        account of the data cannot count what the plan spends.
     """
     live = live or only is not None
     asked = Composition.of(experiment, live=live)
@@ -99,7 +102,7 @@ def plan(
         mean_samples, samples = float(counts.double().mean()), dict(zip(names, counts.tolist(), strict=True))
     robust_rule = rule(experiment, topology)
     trained = learner(experiment, federation)
-    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None)
+    parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None, unaccounted)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
     return assembled(
@@ -121,6 +124,8 @@ class Parts:
         Mean number of samples of a peer, if all peers know it.
     sizes
         Numbers of samples of all peers that a live peer knows; ``None`` in a simulation, which has all data.
+    unaccounted
+        True if the plan may stay outside of the account of its data.
     """
 
     asked: Composition
@@ -130,6 +135,7 @@ class Parts:
     learner: Learner
     mean_samples: float | None = None
     sizes: Mapping[str, int] | None = None
+    unaccounted: bool = False
 
 
 def assembled(
@@ -181,6 +187,13 @@ def assembled(
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
     rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
+    accounted = admitted(
+        experiment,
+        parts.federation.peers,
+        of_peers=protection.claimed and not protection.totals,
+        of_samples=bool(protection.claimed and protection.totals) or hides_samples(trained, asked.algorithm),
+        unaccounted=parts.unaccounted,
+    )
     return Plan(
         experiment,
         topology,
@@ -197,13 +210,9 @@ def assembled(
         attack=attack,
         healing=healing,
         sized=None if update is None else size_and_norm(trained),
+        accounted=accounted,
+        unaccounted=parts.unaccounted,
     )
-
-
-def data_folder() -> Path | None:
-    """Return the folder of the user's data sets, from the environment variable ``P2PFL_DATA``; ``None`` if not set."""
-    folder = os.environ.get("P2PFL_DATA")
-    return Path(folder) if folder else None
 
 
 def federated(

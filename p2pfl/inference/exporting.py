@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from p2pfl.errors import InputError, ModelError
-from p2pfl.files import replace
+from p2pfl.files import OWNER_ONLY, replace
 from p2pfl.inference import scikit_learn, xgboost_json
 from p2pfl.inference.predictor import Predictor
 
@@ -69,7 +69,7 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{predictor.saved.path} cannot be exported to {to} ({first}); try another format") from error
-    replace(path, data)
+    replace(path, data, mode=OWNER_ONLY)  # it holds exact statistics of the data
     return path
 
 

@@ -57,7 +57,7 @@ class SavedCells(msgspec.Struct, frozen=True):
 
 
 class Inputs(msgspec.Struct, frozen=True):
-    """Columns and scaling of the input of the model, and whether it takes whole numbers such as tokens."""
+    """Columns and scaling of the input, whether it takes whole numbers, and whether owners declared the columns."""
 
     raw: str
     shape: tuple[Size, ...]
@@ -66,6 +66,7 @@ class Inputs(msgspec.Struct, frozen=True):
     deviation: Numbers
     cells: SavedCells | None = None
     whole: bool = False
+    declared: bool = False
 
 
 class SavedOutputs(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from p2pfl.report.formats import number
 from p2pfl.report.notices.grouping import grouped
 from p2pfl.report.notices.wording import sentence
 from p2pfl.report.reading import alarms_of, alone_of
+from p2pfl.report.results.exact_statistics import without_exact
 from p2pfl.report.run import Run
 from p2pfl.texts import printable
 
@@ -18,15 +19,19 @@ MOST_PEERS = 16
 """Peers whose scores a card lists."""
 
 
-def card(run: Run) -> str:
+def card(run: Run, *, exact: bool = False) -> str:
     """Return the model card of a run that has ended.
 
     A card contains no sample. Its scores are statistics of the peers' test data, see its own section on limits.
+    Beside a claim of differential privacy it does not name the seed.
 
     Parameters
     ----------
     run
         Run, as :meth:`p2pfl.report.run.Run.load` gives it.
+    exact
+        Whether to print exact statistics of the training data, such as what a missing cell becomes, for data that are
+        public; see :mod:`p2pfl.report.results.exact_statistics`.
 
     Returns
     -------
@@ -48,7 +53,15 @@ def card(run: Run) -> str:
         raise InputError(
             f"the run in {run.folder} has no model.json, as with a learner of your own; describe it yourself"
         )
-    parts = [_front(run), _about(run), _inputs(run.description), _scores(run), _protection(run), _limits(run)]
+    described = run.description if exact else without_exact(run.description)
+    parts = [
+        _front(run),
+        _about(run),
+        _inputs(run.description, described, exact=exact),
+        _scores(run),
+        _protection(run),
+        _limits(run),
+    ]
     return "\n\n".join("\n".join(part) for part in parts) + "\n"
 
 
@@ -78,10 +91,17 @@ def _about(run: Run) -> Iterator[str]:
         yield f"- **Rounds**: {summary['rounds']} of {experiment.rounds}"
     owned = ", which peers own; they were not exchanged" if experiment.data.owned else ""
     yield f"- **Data**: {experiment.data.name}{owned}"
-    yield f"- **Seed**: {experiment.seed}"
+    if not _claims(run):
+        yield f"- **Seed**: {experiment.seed}"
     if versions := summary.get("versions"):
         began = summary.get("began") or "at an unknown time"
         yield f"- **Software**: p2pfl {versions['p2pfl']}, torch {versions['torch']}; began {began}"
+
+
+def _claims(run: Run) -> bool:
+    """Return whether the run claims differential privacy."""
+    privacy = run.summary["privacy"]
+    return privacy.get("epsilon") is not None or privacy.get("examples") is not None
 
 
 def _of(about: Mapping[str, Any]) -> str:
@@ -94,7 +114,7 @@ def _of(about: Mapping[str, Any]) -> str:
     return f"which predicts {outputs['classes']} classes" + (f": {names}" if names else "")
 
 
-def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
+def _inputs(about: Mapping[str, Any], shown: Mapping[str, Any], *, exact: bool) -> Iterator[str]:
     inputs = about["inputs"]
     yield "## Inputs"
     yield ""
@@ -102,21 +122,29 @@ def _inputs(about: Mapping[str, Any]) -> Iterator[str]:
         yield f"Raw values: {inputs['raw']}. They have no column names."
         return
     yield from _table(
-        ["column", "values", "a missing cell becomes", "an unknown text becomes"], map(_column, inputs["columns"])
+        ["column", "values", "a missing cell becomes", "an unknown text becomes"],
+        map(_column, inputs["columns"], shown["inputs"]["columns"]),
     )
     yield ""
     if about["model"]["name"] in STATISTICS:
         yield f"`p2pfl {PRINTED[about['model']['name']]}` prints the file."
     else:
         yield "The file of the model contains the scaling; `p2pfl predict` takes the raw columns."
+    if not exact and not inputs.get("declared"):
+        yield "What the columns take from the training data is exact and left out; `p2pfl card --exact` prints it."
 
 
-def _column(column: Mapping[str, Any]) -> list[str]:
+def _column(column: Mapping[str, Any], shown: Mapping[str, Any]) -> list[str]:
+    """Return the cells of a column, with what may be shown of it; "left out" in place of the rest."""
     kind = "whole numbers" if column.get("integer") else "numbers"
-    values = kind if column["levels"] is None else ", ".join(column["levels"])
-    rules = [column["missing"], column.get("unknown")]
-    texts = ["an error" if rule is None else str(rule) for rule in rules]
-    return [column["name"], values, texts[0], "-" if column["levels"] is None else texts[1]]
+    text = column["levels"] is not None
+    values = kind if not text else "texts" if shown["levels"] is None else ", ".join(shown["levels"])
+    rules = [_rule(column.get(key), shown.get(key)) for key in ("missing", "unknown")]
+    return [column["name"], values, rules[0], rules[1] if text else "-"]
+
+
+def _rule(value: object, shown: object) -> str:
+    return "an error" if value is None else "left out" if shown is None else str(shown)
 
 
 def _scores(run: Run) -> Iterator[str]:
@@ -175,8 +203,8 @@ def _limits(run: Run) -> Iterator[str]:
     yield ""
     if run.description["model"]["name"] not in STATISTICS:
         yield from _of_scores()
-    if run.experiment.data.scale:
-        yield "- The model contains the mean and deviation of each feature over all peers, which are exact."
+    yield "- The files of the model contain exact statistics of the training data, such as means of columns, which no"
+    yield "  guarantee covers."
     yield "- The statement on protection covers what peers sent. A model that is published gives away as much about the"
     yield "  training data as the guarantee allows, and without a guarantee there is no limit."
     yield "- The intended use, and who may not use the model, are for its owners to add here."

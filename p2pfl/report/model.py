@@ -63,6 +63,7 @@ def described(plan: Plan) -> dict[str, Any]:
             "columns": None if told.columns is None else [_column(column) for column in told.columns],
             "mean": np.asarray(told.mean).tolist(),
             "deviation": np.asarray(told.deviation).tolist(),
+            "declared": told.declared,
             "whole": not dataset.features.is_floating_point(),
         },
         "outputs": {

@@ -12,6 +12,9 @@ simulation.state           the state of all peers of a simulation that has not e
 simulation.lock            lock of a simulation
 model.json                 columns, scaling and class names, for using a model on raw values
 summary.json               alone, together, pooled; the same keys for run and simulate
+
+Only their owner can read the files with models, records, events and results, which hold exact statistics of the data:
+:mod:`p2pfl.report.results.exact_statistics` lists them.
 """
 
 from __future__ import annotations
@@ -32,7 +35,7 @@ import msgspec
 from p2pfl.errors import InputError, P2PFLError, StorageError
 from p2pfl.experiment import Experiment, write
 from p2pfl.experiment.file.reading import kept
-from p2pfl.files import DRIVE, replace, replace_all
+from p2pfl.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
@@ -101,8 +104,8 @@ class Run:
                 raise FileExistsError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
             (folder / "peers").mkdir()  # of two runs in one empty directory, the second fails here
             try:
-                (folder / "metrics.jsonl").touch()
-                (folder / "events.jsonl").touch()
+                (folder / "metrics.jsonl").touch(mode=OWNER_ONLY)
+                (folder / "events.jsonl").touch(mode=OWNER_ONLY)
                 if self.provenance:
                     replace(folder / "provenance.json", _json(self.provenance))
                 replace(folder / "experiment.toml", write(self.experiment).encode())
@@ -128,7 +131,7 @@ class Run:
         for peer, number in last.items():
             self.metrics[number] = msgspec.structs.replace(self.metrics[number], scores=scores[peer])
         if self.folder is not None:
-            replace(self.folder / "metrics.jsonl", _lines(self.metrics))
+            replace(self.folder / "metrics.jsonl", _lines(self.metrics), mode=OWNER_ONLY)
 
     def log(self, notices: Sequence[Notice]) -> None:
         """Add notices; they are on disk when this returns, all of them or none."""
@@ -172,7 +175,7 @@ class Run:
         self.description = dict(about)
         if self.folder is not None:
             text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
-            replace(self.folder / "model.json", text.encode(), mode=0o600)
+            replace(self.folder / "model.json", text.encode(), mode=OWNER_ONLY)
 
     def save(
         self,
@@ -182,6 +185,8 @@ class Run:
         own: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         """Store the models of some peers after ``round``; each file is replaced as a whole or not at all.
+
+        Only their owner can read the files, whose metadata hold exact statistics of the data.
 
         Parameters
         ----------
@@ -203,18 +208,18 @@ class Run:
         from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
 
         about = {"round": str(round)} | metadata(self.description)
-        for ending, mode, each in (("", 0o666, models), (OWN, 0o600, own or {})):
+        for ending, each in (("", models), (OWN, own or {})):
             replace_all(
                 self.folder / "peers",
                 ((f"{peer}{ending}.safetensors", _file(model, {"peer": peer} | about)) for peer, model in each.items()),
-                mode=mode,
+                mode=OWNER_ONLY,
             )
 
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
         self.summary = _finite(msgspec.to_builtins(summary) | self.provenance)
         if self.folder is not None:
-            replace(self.folder / "summary.json", _json(self.summary))
+            replace(self.folder / "summary.json", _json(self.summary), mode=OWNER_ONLY)
 
     @property
     def attackers(self) -> frozenset[str]:
@@ -301,8 +306,8 @@ class Run:
         run = Run.load(folder)
         run.provenance = provenance(run.experiment, began=None) | {"began": run.provenance.get("began")}
         run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
-        replace(Path(folder) / "metrics.jsonl", _lines(run.metrics))
-        replace(Path(folder) / "events.jsonl", _lines(run.events))
+        replace(Path(folder) / "metrics.jsonl", _lines(run.metrics), mode=OWNER_ONLY)
+        replace(Path(folder) / "events.jsonl", _lines(run.events), mode=OWNER_ONLY)
         return run
 
     @staticmethod

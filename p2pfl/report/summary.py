@@ -13,6 +13,7 @@ import torch
 from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
+from p2pfl.experiment.accounts import beside
 from p2pfl.explanations import Explained
 from p2pfl.learning import Learner, Pools
 from p2pfl.learning.scores.explanation import Explains
@@ -88,7 +89,6 @@ def summarise(
     spent: float | None = None,
     played: Mapping[str, Mapping[Sampling, int]] | None = None,
     baselines: bool = True,
-    accounted: bool = True,
     everyone: Callable[[], Federation] | None = None,
     gradients: int | None = None,
     evaluation: Evaluated | None = None,
@@ -129,8 +129,6 @@ def summarise(
         number of records by default.
     baselines
         True to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
-    accounted
-        True if no account of the data lacks the run, see :func:`p2pfl.report.spending.budget.check_accounted`.
     everyone
         Function that returns the data of all peers, for the model on all data; those of the plan by default.
     gradients
@@ -177,7 +175,7 @@ def summarise(
         peers=len(peers),
         rounds=rounds,
         stopped=stopped,
-        accounted=accounted,
+        accounted=plan.accounted,
         steps=0 if plan.protection.totals else plan.gossip.steps,
         metric=metric if scored else None,
         alone=_mean([compared.single[peer] for peer in honest]) if compared.single else None,
@@ -367,8 +365,11 @@ def describe(
         Argument as in :func:`summarise`.
     """
     count = plan.protection.affordable if rounds is None else rounds
+    account = beside(plan.experiment)
     examples = plan.examples(count, played=played)
-    said = promise(plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
+    said = promise(plan.experiment, plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
+    if said["epsilon"] is not None or examples is not None:
+        said["account"] = None if account is None else str(account)
     return said if spent is None else said | stated(plan.protection, rounds=count)
 
 

@@ -27,7 +27,6 @@ from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.progress import progressing
-from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
@@ -108,8 +107,8 @@ def simulate(
         Start of the run in UTC, for the summary; now by default.
     unaccounted
         Whether the run may stay outside of the privacy budget of its data, see
-        :func:`p2pfl.report.spending.budget.check_accounted`. Models of a simulation reveal as much as those of live
-        peers.
+        :func:`p2pfl.experiment.accounts.admitted`. Models of a simulation reveal as much as those of live peers. A plan
+        has passed already.
     workers
         Number of processes that share the peers on this machine. In a process that torchrun started, its processes
         share them, and this argument stays 1.
@@ -147,12 +146,12 @@ def simulate(
         needed = _both(learner, topology)
         made = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
     given = {"baselines": baselines, "resume": resume, "source": source}
-    with sharded(made, workers=workers, follow=follow, given=given) as (planned, shard):
+    with sharded(made, workers=workers, follow=follow, given=given, unaccounted=unaccounted) as (planned, shard):
         given["source"] = drawn = source_of(planned, shard, source)
         resolved = planned.drawing(drawn)
         if not shard.leads:
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
-        begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
+        begun = RunStart(first, began)
         place = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
             return simulate_shard(resolved, shard, begun=begun, folder=place, observe=seen, **given)
@@ -175,13 +174,10 @@ class RunStart:
     ----------
     clock, began
         When it was, by the clock of durations and in UTC.
-    accounted
-        Whether the budget of its data counts the run.
     """
 
     clock: float
     began: datetime
-    accounted: bool = True
 
 
 def simulate_shard(resolved: Plan, shard: Shard, **how: Any) -> Run:
@@ -274,7 +270,6 @@ async def simulating(
             played=meter.samples.played,
             given=weights_given,
             baselines=baselines,
-            accounted=begun.accounted,
             everyone=lambda: everyone(resolved, found),
             gradients=int(steps),
             evaluation=None if evaluator.scope.full else evaluator.stated,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Coroutine, Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from p2pfl.learning.steps.together import SAMPLES, Evaluation, Stack, Training, 
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.report import Run
-from p2pfl.report.spending.budget import beside, check_accounted
+from p2pfl.report.spending.budget import beside
 from p2pfl.rows import Rows
 from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding import Shard
@@ -94,6 +94,8 @@ def simulate_together(
         The runs, or why they failed.
     """
     keep_freed_memory()
+    if beside(experiments[0]) is not None:  # an account depends on the order of releases
+        return None
     first = plan(experiments[0])
     if not pays(first, runs=len(experiments)):
         return None
@@ -109,12 +111,11 @@ def simulate_together(
 def pays(resolved: Plan, *, runs: int) -> bool:
     """Return whether so many runs of an experiment are faster as one stack.
 
-    The samples of all of them must be few, and no account of a privacy budget may depend on the order of releases.
+    The samples of all of them must be few.
     """
     learner = resolved.learner
     return (
-        beside(resolved.experiment) is None
-        and isinstance(learner, TorchLearner)
+        isinstance(learner, TorchLearner)
         and stacks(learner, peers=len(resolved.topology.peers))
         and runs * learner.features.nbytes <= SAMPLES
     )
@@ -223,7 +224,6 @@ async def _running(resolved: Plan | P2PFLError, folder: Path, *, baselines: bool
     """Simulate one run, as :func:`p2pfl.simulation.simulate` does."""
     if isinstance(resolved, P2PFLError):
         raise resolved
-    begun = replace(begun, accounted=check_accounted(resolved))
     shard = Shard(resolved.topology.peers)
     source = source_of(resolved, shard, None)
     return await simulating(

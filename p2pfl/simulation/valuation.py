@@ -14,6 +14,7 @@ from p2pfl.data import Federation
 from p2pfl.draws import draw
 from p2pfl.errors import InputError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.accounts import admitted
 from p2pfl.learning import Pools
 from p2pfl.process import one_thread
 from p2pfl.report.comparing.comparison import lower_is_better
@@ -80,11 +81,14 @@ class Valuation:
     coalitions: int
 
 
-def valuation(plan: Plan, *, method: str = "shapley", draws: int = 200, metric: str | None = None) -> Valuation:
+def valuation(
+    plan: Plan, *, method: str = "shapley", draws: int = 200, metric: str | None = None, unaccounted: bool = False
+) -> Valuation:
     r"""Return the values of the peers of an experiment.
 
     A coalition is trained as one model on the data of its members, and scored on the test data of all peers. All
-    coalitions are rows of one simulation.
+    coalitions are rows of one simulation. They train without masks and noise, whatever the plan protects, so no account
+    of the data can count them.
 
     .. math:: \phi_i = \sum_{S \not\ni i} w(|S|) \bigl(U(S \cup i) - U(S)\bigr), \qquad
               w_\text{Shapley}(s) = \frac{s! (N - s - 1)!}{N!}, \quad w_\text{Banzhaf}(s) = 2^{1 - N}
@@ -100,11 +104,14 @@ def valuation(plan: Plan, *, method: str = "shapley", draws: int = 200, metric: 
         ten peers.
     metric
         Score; by default that of the summary of a run.
+    unaccounted
+        True if the values may stay outside of the account of the data, see :func:`p2pfl.experiment.accounts.admitted`.
 
     Raises
     ------
     InputError
-        The method or the score is unknown, or the learner cannot train on the data of several peers.
+        The method or the score is unknown, the learner cannot train on the data of several peers, or the data have an
+        account.
 
     References
     ----------
@@ -113,6 +120,7 @@ def valuation(plan: Plan, *, method: str = "shapley", draws: int = 200, metric: 
     """
     if method not in METHODS:
         raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
+    admitted(plan.experiment, plan.federation.peers, of_peers=False, of_samples=False, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
     count = len(game.peers)
     if method == "loo":

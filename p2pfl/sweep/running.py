@@ -22,7 +22,7 @@ import msgspec
 
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import write
-from p2pfl.files import replace
+from p2pfl.files import OWNER_ONLY, replace
 from p2pfl.report.comparing.comparison import RunOutcome
 from p2pfl.report.comparing.exports import comparison_csv, outcomes_csv
 from p2pfl.report.comparing.outcomes import FILE, Sweep, common_metric, outcome
@@ -120,9 +120,9 @@ def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], f
         budget=study.budget,
         outcomes=tuple(outcomes),
     )
-    replace(folder / FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
-    replace(folder / "sweep.csv", outcomes_csv(result.outcomes, metric=metric).encode())
-    replace(folder / "comparison.csv", comparison_csv(result.comparison).encode())
+    replace(folder / FILE, msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n", mode=OWNER_ONLY)
+    replace(folder / "sweep.csv", outcomes_csv(result.outcomes, metric=metric).encode(), mode=OWNER_ONLY)
+    replace(folder / "comparison.csv", comparison_csv(result.comparison).encode(), mode=OWNER_ONLY)
     return result
 
 

@@ -27,7 +27,6 @@ from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.process import keep_freed_memory, one_thread
 from p2pfl.protocol.wire.bounds import HEAD
 from p2pfl.report import Record, Run
-from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.summary import Durations
 from p2pfl.rows import draw
 from p2pfl.virtual.clock import WHO, VirtualLoop
@@ -195,10 +194,9 @@ def forecast(
     """
     keep_freed_memory()
     began = began or datetime.now(UTC)
-    resolved = plan(experiment, live=True)
+    resolved = plan(experiment, live=True, unaccounted=unaccounted)
     source: Source = SecretSource() if resolved.draws_secrets else SeededSource(experiment.seed)
     resolved = resolved.drawing(source)
-    accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):
         raise ExperimentError(
@@ -220,7 +218,7 @@ def forecast(
         together = seen.keep()
     start = max(seen.begun, default=0.0)
     seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
-    summary = seen.summary(resolved, together, seconds=seconds, baselines=baselines, accounted=accounted)
+    summary = seen.summary(resolved, together, seconds=seconds, baselines=baselines)
     run.finish(msgspec.structs.replace(summary, predicted=True))
     return run
 

@@ -190,7 +190,9 @@ def _peer(found: Contents, folder: Path, loop: VirtualLoop, *, records: list[Rec
         table = tomllib.loads(about.experiment)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"the experiment of the recording is not valid TOML ({error}); record it again") from None
-    resolved = plan(check(table, origin="the recording"), only=[about.peer])
+    resolved = plan(
+        check(table, origin="the recording"), only=[about.peer], unaccounted=True
+    )  # nothing leaves a replay
     keys = Path(resolved.experiment.trust.keys or folder / "keys")
     if not (keys / f"{about.peer}.pem").exists():
         raise InputError(f"the identity of {about.peer} is not in {keys}; put it back")

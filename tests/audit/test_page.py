@@ -1,5 +1,6 @@
 import base64
 import io
+import os
 import re
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from p2pfl.audit import Effort, audit
 from p2pfl.audit.page import page
 from p2pfl.audit.pictures import uri
 from p2pfl.audit.words import lessons, verdict
+from p2pfl.cli.planning import audits
 from p2pfl.experiment import plan, read
 
 LITTLE = Effort(trials=2000, canaries=100, rounds=1, shadows=2, samples=2, iterations=5, keys=100, live=0)
@@ -52,6 +54,28 @@ def test_the_page_says_of_each_observer_what_he_could_learn_without_noise_and_wi
     assert any("comes back" in sentence for sentence in without.sentences)
     assert not any("comes back" in sentence for sentence in everyone.sentences)
     assert everyone.promised.startswith("at most mu 1 per release")
+
+
+@pytest.mark.slow
+def test_no_sample_and_no_reconstruction_is_in_the_page_unless_it_is_asked_for(found, tmp_path):
+    pictures = [uri(each) for each in _scaled(found.inversions.truth, found.inversions.truth)]
+    pictures += [uri(each) for one in found.inversions.found for each in _scaled(one.pictures, found.inversions.truth)]
+    assert all(picture in page(found, samples=True) for picture in pictures)
+    umask = os.umask(0)
+    try:
+        audits.keep(found, tmp_path, samples=False)
+    finally:
+        os.umask(umask)
+    text = (tmp_path / "audit.html").read_text()
+    assert "data:image" not in text
+    assert "--samples shows them" in text
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+
+
+def _scaled(pictures, truth):
+    """Return pictures on the scale of the samples, as the page shows them."""
+    low, high = float(truth.min()), float(truth.max())
+    return np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
 
 
 @pytest.mark.slow

@@ -14,9 +14,13 @@ from p2pfl.cli import main
 from p2pfl.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.exact import Part
 from p2pfl.experiment import plan, read
+from p2pfl.experiment.catalogue import MODELS, exact_totals
+from p2pfl.experiment.outline import built, hidden
+from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.identity import SeededSource
 from p2pfl.inference import Predictor, evaluate, export
+from p2pfl.report.spending.promises import promise
 from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
@@ -90,6 +94,29 @@ def test_the_promise_says_what_totals_show():
     assert "no differential privacy is claimed, because totals are exact" in said["statement"]
     bare = describe(plan(read(changed("privacy", mode="none"))), spent=None)["statement"]
     assert bare.startswith("contributions to totals are encrypted against the broker")
+
+
+@pytest.mark.parametrize("name", MODELS.places)
+def test_the_statement_of_every_model_from_totals_says_what_two_results_show(name):
+    table = {"topology": {"kind": "complete", "peers": 5}, "model": {"name": name}}
+    said = "two such results of which one lacks a sample, or a peer, show by their difference exactly what"
+    assert said in promised(read(table | {"privacy": {"mode": "pairwise"}}))
+    if not exact_totals(name):
+        assert said not in promised(read(table | {"privacy": {"mode": "pairwise", "noise": 1.0}}))
+
+
+def promised(experiment):
+    """Return the statement of an experiment before its data are read."""
+    graph = built(experiment)
+    protection = hidden(experiment, graph, mixing(experiment, graph), sizes=(1,))
+    return promise(experiment, protection, spent=None)["statement"]
+
+
+def test_the_statement_says_it_of_other_exact_totals_of_a_run_as_well():
+    table = {"topology": {"kind": "complete", "peers": 5}, "privacy": {"mode": "pairwise", "mask": 1.0}}
+    assert "two such results" not in promised(read(table))
+    both = read(table | {"data": {"scale": True}, "learning": {"consensus": True}})
+    assert "the totals of data.scale and learning.consensus are exact, and two such results" in promised(both)
 
 
 def test_missing_cells_of_a_table_stay_missing_for_boosting(tmp_path):

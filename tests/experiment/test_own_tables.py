@@ -6,7 +6,7 @@ import tomli_w
 import wards
 from p2pfl.errors import DataError, ExperimentError
 from p2pfl.experiment import plan, read, write
-from p2pfl.report.spending.budget import beside
+from p2pfl.experiment.accounts import accounts, beside
 from p2pfl.simulation import simulate
 
 
@@ -80,12 +80,14 @@ def test_a_relative_path_with_peer_is_found_beside_the_experiment_file(tmp_path,
 
 @pytest.mark.parametrize(
     ("path", "account"),
-    [("own/{peer}.csv", "own/peers.csv"), ("own/{peer}/table.csv", "own/peers-table.csv"), ("a.csv", "a.csv")],
+    [("own/{peer}.csv", "own/peer1.csv"), ("own/{peer}/table.csv", "own/peer1/table.csv"), ("a.csv", "a.csv")],
 )
 def test_the_account_of_owned_tables_lies_beside_them(tmp_path, path, account):
     table = wards.experiment(tmp_path)
     table["data"]["options"]["path"] = str(tmp_path / path)
-    assert beside(read(table)) == tmp_path / f"{account}.budget.jsonl"
+    found = accounts(read(table), ["peer1"])["peer1"]
+    assert found.path == tmp_path / f"{account}.budget.jsonl"
+    assert beside(read(table)) == tmp_path / f"{path}.budget.jsonl"
 
 
 def test_a_split_of_owned_tables_has_no_effect_and_is_refused(tmp_path):

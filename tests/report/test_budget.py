@@ -10,7 +10,7 @@ from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.budget import Budget, PeerAccounts
 from p2pfl.report.spending.meter import Meter, stopped
 from p2pfl.report.spending.stated import BudgetStop
 from p2pfl.simulation import simulate
@@ -147,13 +147,13 @@ def test_a_file_that_is_damaged_is_refused_by_its_line(tmp_path):
 
 def test_a_table_of_data_has_its_budget_beside_it(tmp_path):
     table = TABLE | {"data": {"name": "csv", "options": {"path": str(tmp_path / "cells.csv"), "target": "y"}}}
-    found = Budget.of(read(table), plan(read(TABLE)).protection)
+    found = PeerAccounts.of(read(table), plan(read(TABLE)).protection, PEERS)
     assert found is not None
-    assert found.path == tmp_path / "cells.csv.budget.jsonl"
+    assert found.path(PEERS) == tmp_path / "cells.csv.budget.jsonl"
 
 
 def test_without_a_mode_nothing_is_counted():
-    assert Budget.of(read({}), plan(read({})).protection) is None
+    assert PeerAccounts.of(read({}), plan(read({})).protection, PEERS) is None
 
 
 def test_two_runs_at_once_stop_where_both_together_reach_the_budget(tmp_path):

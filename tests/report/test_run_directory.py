@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 
 from p2pfl.errors import InputError, LearningError, StorageError
 from p2pfl.experiment import read
-from p2pfl.files import replace
+from p2pfl.files import OWNER_ONLY, replace
 from p2pfl.report import Record, Run
 from p2pfl.report.plots import figure
+from p2pfl.report.results.exact_statistics import EXACT_STATISTICS
 from p2pfl.simulation import simulate
 
 EXPERIMENT = read({"name": "test"})
@@ -45,6 +46,24 @@ def test_what_is_kept_reads_back_as_the_same(run):
     assert again.metrics == run.metrics == records
     assert again.summary == {"together": 0.75}
     assert again.experiment == EXPERIMENT
+
+
+def test_only_their_owner_reads_the_files_that_hold_exact_statistics(tmp_path):
+    table = {"name": "test", "rounds": 1, "topology": {"kind": "complete", "peers": 2}, "data": {"name": "wine"}}
+    umask = os.umask(0)
+    try:
+        simulate(read(table), folder=tmp_path / "run", baselines=False)
+        Run.resume(tmp_path / "run", first={"peer0": 1, "peer1": 1})
+    finally:
+        os.umask(umask)
+    names = {name for statistic in EXACT_STATISTICS for name in statistic.files}
+    files = {path for name in names for path in (tmp_path / "run").glob(name.partition(" (")[0])}
+    assert {path.name for path in files} == {
+        *("model.json", "peer0.safetensors", "peer1.safetensors", "metrics.jsonl", "events.jsonl", "summary.json")
+    }
+    assert {path.stat().st_mode & 0o777 for path in files} == {OWNER_ONLY}
+    with safe_open(tmp_path / "run" / "peers" / "peer0.safetensors", "pt") as file:
+        assert "mean" in file.metadata()["p2pfl"]
 
 
 def test_a_run_says_what_it_is_in_one_line(run):

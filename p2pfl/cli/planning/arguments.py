@@ -61,6 +61,10 @@ def audit(commands: Any) -> None:
         "--trials", type=options.trials, default=20_000, metavar="N", help="games of each player (default: %(default)s)"
     )
     command.add_argument("--out", metavar="DIR", help="where the page goes (default: a new directory under --runs)")
+    command.add_argument(
+        "--samples", action="store_true", help="show attacked training samples and their reconstructions in the page"
+    )
+    options.accounting(command)
     options.output(command)
 
 
@@ -82,4 +86,5 @@ def value(commands: Any) -> None:
     command.add_argument("--metric", metavar="NAME", help="score (default: that of the summary)")
     command.add_argument("--html", metavar="FILE", help="write a page with a chart that needs no other file")
     command.add_argument("--csv", metavar="FILE", help="write the values")
+    options.accounting(command)
     options.as_json(command)

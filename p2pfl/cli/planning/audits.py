@@ -16,6 +16,7 @@ from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
+from p2pfl.files import OWNER_ONLY, replace
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -57,19 +58,25 @@ def prepare(folder: Path) -> None:
         raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
 
 
-def keep(audit: Audit, folder: Path) -> None:
-    """Write ``audit.html`` and ``audit.json``.
+def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
+    """Write ``audit.html`` and ``audit.json``, which only their owner can read.
+
+    Parameters
+    ----------
+    audit
+        Results of the attacks.
+    folder
+        Folder of the files.
+    samples
+        Whether the page shows attacked training samples.
 
     Raises
     ------
     StorageError
         They cannot be written.
     """
-    try:
-        (folder / "audit.html").write_text(page(audit), "utf-8")
-        (folder / "audit.json").write_text(json.dumps(audit.results(), indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
+    replace(folder / "audit.html", page(audit, samples=samples).encode(), mode=OWNER_ONLY)
+    replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=OWNER_ONLY)
 
 
 def show(audit: Audit, folder: Path) -> None:

@@ -38,7 +38,7 @@ def explain(options: argparse.Namespace) -> int:
     """``p2pfl explain``."""
     from p2pfl.cli.planning import explain as explaining  # noqa: PLC0415
 
-    found = explaining.explained(p2pfl.plan(experiment_of(options)))
+    found = explaining.explained(p2pfl.plan(experiment_of(options), unaccounted=True))
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
@@ -87,17 +87,19 @@ def audit(options: argparse.Namespace) -> int:
     from p2pfl.audit import Effort  # noqa: PLC0415
     from p2pfl.audit import audit as attacked  # noqa: PLC0415
     from p2pfl.cli.planning import audits  # noqa: PLC0415
+    from p2pfl.cli.running import accounts  # noqa: PLC0415
 
     experiment, smaller = experiment_of(options), None
     if options.peers is None:
         experiment, smaller = audits.attackable(experiment)
     if smaller is not None:
         terminal.note(smaller)
-    resolved = p2pfl.plan(experiment)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    accounts.warn(resolved)
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
     audits.prepare(folder)
     found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
-    audits.keep(found, folder)
+    audits.keep(found, folder, samples=options.samples)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))
     else:

@@ -23,7 +23,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
     protection = outlined.protection
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
     claimed = protection.claimed
-    promised = promise(protection, spent=None)
+    promised = promise(outlined.experiment, protection, spent=None)
     return {
         "name": outlined.experiment.name,
         "peers": peers,

@@ -16,6 +16,7 @@ from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.modes import NoPrivacy
 from p2pfl.experiment.outline import Outline, check_peers, outline
@@ -23,7 +24,7 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.report.spending import observers
-from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.budget import PeerAccounts
 from p2pfl.report.spending.promises import promise
 
 if TYPE_CHECKING:
@@ -61,14 +62,14 @@ def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
     """
     found = outline(experiment)
     if found is None:
-        whole = p2pfl.plan(experiment, only=None if only is None else [only])
+        whole = p2pfl.plan(experiment, only=None if only is None else [only], unaccounted=True)
         found = Outline(experiment, whole.topology, whole.protection, whole.gossip.steps, whole)
     check_peers(experiment, found.topology.peers, [] if only is None else [only])
-    budget = Budget.of(experiment, found.protection)
-    if budget is None:
-        return found
     peers = found.topology.peers if only is None else (only,)
-    before = budget.before(peers)
+    spending = PeerAccounts.of(experiment, found.protection, peers)
+    if spending is None:
+        return found
+    before = spending.before(peers)
     return replace(found, protection=found.protection.after(before))
 
 
@@ -79,7 +80,8 @@ def facts(outlined: Outline) -> dict[str, Any]:
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
     rounds = protection.affordable if protection.claimed else protection.rounds
     examples = None if outlined.whole is None else outlined.whole.examples(rounds)
-    budget, against = Budget.of(outlined.experiment, protection), protection.observers()
+    account = beside(outlined.experiment) if protection.claimed else None
+    against = protection.observers()
     return {
         "name": outlined.experiment.name,
         "peers": len(graph.peers),
@@ -87,14 +89,14 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "claimed": protection.claimed,
         "missing": _missing(protection),
         "warnings": _warnings(protection, rounds),
-        "statement": promise(protection, spent=None, examples=examples)["statement"],
+        "statement": promise(outlined.experiment, protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "delta": wanted.delta,
         "budget": wanted.epsilon,
         "spent_before": protection.spent({}) if protection.claimed else None,
         "spent_after": protection.spent({protection.cost: rounds}) if protection.claimed else None,
-        "budget_file": None if budget is None else str(budget.path),
+        "budget_file": None if account is None else str(account),
         "rounds": protection.rounds,
         "affordable": rounds,
         "noise": settings.noise,
@@ -233,7 +235,9 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
 
-        resolved = replace(outlined.whole or p2pfl.plan(outlined.experiment), protection=outlined.protection)
+        resolved = replace(
+            outlined.whole or p2pfl.plan(outlined.experiment, unaccounted=True), protection=outlined.protection
+        )
         found = compare(resolved)
         peers, epsilon = needed(resolved, found) if found.share else (None, None)
     return {

@@ -11,6 +11,7 @@ from rich.text import Text
 import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.report.pages.valuation_page import NAMES, sentences, valuation_page
@@ -20,7 +21,10 @@ from p2pfl.simulation.valuation import valuation
 def run(options: argparse.Namespace) -> int:
     """Print the values of an experiment."""
     experiment = experiment_of(options)
-    found = valuation(p2pfl.plan(experiment), method=options.method, draws=options.draws, metric=options.metric)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    accounts.warn(resolved)
+    given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
+    found = valuation(resolved, **given)
     results = asdict(found)
     names = ("peer", "samples", "value", "low", "high")
     rows = [names, *([each[name] for name in names] for each in results["values"])]

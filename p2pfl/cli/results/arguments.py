@@ -51,6 +51,7 @@ def _statistics(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--html", metavar="FILE", help="write a page with charts that needs no other file")
     command.add_argument("--csv", metavar="FILE", help="write the table")
+    options.accounting(command)
     options.as_json(command)
 
 
@@ -63,10 +64,12 @@ def using(commands: Any) -> None:
 
     predict = commands.add_parser("predict", help="predictions of a saved model for the rows of a table, as CSV")
     _model(predict, table=True, arrays=True)
+    options.accounting(predict)
     predict.add_argument("--out", metavar="FILE", help="write them there (default: standard output)")
 
     evaluate = commands.add_parser("evaluate", help="scores of a saved model on a table, with 95 %% intervals")
     _model(evaluate, table=True)
+    options.accounting(evaluate)
     evaluate.add_argument("--by", metavar="COLUMN", help="score each group of rows with one value there as well")
     evaluate.add_argument(
         "--seed", type=int, default=0, help="seed of the bootstrap behind the intervals (default: %(default)s)"
@@ -91,6 +94,9 @@ def using(commands: Any) -> None:
 
     card = commands.add_parser("card", help="a model card of a run, as Markdown")
     card.add_argument("run", metavar="RUN", help="a run directory")
+    card.add_argument(
+        "--exact", action="store_true", help="print exact statistics of the training data, for data that are public"
+    )
     card.add_argument("--out", metavar="FILE", help="write it there (default: standard output)")
 
 

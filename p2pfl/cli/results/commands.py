@@ -37,6 +37,7 @@ def columns(options: argparse.Namespace) -> int:
 
 def predict(options: argparse.Namespace) -> int:
     """``p2pfl predict``."""
+    _admitted(options)
     found = _predicted(options)
     with terminal.output(options.out) as file:
         found.write(file)
@@ -48,6 +49,7 @@ def evaluate(options: argparse.Namespace) -> int:
     from p2pfl.cli.results import evaluations  # noqa: PLC0415
     from p2pfl.inference import evaluate as evaluated  # noqa: PLC0415
 
+    _admitted(options)
     found = evaluated(_predictor(options), options.table, by=options.by, seed=options.seed)
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
@@ -105,7 +107,7 @@ def card(options: argparse.Namespace) -> int:
     from p2pfl.report import Run  # noqa: PLC0415
     from p2pfl.report.card import card as written  # noqa: PLC0415
 
-    text = written(Run.load(options.run))
+    text = written(Run.load(options.run), exact=options.exact)
     with terminal.output(options.out) as file:
         file.write(text)
     return 0
@@ -140,6 +142,13 @@ def schema(options: argparse.Namespace) -> int:
     del options  # it has none
     print(json.dumps(json_schema(), indent=2))
     return 0
+
+
+def _admitted(options: argparse.Namespace) -> None:
+    """Refuse a table whose account cannot count exact results, or warn."""
+    from p2pfl.cli.running import accounts  # noqa: PLC0415
+
+    accounts.warn_of_table(options.table, unaccounted=options.unaccounted)
 
 
 def _predicted(options: argparse.Namespace) -> Predictions:

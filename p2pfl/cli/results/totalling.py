@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
 from p2pfl.data.description import Description
 from p2pfl.errors import InputError
 from p2pfl.exact import ExactLearner
@@ -17,6 +19,7 @@ from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
 from p2pfl.inference.model_file import load
 from p2pfl.inference.saved_statistics import meaning_of, model_of, tensors_of
+from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 
 Found = tuple[str, Any, Mapping[str, np.ndarray], Description]
@@ -49,12 +52,13 @@ def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any], 
             if chosen:
                 named = ", ".join(map(_option, chosen))
                 raise InputError(f"options of {private} are in model.options, so {named} has no effect; leave it out")
-            return experiment.name, *_run(plan(experiment))
+            return experiment.name, *_run(plan(experiment, unaccounted=options.unaccounted))
         if model == "description" and experiment.data.options.get("event") is not None:
             chosen["event"] = True
-        return experiment.name, *totalled(experiment, model=model, options=chosen)
-    if options.changes or chosen:
-        named = ", ".join([*map(_option, chosen), *(["--set"] if options.changes else [])])
+        return experiment.name, *totalled(experiment, model=model, options=chosen, unaccounted=options.unaccounted)
+    if options.changes or chosen or options.unaccounted:
+        others = {"--set": options.changes, "--unaccounted": options.unaccounted}
+        named = ", ".join([*map(_option, chosen), *(option for option, given in others.items() if given)])
         raise InputError(f"a saved model has its options already, so {named} has no effect; leave it out")
     saved = load(options.experiment)
     names = [model, *([] if private is None else [private])]
@@ -63,11 +67,12 @@ def found(options: argparse.Namespace, *, model: str, given: Mapping[str, Any], 
 
 
 def totalled(
-    experiment: Experiment, *, model: str, options: Mapping[str, Any], rounds: int = 1
+    experiment: Experiment, *, model: str, options: Mapping[str, Any], rounds: int = 1, unaccounted: bool = False
 ) -> tuple[Any, Mapping[str, np.ndarray], Description]:
     """Return a model from totals over the data of an experiment, its numbers, and the meaning of the columns.
 
-    What the experiment says on learning and its protection has no part in it.
+    What the experiment says on learning and its protection has no part in it, except the account of its data, which
+    cannot count exact totals.
 
     Parameters
     ----------
@@ -75,6 +80,13 @@ def totalled(
         Experiment with data and peers.
     model, options, rounds
         Model, its options, and rounds.
+    unaccounted
+        True if the totals may stay outside of the account of the data.
+
+    Raises
+    ------
+    InputError
+        The data have an account.
     """
     wanted = Experiment(
         name=experiment.name,
@@ -84,9 +96,9 @@ def totalled(
         data=read(experiment, changes=["data.scale=false"]).data,
         model=ModelSettings(name=model, options=dict(options)),
         learning=LearningSettings(algorithm="exact"),
-        privacy=PrivacySettings(mode="none"),
+        privacy=PrivacySettings(mode="none", budget=experiment.privacy.budget),
     )
-    return _run(plan(wanted))
+    return _run(plan(wanted, unaccounted=unaccounted))
 
 
 def _option(key: str) -> str:
@@ -96,6 +108,8 @@ def _option(key: str) -> str:
 
 def _run(resolved: Plan) -> tuple[Any, Mapping[str, np.ndarray], Description]:
     """Return the model of a plan after its rounds, its numbers, and the meaning of the columns."""
+    accounts.warn(resolved)
+    terminal.note(f"privacy: {describe(resolved, spent=None)['statement']}")
     run = simulate(resolved, baselines=False)
     learner = cast("ExactLearner", resolved.learner)
     meaning = resolved.federation.dataset.description

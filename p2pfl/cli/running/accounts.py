@@ -1,27 +1,37 @@
-"""The account of an experiment's data: a run that it cannot count is refused, or runs with a warning."""
+"""The account of an experiment's data, for the user: a warning where it lacks what a command does."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from p2pfl.experiment import Plan
 
 
-def check(options: argparse.Namespace, resolved: Plan) -> bool:
-    """Refuse a run that the account of its data cannot count, or warn; return whether no account lacks the run.
+def warn(resolved: Plan) -> None:
+    """Print a warning if the account of its data lacks a plan."""
+    from p2pfl.experiment.accounts import beside  # noqa: PLC0415 (each command imports what it needs)
+
+    if not resolved.accounted:
+        _warn(beside(resolved.experiment))
+
+
+def warn_of_table(path: str, *, unaccounted: bool) -> None:
+    """Refuse an exact use of a table that has an account, or print a warning.
 
     Raises
     ------
     InputError
-        If the account cannot count the run and ``--unaccounted`` is not given.
+        The table has an account, and ``--unaccounted`` is not given.
     """
-    from p2pfl.report.spending.budget import beside, check_accounted  # noqa: PLC0415 (it imports torch)
+    from p2pfl.experiment.accounts import admitted_table, beside_file  # noqa: PLC0415
 
-    accounted = check_accounted(resolved, unaccounted=options.unaccounted)
-    if not accounted:
-        path = beside(resolved.experiment)
-        print(f"UNACCOUNTED: {path} does not count this run; do not rely on that account any more", file=sys.stderr)
-    return accounted
+    if not admitted_table(path, unaccounted=unaccounted):
+        _warn(beside_file(path))
+
+
+def _warn(path: Path | None) -> None:
+    print(f"UNACCOUNTED: {path} does not count this run; do not rely on that account any more", file=sys.stderr)

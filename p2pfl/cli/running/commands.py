@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
     if options.experiment is None and folder is None:
         raise InputError("the EXPERIMENT is missing; name a file or a shipped experiment, or a run with --resume")
     experiment = experiment_of(options, broker=options.broker)
-    resolved = p2pfl.plan(experiment, live=True)
-    accounts.check(options, resolved)
+    resolved = p2pfl.plan(experiment, live=True, unaccounted=options.unaccounted)
+    accounts.warn(resolved)
     again, compare = folder is not None, not options.no_baselines
     folder = folder or folders.new(options.runs, experiment.name)
     seen = view.live(resolved, quiet=options.json, compares=compare)
@@ -54,7 +54,6 @@ def run(options: argparse.Namespace) -> int:
             resume=again,
             record=options.record,
             baselines=compare,
-            unaccounted=options.unaccounted,
         )
     return _finish(result.summary, folder, options)
 
@@ -84,7 +83,7 @@ def simulate(options: argparse.Namespace) -> int:
 
         def begin(resolved: Plan) -> Path:
             """Return the run directory, once nothing is left that could refuse the run."""
-            accounts.check(options, resolved)
+            accounts.warn(resolved)
             folder = last or folders.new(options.runs, experiment.name)
             shared = f" --workers {options.workers}" if options.workers > 1 else ""
             how = {"again": f"p2pfl simulate --resume {folder}{shared}", "needs": "simulation.state"}
@@ -134,8 +133,8 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
-    resolved = p2pfl.plan(experiment)
-    accounts.check(options, resolved)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    accounts.warn(resolved)
     folder = folders.new(options.runs, experiment.name)
     with _kept(folder), view.Rounds(resolved, quiet=options.json) as rounds:
         given = {"baselines": not options.no_baselines, "unaccounted": options.unaccounted}
@@ -168,8 +167,8 @@ def peer(options: argparse.Namespace) -> int:
     if last is not None and folders.ended(last):
         return _over(last, options)
     return_freed_memory()
-    resolved = p2pfl.plan(experiment, only=[options.name])
-    accounted = accounts.check(options, resolved)
+    resolved = p2pfl.plan(experiment, only=[options.name], unaccounted=options.unaccounted)
+    accounts.warn(resolved)
     with ExitStack() as stack:
         folder, own, former = _own(options, experiment, stack, last=last)
         if own.summary:  # it ended while this command waited for the lock
@@ -178,7 +177,7 @@ def peer(options: argparse.Namespace) -> int:
         lines = stack.enter_context(view.Lines(resolved, peers=1, quiet=options.json, compares=compare))
         log = EventLog(own, now=lambda: datetime.now(UTC))
 
-        conclude = partial(concluded, resolved, accounted=accounted)
+        conclude = partial(concluded, resolved)
         done: Done | None = None
 
         def tell(event: Any) -> None:

@@ -96,6 +96,7 @@ class Table:
             cells=Rules(tuple(sorted(MISSING)), stripped=True),
             classes=self.names,
             target=self.target.name,
+            declared=True,
         )
 
     def read(self, source: Any) -> tuple[FloatArray, FloatArray | IntArray]:

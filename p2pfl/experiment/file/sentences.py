@@ -210,7 +210,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
         why["clipping"] = "there is no privacy.clip"
     if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
-    bounded = privacy.epsilon is not None or (privacy.noise and not math.isinf(privacy.clip))
+    clipped = not math.isinf(privacy.clip) or _traits(experiment.learning.algorithm).additive
+    bounded = privacy.epsilon is not None or (privacy.noise and clipped)
     if traits.hides and not bounded and not experiment.learning.example_noise:
         why["budget"] = "updates have a cost to add up only with privacy.epsilon, or with a clip and noise"
     if _traits(experiment.learning.algorithm).full_participation:

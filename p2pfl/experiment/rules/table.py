@@ -184,14 +184,6 @@ ADDED = (
         ),
     ),
     *each(
-        (
-            lambda it: it.algorithm.additive and it.claims,
-            "with noise in totals, whose guarantee is for single samples, while a budget counts that of peers",
-        ),
-        keys=("privacy.budget",),
-        remedy="leave it out",
-    ),
-    *each(
         (lambda it: it.algorithm.additive, "with {algorithm}, because a total takes all peers"),
         keys=("simulation.absence",),
         remedy="leave it out",

@@ -62,7 +62,6 @@ class Ended:
         *,
         seconds: Durations,
         baselines: bool,
-        accounted: bool,
     ) -> Summary:
         """Return the summary of the run.
 
@@ -74,8 +73,8 @@ class Ended:
             Scores of the final models.
         seconds
             Durations of the run.
-        baselines, accounted
-            Arguments of :func:`p2pfl.report.summary.summarise`.
+        baselines
+            Argument of :func:`p2pfl.report.summary.summarise`.
         """
         peers = [peer for peer, _ in self.states.values()]
         agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
@@ -93,7 +92,6 @@ class Ended:
             spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
             played=_trained(peers),
             baselines=baselines,
-            accounted=accounted,
             alarms=self.log.alarms,
             models=lambda: {name: state.rows[0] for name, (_, state) in self.states.items()},
         )

@@ -56,7 +56,6 @@ def concluded(
     done: Done,
     *,
     alarms: Sequence[MasksUncancelled | LossRose],
-    accounted: bool,
     alone: Alone | None = None,
 ) -> PeerSummary:
     """Return the summary of one peer.
@@ -69,8 +68,6 @@ def concluded(
         Results of the peer.
     alarms
         Alarms of the run.
-    accounted
-        True if the account of the data counts the run.
     alone
         Model that the peer has trained alone; ``None`` if it has not.
     """
@@ -78,7 +75,7 @@ def concluded(
     return PeerSummary(
         name=plan.experiment.name,
         peer=done.peer,
-        accounted=accounted,
+        accounted=plan.accounted,
         scores=done.scores,
         alone=None if alone is None else alone.scores,
         intervals={} if alone is None else alone.intervals,

@@ -19,7 +19,6 @@ from p2pfl.peer.peer import Peer
 from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
 from p2pfl.report.progress import progressing
-from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.summary import Durations
 from p2pfl.transport import MemoryTransport
 
@@ -71,11 +70,10 @@ async def live(
     ['peer0', 'peer1']
     """
     first, began, wanted = time.perf_counter(), datetime.now(UTC), read(experiment)
-    resolved = await asyncio.to_thread(plan, wanted, live=True)
+    resolved = await asyncio.to_thread(plan, wanted, live=True, unaccounted=unaccounted)
     resolved = resolved if source is None else resolved.drawing(source)
-    accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
-    plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name]) for name in names}
+    plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
     run = Run(wanted, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
     with progressing(observe, rounds=wanted.rounds, wanted=progress) as seen:
@@ -85,7 +83,7 @@ async def live(
     for name, scores in together.items():
         log.observe(Done(name, {**scores}, None))
     seconds = _durations(run.metrics, began=began, total=time.perf_counter() - first)
-    summarised = partial(ended.summary, resolved, together, seconds=seconds, accounted=accounted)
+    summarised = partial(ended.summary, resolved, together, seconds=seconds)
     run.finish(await asyncio.to_thread(summarised, baselines=baselines))
     return run
 

@@ -36,7 +36,6 @@ from p2pfl.protocol.membership.entering import common
 from p2pfl.report import Record, Run
 from p2pfl.report.lock import RUN, WITHIN, Owner, owned
 from p2pfl.report.notices.observing import PeerResponded, PeerSilent
-from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import stopped
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.transport.broker import embedded
@@ -183,7 +182,7 @@ def run(
         Start of a new run in UTC, for the summary; now by default.
     unaccounted
         True if the run may be outside of the account of its data, see
-        :func:`p2pfl.report.spending.budget.check_accounted`.
+        :func:`p2pfl.experiment.accounts.admitted`; a plan has passed already.
 
     Raises
     ------
@@ -195,8 +194,7 @@ def run(
         If a peer failed; the others have been ended.
     """
     begun, began = time.perf_counter(), began or datetime.now(UTC)
-    resolved = resolved or plan(experiment, live=True)
-    accounted = check_accounted(resolved, unaccounted=unaccounted)
+    resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
     early: list[Event] = []
 
     def notify(event: Event) -> None:
@@ -252,7 +250,6 @@ def run(
             spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
             played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
             baselines=baselines,
-            accounted=accounted,
             models=partial(_models, folder, names),
         )
         result.finish(summary)

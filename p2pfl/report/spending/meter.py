@@ -13,12 +13,13 @@ from p2pfl.errors import BudgetError, InputError
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.notices.course import BudgetExceeded
-from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.budget import PeerAccounts
 from p2pfl.report.spending.sampling import SamplingMeter
 from p2pfl.report.spending.stated import BudgetStop
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
+    from p2pfl.experiment.protection import Protection
 
 
 def stopped(peers: Sequence[BudgetStop | None]) -> BudgetStop | None:
@@ -76,7 +77,7 @@ class Meter:
         self.samples = SamplingMeter(plan, peers, run=run, earlier=sampled)
         self._peers = tuple(peers)
         self._run = run
-        self._budget = Budget.of(plan.experiment, plan.protection)
+        self._budget = PeerAccounts.of(plan.experiment, plan.protection, peers)
         self._refused = False  # True once a release has been refused
         self._protection = plan.protection.after({})
         self._corrected = bool({*(earlier or {})} - {self._protection.cost})  # once a sent release has been corrected
@@ -89,7 +90,8 @@ class Meter:
         if more and self._budget is not None and not self.rounds:
             raise InputError(
                 f"privacy.epsilon = {plan.experiment.privacy.epsilon} does not permit another round, as "
-                f"{self.spent:.3g} is spent already by {self._budget.path}; raise it, or stop here"
+                f"{self.spent:.3g} is spent already by {self._budget.path(peers)}; "
+                f"{_remedy(self._protection)}, or stop here"
             )
 
     @property
@@ -232,11 +234,11 @@ class Meter:
     def _spend(self, round: int, cost: Cost, *, what: str, most: Cost | None = None) -> None:
         """Record a cost, if enough is left for it, or for what it may become."""
 
-        def check() -> None:
-            if self._budget is not None:
-                self._costs = self._spent_before()  # other runs may have spent as well
-            costs = self._costs + Counter({most or cost: 1})
+        def check(before: Counter[Cost]) -> None:
+            costs = before + Counter({most or cost: 1})
             if not self._protection.allows(costs):
+                if self._budget is not None:
+                    self._costs = self._spent_before()  # other runs may have spent as well
                 self._refused = True
                 raise BudgetError(
                     f"privacy.epsilon = {self._protection.wanted.epsilon:g} does not permit {what}, which would "
@@ -245,12 +247,14 @@ class Meter:
 
         self._write(round, cost, check=check)
 
-    def _write(self, round: int, cost: Cost, *, check: Callable[[], None] | None = None) -> None:
+    def _write(self, round: int, cost: Cost, *, check: Callable[[Counter[Cost]], None] | None = None) -> None:
         """Record a cost, in the file first: it is durable there when this returns."""
         if self._budget is not None:
             self._budget.spend(self._peers, run=self._run, round=round, cost=cost, check=check)
-        elif check is not None:
-            check()
+            self._costs = self._spent_before()  # other runs may have spent as well
+            return
+        if check is not None:
+            check(self._costs)
         self._costs[cost] += 1
 
     def _spent_before(self) -> Counter[Cost]:
@@ -276,6 +280,11 @@ class Meter:
             return None
         if not self._refused and protection.allows(self._costs + Counter({self._most: 1})):
             return None
-        account = None if self._budget is None or not self._left.before else str(self._budget.path)
+        account = None if self._budget is None or not self._left.before else str(self._budget.path(self._peers))
         count = len(self._peers)
         return BudgetStop(done, protection.rounds, wanted, account, peers=count, among=count)
+
+
+def _remedy(protection: Protection) -> str:
+    """Return how a run gets another round: noise that follows from epsilon takes all of it in one run of totals."""
+    return "raise it and set privacy.noise" if protection.totals and not protection.wanted.noise else "raise it"

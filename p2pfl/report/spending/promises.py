@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import NOT_ACCOUNTED, beside
 from p2pfl.experiment.modes import Mode
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.colluders import parted
@@ -12,8 +14,15 @@ from p2pfl.privacy.accounting.colluders import parted
 RECOMPUTABLE = "no differential privacy is claimed, because the noise can be recomputed from the seed"
 """Statement on private noise that follows from a seed, or from another source that the caller gave."""
 
+DIFFERENCE = (
+    "two such results of which one lacks a sample, or a peer, show by their difference exactly what that sample, or "
+    "that peer, adds to the totals, however many others there are"
+)
+"""What follows from exact totals of two runs, of whatever model or statistic."""
+
 
 def promise(
+    experiment: Experiment,
     protection: Protection,
     *,
     spent: float | None,
@@ -24,8 +33,8 @@ def promise(
 
     Parameters
     ----------
-    protection
-        Protection of the experiment.
+    experiment, protection
+        Experiment, and protection of its updates.
     spent
         Epsilon so far; ``None`` before the run, for the cost of all rounds.
     examples
@@ -33,6 +42,27 @@ def promise(
     recomputable
         True if there is private noise, of which whoever knows the seed can compute every number.
     """
+    found = _promise(protection, spent=spent, examples=examples, recomputable=recomputable)
+    statement = "; ".join([found["statement"], *_limits(experiment, protection, found)])
+    return found | {"statement": statement}
+
+
+def _limits(experiment: Experiment, protection: Protection, found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a guarantee does not cover: other exact totals of the run, and other runs."""
+    wanted = {"data.scale": experiment.data.scale, "learning.consensus": experiment.learning.consensus}
+    keys = " and ".join(key for key, set_ in wanted.items() if set_)
+    if protection.totals and not protection.claimed:
+        yield DIFFERENCE
+    elif keys:
+        yield f"the totals of {keys} are exact, and {DIFFERENCE}"
+    if (found["epsilon"] is not None or found["examples"] is not None) and beside(experiment) is None:
+        yield NOT_ACCOUNTED
+
+
+def _promise(
+    protection: Protection, *, spent: float | None, examples: Mapping[str, Any] | None, recomputable: bool
+) -> dict[str, Any]:
+    """Return the guarantee of the models, or of the totals, of this run."""
     wanted, settings = protection.wanted, protection.settings
     mode = protection.mode.effective(settings)
     if protection.totals:

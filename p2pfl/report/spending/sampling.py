@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.privacy.accounting.examples import Sampling
-from p2pfl.report.spending.budget import Budget
+from p2pfl.report.spending.budget import PeerAccounts
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -39,7 +39,7 @@ class SamplingMeter:
     ) -> None:
         learner = plan.learner.bare
         self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
-        self._budget = None if self._learner is None else Budget.at(plan.experiment, plan.protection)
+        self._budget = None if self._learner is None else PeerAccounts.at(plan.experiment, plan.protection, peers)
         self._run = run
         self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in peers}
         self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}

@@ -90,6 +90,9 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
         Number of peers that may collude; absent without a claim.
     observers
         Guarantee of this run alone by observer, if no peer disappears; absent without a claim, and above 64 peers.
+    account
+        File that adds up what runs spend of the data, with ``{peer}`` for the name of a peer; null where none does,
+        absent without a claim.
     learned
         What each party learns from exact totals; absent where models travel.
     """
@@ -105,5 +108,6 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     delta: float | msgspec.UnsetType = msgspec.UNSET
     adjacency: str | msgspec.UnsetType = msgspec.UNSET
     colluders: int | msgspec.UnsetType = msgspec.UNSET
+    account: str | msgspec.UnsetType | None = msgspec.UNSET
     observers: tuple[ObserverGuarantee, ...] = ()
     learned: dict[str, str] = {}

@@ -15,7 +15,7 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.encodings import Ints
 from p2pfl.errors import InputError, StorageError
-from p2pfl.files import DRIVE
+from p2pfl.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
@@ -143,6 +143,7 @@ class SimulationCheckpoint:
         about = {"facts": json.dumps(asdict(replace(self.facts, same=same)))}
         fresh = path.with_suffix(".new")
         try:
+            fresh.touch(mode=OWNER_ONLY)  # models of peers before they are released
             save_file(_apart(kept), fresh, about)
             fresh.chmod(0o600)
             DRIVE.rename(fresh, path)

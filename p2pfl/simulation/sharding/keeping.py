@@ -19,7 +19,7 @@ import torch
 from p2pfl.algorithms import State
 from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
-from p2pfl.files import DRIVE
+from p2pfl.files import DRIVE, OWNER_ONLY
 from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard
@@ -155,7 +155,7 @@ def _begin(path: Path, parts: Sequence[_Part], facts: Facts) -> dict[str, Any]:
     first = 8 + len(text)
     try:
         path.unlink(missing_ok=True)
-        path.touch(mode=0o600)  # models of peers that were not released
+        path.touch(mode=OWNER_ONLY)  # models of peers before they are released
         with path.open("wb") as file:
             file.write(struct.pack("<Q", len(text)) + text)
             file.truncate(first + end)

@@ -68,7 +68,7 @@ def leads() -> bool:
 
 @contextmanager
 def sharded(
-    made: Experiment | Plan, *, workers: int, follow: Follow, given: Mapping[str, Any]
+    made: Experiment | Plan, *, workers: int, follow: Follow, given: Mapping[str, Any], unaccounted: bool = False
 ) -> Iterator[tuple[Plan, Shard]]:
     """Plan a simulation, and share its peers among workers until the context is left.
 
@@ -80,6 +80,8 @@ def sharded(
         Number of processes, of which this one is the first.
     follow, given
         What the other processes call, with keyword arguments.
+    unaccounted
+        True if the run may stay outside of the account of its data.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def sharded(
         raise InputError(f"workers must be a whole number of processes above 0, but it is {workers!r}; change it")
     together = launched()
     if not together and workers == 1:
-        resolved = plan(made) if isinstance(made, Experiment) else made
+        resolved = plan(made, unaccounted=unaccounted) if isinstance(made, Experiment) else made
         yield resolved, Shard(resolved.topology.peers)
         return
     if together and workers not in (1, int(os.environ["WORLD_SIZE"])):
@@ -104,13 +106,13 @@ def sharded(
     experiment = made if isinstance(made, Experiment) else made.experiment
     with _joined() if together else _started(experiment, workers=workers, follow=follow, given=given) as group:
         try:
-            yield divided(made if together else experiment, group)
+            yield divided(made if together else experiment, group, unaccounted=unaccounted)
         except BaseException as error:
             group.fail(error)
             raise
 
 
-def divided(made: Experiment | Plan, group: WorkerGroup) -> tuple[Plan, WorkerShard]:
+def divided(made: Experiment | Plan, group: WorkerGroup, *, unaccounted: bool = False) -> tuple[Plan, WorkerShard]:
     """Return the plan of one worker, which holds the data of its own peers, and its peers.
 
     Parameters
@@ -119,6 +121,8 @@ def divided(made: Experiment | Plan, group: WorkerGroup) -> tuple[Plan, WorkerSh
         The experiment, or its plan, which then stays as it is. All workers are given the same of the two.
     group
         All workers.
+    unaccounted
+        True if the run may stay outside of the account of its data, which the first worker checks for all.
     """
     if isinstance(made, Plan):
         return made, WorkerShard(made.weights, group)
@@ -128,7 +132,7 @@ def divided(made: Experiment | Plan, group: WorkerGroup) -> tuple[Plan, WorkerSh
         shards.append(WorkerShard(weights, group))
         return shards[0]
 
-    return plan(made, divide=divide), shards[0]
+    return plan(made, divide=divide, unaccounted=unaccounted or group.rank > 0), shards[0]
 
 
 def _count(made: Experiment | Plan) -> int:

@@ -1,0 +1,296 @@
+"""The account of data: one file for each data file, however it is spelled, and one door through which data are used."""
+
+import json
+import sys
+
+import pytest
+
+import p2pfl
+import wards
+from p2pfl.errors import InputError
+from p2pfl.experiment import plan, read
+from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
+from p2pfl.experiment.schema import PrivacySettings
+from p2pfl.privacy.accounting.examples import Sampling, composed
+from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.report.card import card
+from p2pfl.report.spending.budget import Budget, PeerAccounts
+from p2pfl.report.summary import describe
+from p2pfl.simulation import simulate
+from p2pfl.simulation.valuation import valuation
+
+FOUR = ("peer0", "peer1", "peer2", "peer3")
+TRAINED = {"model": {"name": "linear"}, "learning": {"device": "cpu", "batch": 4}}
+BOUNDS = {"a": [0, 100], "b": [0, 100]}
+DESCRIPTION = {"name": "private_description", "options": {"bounds": BOUNDS, "bins": 4}}
+DESCRIBED = {"model": {"name": "description"}, "privacy": {"mode": "pairwise"}}
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """A small table of each of four peers, and what an experiment on them begins with."""
+    for place, peer in enumerate(FOUR):
+        rows = (f"{(number + place) % 97},{number * 7 % 89},{'yes' if number % 3 else 'no'}" for number in range(20))
+        (tmp_path / f"{peer}.csv").write_text("\n".join(["a,b,y", *rows]))
+    columns = {"a": "number", "b": "number", "y": ["no", "yes"]}
+    return {
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {
+            "name": "table",
+            "options": {"path": str(tmp_path / "{peer}.csv"), "target": "y", "columns": columns},
+        },
+    }
+
+
+def spend(path, *peers, mu=0.5, names=wards.PEERS, **conditions):
+    """Record a release of some peers in a file."""
+    Budget(path, PrivacySettings(**conditions), names).spend(peers, run="x", round=0, cost=Cost(mu))
+
+
+def own(folder, path, **changes):
+    """The experiment of the three wards on files of this path."""
+    table = wards.experiment(folder, **changes)
+    table["data"]["options"]["path"] = str(folder / path)
+    return read(table)
+
+
+def before(experiment, peer):
+    """What was spent of the data of a peer."""
+    found = accounts(experiment, [peer])
+    return PeerAccounts(found, experiment.privacy, wards.PEERS).before([peer])
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """A table for each peer in a folder of its own, and a link to one of them."""
+    wards.write(tmp_path)
+    for peer in wards.PEERS:
+        (tmp_path / "own" / peer).mkdir(parents=True)
+        (tmp_path / f"{peer}.csv").rename(tmp_path / "own" / peer / "table.csv")
+    (tmp_path / "link.csv").symlink_to("own/peer1/table.csv")
+    (tmp_path / "peers").symlink_to("own")
+    return tmp_path
+
+
+SPELLINGS = [
+    "own/{peer}/table.csv",
+    "own/peer1/table.csv",
+    "own/../own/peer1/table.csv",
+    "link.csv",
+    "peers/{peer}/table.csv",
+]
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_a_data_file_has_one_account_however_its_path_is_spelled(folders, path):
+    found = accounts(own(folders, path), ["peer1"])["peer1"]
+    assert found.path == folders / "own" / "peer1" / "table.csv.budget.jsonl"
+    spend(found.path, "peer1")
+    assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
+
+
+@pytest.mark.parametrize("path", SPELLINGS)
+def test_what_earlier_versions_kept_for_all_peers_still_counts(folders, path):
+    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
+    assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
+    spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1", mu=0.25)
+    assert before(own(folders, path), "peer1") == {Cost(0.5): 1, Cost(0.25): 1}
+
+
+def test_what_earlier_versions_kept_beside_a_link_still_counts(folders):
+    spend(folders / "link.csv.budget.jsonl", "peer1")
+    assert before(own(folders, "link.csv"), "peer1") == {Cost(0.5): 1}
+
+
+def test_a_peer_of_another_name_does_not_begin_at_zero_on_the_same_file(folders):
+    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
+    spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1")
+    assert before(own(folders, "own/peer1/table.csv"), "peer2") == {Cost(0.5): 2}
+
+
+def test_the_account_of_another_file_does_not_count(folders):
+    (folders / "own" / "peers-table.csv").write_text("a file of its own")
+    spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
+    spend(folders / "own" / "peer0" / "table.csv.budget.jsonl", "peer0")
+    assert before(own(folders, "own/peer1/table.csv"), "peer1") == {}
+
+
+def test_a_table_that_peers_share_has_one_account_for_all_also_in_the_data_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("P2PFL_DATA", str(tmp_path))
+    monkeypatch.chdir("/")
+    (tmp_path / "cells.csv").write_text("a,y\n1,no\n2,yes\n")
+    path = tmp_path / "cells.csv.budget.jsonl"
+    experiment = read({"data": {"name": "csv", "options": {"path": "cells.csv", "target": "y"}}})
+    assert accounts(experiment, FOUR) == dict.fromkeys(FOUR, Account(path, (Ledger(path),)))
+    assert beside(experiment) == path
+
+
+def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(folders):
+    privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
+    data = wards.experiment(folders)["data"] | {"scale": False}
+    experiment = own(folders, "own/{peer}/table.csv", privacy=privacy, data=data, rounds=2)
+    run = simulate(experiment, baselines=False)
+    for peer in wards.PEERS:
+        lines = (folders / "own" / peer / "table.csv.budget.jsonl").read_text().splitlines()
+        assert [(json.loads(line)["peer"], json.loads(line)["round"]) for line in lines] == [(peer, 0), (peer, 1)]
+    again = simulate(experiment, baselines=False)
+    assert again.summary["privacy"]["epsilon"] > run.summary["privacy"]["epsilon"]
+    assert again.summary["privacy"]["account"] == str(folders / "own" / "{peer}" / "table.csv.budget.jsonl")
+
+
+def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):
+    privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 2.0}
+    data = wards.experiment(folders)["data"] | {"scale": False}
+    path = folders / "own" / "peer2" / "table.csv.budget.jsonl"
+    spend(path, "peer2", mu=5.0)
+    with pytest.raises(InputError, match=r"spent already by .*peer2/table\.csv\.budget\.jsonl"):
+        simulate(own(folders, "own/{peer}/table.csv", privacy=privacy, data=data), baselines=False)
+    assert [*(folders / "own").rglob("*.budget.jsonl")] == [path]
+
+
+UNPRICED = [TRAINED, TRAINED | {"privacy": {"mode": "pairwise"}}, DESCRIBED]
+
+
+@pytest.mark.parametrize("changes", UNPRICED, ids=["plain", "masks", "description"])
+def test_data_with_an_account_reach_no_plan_that_it_cannot_count(cells, tmp_path, changes):
+    path = tmp_path / "peer1.csv.budget.jsonl"
+    spend(path, "peer1")
+    kept = path.read_text()
+    for use in (plan, simulate):
+        with pytest.raises(InputError, match=r"peer1\.csv\.budget\.jsonl counts the cost of runs on this data"):
+            use(read(cells | changes))
+    assert plan(read(cells | changes), unaccounted=True).accounted is False
+    assert plan(read(cells | changes), only=["peer0"]).accounted  # whose data have no account
+    assert path.read_text() == kept
+
+
+def test_the_values_of_peers_have_no_price_whatever_protects_the_models(cells, tmp_path):
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
+    resolved = plan(read(cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}))
+    assert resolved.accounted
+    with pytest.raises(InputError, match="this run has no such cost"):
+        valuation(resolved)
+    assert len(valuation(resolved, unaccounted=True).values) == 4
+
+
+def test_an_account_beside_the_data_is_not_left_by_naming_another(cells, tmp_path):
+    privacy = {"mode": "independent", "epsilon": 8.0}
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0")
+    with pytest.raises(InputError, match=r"counts the cost of runs on this data, and privacy\.budget names another"):
+        plan(read(cells | TRAINED | {"privacy": privacy | {"budget": str(tmp_path / "fresh.jsonl")}}))
+    linked = tmp_path / "linked.jsonl"
+    linked.symlink_to("peer0.csv.budget.jsonl")
+    assert plan(read(cells | TRAINED | {"privacy": privacy | {"budget": str(linked)}})).accounted
+
+
+def described(cells, **privacy):
+    """A description with noise, as a run."""
+    wanted = {"mode": "pairwise", "mask_graph": "complete"} | privacy
+    return simulate(read(cells | {"model": DESCRIPTION, "privacy": wanted}), baselines=False)
+
+
+def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_left(cells, tmp_path):
+    first = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
+    second = described(cells, noise=2.0, epsilon=6.0).summary["privacy"]
+    cost = plan(read(cells | {"model": DESCRIPTION, "privacy": {"mode": "pairwise", "noise": 2.0}})).protection.cost
+    assert first["epsilon"] == pytest.approx(spent({cost: 1}, delta=1e-5))
+    assert second["epsilon"] == pytest.approx(spent({cost: 2}, delta=1e-5))
+    for peer in FOUR:
+        lines = (tmp_path / f"{peer}.csv.budget.jsonl").read_text().splitlines()
+        assert [json.loads(line)["peer"] for line in lines] == [peer, peer]
+    with pytest.raises(InputError, match=r"epsilon = 1\.2 does not permit another round.*raise it, or stop here"):
+        described(cells, noise=2.0, epsilon=1.2)
+    with pytest.raises(InputError, match=r"does not permit another round.*raise it and set privacy\.noise, or stop"):
+        described(cells, epsilon=1.0)
+    assert len((tmp_path / "peer0.csv.budget.jsonl").read_text().splitlines()) == 2
+
+
+def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(cells, tmp_path):
+    privacy = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "budget": str(tmp_path / "spent.jsonl")}
+    run = simulate(read(cells | {"model": DESCRIPTION, "privacy": privacy}), baselines=False)
+    assert run.summary["privacy"]["account"] == str(tmp_path / "spent.jsonl")
+    assert len((tmp_path / "spent.jsonl").read_text().splitlines()) == 4
+
+
+def test_costs_under_other_conditions_are_not_added_to_totals(cells):
+    described(cells, noise=2.0)
+    with pytest.raises(InputError, match=r'kept under privacy\.adjacency = "zero-out" .* has .* = "replace"'):
+        described(cells, noise=2.0, adjacency="replace")
+
+
+def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
+    described(cells, noise=2.0)
+    cost = plan(read(cells | {"model": DESCRIPTION, "privacy": {"mode": "pairwise", "noise": 2.0}})).protection.cost
+    learning = TRAINED["learning"] | {"example_noise": 1.5}
+    trains = read(cells | TRAINED | {"learning": learning})
+    resolved = plan(trains)
+    found = simulate(trains, baselines=False).summary["privacy"]["examples"]["epsilon"]
+    steps = {Sampling(1.5, *resolved.learner.bare.cost("peer0")): 1}
+    total = {Sampling(1 / cost.mu, 1.0, 1): 1}
+    assert found == pytest.approx(composed(steps | total, delta=1e-5), rel=1e-3)
+    assert found > max(composed(steps, delta=1e-5), composed(total, delta=1e-5))
+
+
+def test_an_account_of_peers_does_not_count_totals_for_samples(cells, tmp_path):
+    spend(tmp_path / "peer3.csv.budget.jsonl", "peer3")
+    with pytest.raises(InputError, match="for each peer, and this run has no such cost"):
+        described(cells, noise=2.0)
+
+
+OWN = """
+import numpy as np
+
+def load(*, peer, peers, seed, file):
+    rng = np.random.default_rng(peers.index(peer))
+    return rng.normal(size=(20, 3)), rng.integers(2, size=20)
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path, monkeypatch):
+    """An experiment whose data come from a function of the user's own, which has no account."""
+    (tmp_path / "ownloader.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield {
+        "rounds": 1,
+        "topology": {"kind": "complete", "peers": 4},
+        "data": {"name": "ownloader:load", "options": {"file": "cells.csv"}},
+    } | TRAINED
+    sys.modules.pop("ownloader", None)
+
+
+PRICED = [
+    {"privacy": {"mode": "independent", "epsilon": 8.0}},
+    {"learning": {"device": "cpu", "batch": 4, "example_noise": 2.0}},
+]
+
+
+@pytest.mark.parametrize("changes", PRICED, ids=["peers", "samples"])
+def test_a_claim_that_no_account_counts_says_so_before_and_after_the_run(loaded, changes, tmp_path):
+    experiment = read(loaded | changes)
+    said = "not accounted: no file adds up what runs spend of these data"
+    assert said in describe(plan(experiment), spent=None)["statement"]
+    run = simulate(experiment, baselines=False, folder=tmp_path / "run")
+    assert run.summary["privacy"]["account"] is None
+    assert said in run.summary["privacy"]["statement"]
+    assert said in card(run)
+
+
+def test_what_has_an_account_or_claims_nothing_does_not_say_so(cells, loaded):
+    for table in (loaded, cells | TRAINED | PRICED[0], cells | TRAINED | PRICED[1]):
+        assert "not accounted" not in describe(plan(read(table)), spent=None)["statement"]
+
+
+def test_a_run_that_is_put_together_in_python_passes_the_same_door(tmp_path):
+    from p2pfl.algorithms import FedAvg  # noqa: PLC0415
+    from p2pfl.experiment.modes import Pairwise  # noqa: PLC0415
+
+    torch = pytest.importorskip("torch")
+    graph = p2pfl.topology.complete(3)
+    data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graph.peers}
+    learner = p2pfl.TorchLearner(torch.nn.Linear(4, 2), data)
+    path = tmp_path / "spent.jsonl"
+    spend(path, "peer0")
+    with pytest.raises(InputError, match=r"spent\.jsonl counts the cost of runs on this data"):
+        p2pfl.compose(FedAvg(), learner, graph, rounds=1, privacy=Pairwise(budget=str(path)))
