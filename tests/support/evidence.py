@@ -67,6 +67,11 @@ HELD: dict[tuple[str, int], str] = {
         peer/masking/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone""",
     ("One neighbour alone learns no", 1): """
         privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
+    ("**A peer that is no", 5): """
+        cited
+        privacy/test_mixtures.py::test_without_masks_a_peer_computes_the_models_of_all_others_on_a_ring
+        privacy/test_mixtures.py::test_noise_and_masks_hide_models_from_peers_that_are_no_neighbours
+        privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
     ("Models, acknowledgements, heartbeats and ledger", 6): """
         protocol/wire/test_envelope.py::test_a_neighbour_that_holds_the_sender_key_speaks_for_nobody_else
         protocol/wire/test_trailer.py::test_whoever_seals_in_anothers_name_cannot_sign_for_it
