@@ -83,7 +83,8 @@ HELD: dict[tuple[str, int], str] = {
         protocol/wire/test_envelope.py::test_a_neighbour_that_holds_the_sender_key_speaks_for_nobody_else
         secagg/test_live.py::test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes
         privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
-    ("- The broker, and anybody", 1): """
+    ("- The broker, and anybody", 2): """
+        experiment/test_facts.py::test_telemetry_that_would_show_the_size_of_secret_batches_is_refused
         peer/attacks/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
     ("- The topology and public", 2): """
         peer/attacks/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
