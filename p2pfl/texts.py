@@ -1,6 +1,12 @@
 """Text from others, such as names in a table or a message of a broker, made safe to show."""
 
+import csv
 import unicodedata
+from collections.abc import Iterable
+from typing import TextIO
+
+FORMULA = ("=", "+", "-", "@", "\t", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""Beginnings of a cell that programs for spreadsheets take for a formula; the last four are full-width forms."""
 
 BREAKS = {"Cc", "Zl", "Zp"}
 """Categories of the characters that control a terminal or end a line."""
@@ -35,3 +41,38 @@ def breaks(text: str) -> bool:
     (False, True)
     """
     return not text.isprintable() and any(unicodedata.category(each) in BREAKS for each in text)
+
+
+def write_csv(file: TextIO, rows: Iterable[Iterable[object]]) -> None:
+    r"""Write rows as CSV in which no text is a formula: one that could be has an apostrophe before it.
+
+    Names of columns, levels and classes come from other owners. Numbers stay numbers, also as texts.
+
+    Parameters
+    ----------
+    file
+        Text file, opened without translation of line ends.
+    rows
+        The rows, the head first.
+
+    Examples
+    --------
+    >>> import sys
+    >>> write_csv(sys.stdout, [["dose", "=1+1", "-2"], [-1.5, "@a", None]])
+    dose,'=1+1,-2
+    -1.5,'@a,
+    """
+    csv.writer(file, lineterminator="\n").writerows(map(_cell, row) for row in rows)
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    value = printable(value, keep="\t\n")  # the csv module leaves a carriage return, which ends a line, unquoted
+    if not value.startswith(FORMULA):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value

@@ -79,7 +79,7 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "explanations", "files", "encodings", "data", "learning", "exact"}
+ROOMS["inference"] = {"errors", "explanations", "texts", "files", "encodings", "data", "learning", "exact"}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from p2pfl.cli import terminal
+from p2pfl.texts import write_csv
 
 
 def write(
@@ -41,7 +41,7 @@ def write(
     """
     if options.csv:
         with terminal.output(options.csv) as file:
-            csv.writer(file).writerows(rows)
+            write_csv(file, rows)
     if options.html:
         with terminal.output(options.html) as file:
             file.write(page())

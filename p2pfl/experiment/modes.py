@@ -123,7 +123,10 @@ class NoPrivacy:
     def statement(self, *, claimed: bool, whose: str = "") -> str:
         """Return what is promised, in words."""
         del claimed, whose
-        return "models are encrypted against the broker, and every neighbour can read them"
+        return (
+            "models are encrypted against the broker, and every neighbour can read them; over several gossip steps or "
+            "rounds, other peers can compute them from the mixtures that they receive"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -19,6 +18,7 @@ from p2pfl.exact.regression.roles import WEIGHTS
 from p2pfl.exact.statistics.tensors import Tensored
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
+from p2pfl.texts import write_csv
 
 BLOCK = 65_536
 """Rows that are predicted at once."""
@@ -46,12 +46,10 @@ class Predictions:
 
     def write(self, file: TextIO) -> None:
         """Write them as CSV: ``prediction``, and for classes ``probability of NAME`` of each."""
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["prediction", *(f"probability of {name}" for name in self.classes)])
-        if self.classes:
-            writer.writerows([label, *row] for label, row in zip(self.labels, self.values.tolist(), strict=True))
-        else:
-            writer.writerows([value] for value in self.values.tolist())
+        values = self.values.tolist()
+        head = ["prediction", *(f"probability of {name}" for name in self.classes)]
+        labelled = [[label, *row] for label, row in zip(self.labels, values, strict=True)] if self.classes else None
+        write_csv(file, [head, *(labelled or [[value] for value in values])])
 
 
 class Predictor:

@@ -230,6 +230,30 @@ def test_a_proposal_is_a_declaration_that_its_own_table_fits(patients):
     assert Table(columns, target="ill").read(patients())[0].shape == (3, 4)
 
 
+def test_a_proposal_names_no_level_of_few_rows(patients):
+    rows = ["m,east,0"] * 20 + ["f,west,0"] * 20 + ["f,rare-disease-of-ada,1", *["m,north,1"] * 4]
+    text = "sex,ward,ill\n" + "\n".join(rows) + "\n"
+    columns, remarks = propose(read(patients(text)), target="ill")
+    assert columns == {
+        "sex": ["f", "m"],
+        "ward": {"levels": ["east", "other", "west"], "unknown": "other"},
+        "ill": ["0", "1"],
+    }
+    assert not [each for each in remarks if "ada" in each or "north" in each]
+    assert [each.partition(",")[0] for each in remarks] == ['"ward" has 2 levels of fewer than 5 rows']
+    features, targets = Table(columns, target="ill").read(patients(text))
+    assert features[:, 2:5].sum(axis=0).tolist() == [20, 5, 20]  # after those of sex
+    assert targets.sum() == 5
+
+
+def test_a_proposal_says_that_a_class_of_few_rows_is_shown_to_all_owners(patients):
+    text = "age,ill\n" + "".join(f"{row},{int(row == 3)}\n" for row in range(60))
+    columns, remarks = propose(read(patients(text)), target="ill")
+    assert columns["ill"] == ["0", "1"]
+    [remark] = remarks
+    assert remark.startswith('"ill" has a level of fewer than 5 rows, which may be that of one person')
+
+
 def test_a_proposal_leaves_out_names_and_empty_columns(patients):
     lines = "".join(f"name{row},,{row / 2}\n" for row in range(60))
     columns, remarks = propose(read(patients("name,empty,y\n" + lines)), target="y")

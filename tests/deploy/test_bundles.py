@@ -114,9 +114,7 @@ def test_a_file_that_would_replace_one_of_the_bundle_is_refused(place, name):
     (place / wheel.name).rename(wheel)
     (place / name).parent.mkdir(exist_ok=True)
     (place / name).write_text("theirs")
-    (place / "own.py").write_text("def load(peer):\n    raise NotImplementedError\n")
-    ours = f'name = "own:load"\noptions = {{ file = "{name}" }}'
-    (place / "plant.toml").write_text(PLANT.replace('name = "wine"', ours))
+    (place / "plant.toml").write_text(PLANT.replace("[model]", f'[model]\npretrained = "{name}"'))
     fleet = Fleet.open(str(place / "plant.toml"), out=place / "fleet")
     with pytest.raises(InputError, match="has the name of another file of a bundle; rename it"):
         fleet.write(broker="mqtts://127.0.0.1:8883", machine="aarch64", wheel=wheel, now=NOW)

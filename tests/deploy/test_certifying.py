@@ -198,7 +198,7 @@ def test_mosquitto_refuses_a_revoked_certificate_and_no_other(fleet):
 
 def test_an_observer_gets_a_folder_and_devices_get_the_list_of_observers(fleet):
     folder = fleet.out / "observers" / "ops"
-    assert {path.name for path in folder.iterdir()} == {"plant.toml", "broker.pem", "README.txt", "models"}
+    assert {path.name for path in folder.iterdir()} == {"plant.toml", "broker.pem", "README.txt"}
     assert read(fleet.out / "peer0" / "plant.toml").telemetry.observers is not None
     assert Roster.read(fleet.out / "peer0" / "observers.toml").peers == {}
     found = collected(fleet)

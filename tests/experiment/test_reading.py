@@ -188,7 +188,7 @@ WRONG = {
     "widths of a model of one's own": ({"model": {"name": "my:Net", "hidden": [8]}}, "takes its widths from model.opt"),
     "a name that no topic can have": (
         {"name": "a/b"},
-        'name is "a/b"; set it to text that matches ^[A-Za-z0-9_-]{1,40}$',
+        'name is "a/b"; set it to text that matches ^[A-Za-z0-9_-]{1,40}\\Z',
     ),
     "a mask that calibration chooses": (
         {"privacy": {"mode": "pairwise", "epsilon": 8.0, "mask": 0.0}},

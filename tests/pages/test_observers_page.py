@@ -16,6 +16,10 @@ NOISE = (
     "privacy/test_release.py::test_private_noise_has_its_deviation_and_is_new_for_each_peer_round_and_release",
     "cli/planning/test_privacy.py::test_nobody_and_everybody_colluding_are_lines_too",
 )
+MIXED = (
+    "privacy/test_mixtures.py::test_without_masks_a_peer_computes_the_models_of_all_others_on_a_ring",
+    "privacy/test_mixtures.py::test_noise_and_masks_hide_models_from_peers_that_are_no_neighbours",
+)
 MASKS = ("audit/test_game.py::test_masks_alone_hide_whose_an_update_was_and_not_that_it_was",)
 KNOWN = ("audit/test_game.py::test_an_observer_subtracts_what_his_colluders_know",)
 EXACT = (
@@ -62,6 +66,12 @@ HELD = {
         "models under masks and noise: the guarantee for one colluder; with "
         '`privacy.departures = "go_on"` a round in which your model is dropped is charged at the local floor': EXACT
         + DROPPED,
+    },
+    "any peer, with several gossip steps or rounds": {
+        "every model that its mixtures determine: as if it were your neighbour": MIXED[:1],
+        "models under noise: (epsilon, delta)": MIXED[1:] + NOISE,
+        "at most what a neighbour and the broker see: models under the masks of your other mask partners": MIXED[1:],
+        "at most the guarantee for one colluder": MIXED[1:] + EXACT,
     },
     "t neighbours": {
         "everything that those t peers receive": BARE,

@@ -67,6 +67,11 @@ HELD: dict[tuple[str, int], str] = {
         peer/masking/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone""",
     ("One neighbour alone learns no", 1): """
         privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
+    ("**A peer that is no", 5): """
+        cited
+        privacy/test_mixtures.py::test_without_masks_a_peer_computes_the_models_of_all_others_on_a_ring
+        privacy/test_mixtures.py::test_noise_and_masks_hide_models_from_peers_that_are_no_neighbours
+        privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
     ("Models, acknowledgements, heartbeats and ledger", 6): """
         protocol/wire/test_envelope.py::test_a_neighbour_that_holds_the_sender_key_speaks_for_nobody_else
         protocol/wire/test_trailer.py::test_whoever_seals_in_anothers_name_cannot_sign_for_it
@@ -78,7 +83,8 @@ HELD: dict[tuple[str, int], str] = {
         protocol/wire/test_envelope.py::test_a_neighbour_that_holds_the_sender_key_speaks_for_nobody_else
         secagg/test_live.py::test_a_broker_sees_nothing_of_a_sum_but_sealed_bytes
         privacy/test_accountant.py::test_each_observer_of_the_table_knows_more_than_the_one_before""",
-    ("- The broker, and anybody", 1): """
+    ("- The broker, and anybody", 2): """
+        experiment/test_facts.py::test_telemetry_that_would_show_the_size_of_secret_batches_is_refused
         peer/attacks/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",
     ("- The topology and public", 2): """
         peer/attacks/test_security.py::test_a_broker_that_reads_everything_sees_no_row_mass_score_or_round""",

@@ -103,9 +103,10 @@ class WatchedMasks(MaskLedger):
         partners: Collection[str] | None = None,
         shared: Collection[str] | None = None,
         payable: Callable[[Slot], bool] = lambda _: True,
+        most: int = ledger.MAX_LATE_MASKS,
     ) -> Payment:
         """Decide the masks of the next release."""
-        self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable))
+        self.latest = self._noted(super().release(round, partners=partners, shared=shared, payable=payable, most=most))
         return self.latest
 
     def take(self, slot: Slot, *, partners: Collection[str]) -> Payment:
@@ -113,9 +114,9 @@ class WatchedMasks(MaskLedger):
         self.latest = self._noted(super().take(slot, partners=partners))
         return self.latest
 
-    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
+    def settle(self, *, shared: Collection[str] | None = None, most: int = ledger.MAX_LATE_MASKS) -> Payment:
         """Pay all differences."""
-        return self._noted(super().settle(shared=shared))
+        return self._noted(super().settle(shared=shared, most=most))
 
     def receive(self, partner: str, statement: ledger.MaskStatement) -> None:
         """Learn what a partner stated."""

@@ -150,6 +150,8 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
         )
     said["a broker that lies"] = "drops, delays, repeats Last Wills, isolates a peer"
     said["a neighbour"] = "alone learns no more than with a broker that only listens"
+    if not (found["claimed"] or found["mask"] or mode_traits(found["mode"]).sums):
+        said["any other peer"] = "learns what neighbours do, over several gossip steps or rounds"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
     each = ", layer by layer" if found["clipping"] == "layer" else ""
     each += " as none is given" if found["clip_chosen"] else ""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # they import torch
 
 REMARKS = (
     "remove columns that are no features, such as names and numbers of patients",
-    "all owners need the same declaration; add the levels that only others have",
+    "all owners need the same declaration, and read the levels in it; add those that only others have",
     "in `path`, {peer} stands for the name of a peer",
 )
 """Advice to an owner who receives a proposal."""

@@ -32,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--json prints the state once; add --once")
     if options.speed is not None and not options.replay:
         raise InputError("--speed is that of a replay; add --replay")
-    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    if options.sink:
+        sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
     sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
     sink = sinks if options.sink else None
     if options.name is not None:

@@ -71,6 +71,14 @@ def deploy(commands: Any) -> None:
         help="architecture of the devices (default: %(default)s)",
     )
     command.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        metavar="FILE",
+        dest="added",
+        help="a file beside the experiment that all bundles get, besides modules, graphs and models; again for more",
+    )
+    command.add_argument(
         "--collect", nargs="+", metavar="FILE", help="sign the requests of devices, and write their roster"
     )
     command.add_argument(

@@ -30,22 +30,35 @@ def deploy(options: argparse.Namespace) -> int:
         return _revoke(fleet, options, now=now)
     if options.broker is None or options.wheel is None:
         raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
-    how = {"machine": options.machine, "wheel": Path(options.wheel), "observers": options.observer}
-    hosts = fleet.write(broker=options.broker, now=now, **how)
-    found = {
+    written = fleet.write(
+        broker=options.broker,
+        machine=options.machine,
+        wheel=Path(options.wheel),
+        now=now,
+        observers=options.observer,
+        added=[Path(each) for each in options.added],
+    )
+    found: dict[str, Any] = {
         "bundles": [str(fleet.out / peer) for peer in fleet.peers],
         "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
         "broker": str(fleet.out / "broker"),
     }
     if options.json:
-        print(json.dumps(found | {"hosts": hosts}))
+        contents = {str(folder): names for folder, names in written.contents.items()}
+        print(json.dumps(found | {"hosts": written.hosts, "contents": contents, "left": written.left}))
         return 0
-    for folder in (*found["bundles"], *found["observers"]):
-        print(folder)
+    for folder, names in written.contents.items():
+        print(f"{folder}: {', '.join(names)}")
+    for name, key in written.left.items():
+        print(
+            f"{name} ({key}) stays here, because it may be private; each device needs its own, or add --with "
+            f"{fleet.source.parent / name} to give this one to all devices",
+            file=sys.stderr,
+        )
     print(
         f"start the broker with mosquitto -c {fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for "
-        f"{', '.join(hosts)}); copy each bundle to its device and call install.sh there; {fleet.out / 'authority'} has "
-        "the key of the operator, so keep it here",
+        f"{', '.join(written.hosts)}); copy each bundle to its device and call install.sh there; "
+        f"{fleet.out / 'authority'} has the key of the operator, so keep it here",
         file=sys.stderr,
     )
     return 0

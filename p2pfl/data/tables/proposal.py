@@ -1,6 +1,7 @@
 """Proposal of a declaration, from the table of one owner."""
 
 import math
+from collections import Counter
 from typing import Any
 
 from p2pfl.data.tables.cells import TextCells, is_missing, whole
@@ -9,6 +10,12 @@ from p2pfl.errors import DataError
 
 FEW_ROWS = 8
 """Rows of a table that is an example rather than data: any text in it may be a category."""
+
+LEAST_ROWS = 5
+"""Rows of a level that a proposal names; the declaration goes to all owners, and a rarer level may be one person."""
+
+OTHER = "other"
+"""Level that takes the place of rarer ones."""
 
 MOST_LEVELS = 50
 """Largest number of different texts that a proposal takes for the levels of a column."""
@@ -21,7 +28,8 @@ def propose(cells: TextCells, *, target: str) -> tuple[dict[str, Any], list[str]
     """Propose the declaration of a table's columns.
 
     A column of numbers is a ``number`` or, if all are whole, an ``integer``. A column of text is the list of its levels
-    in sorted order; so is a target of few whole numbers. A column with other texts is left out.
+    in sorted order; so is a target of few whole numbers. A column with other texts is left out. Levels of few rows are
+    not named: ``other`` takes their place in a feature, except in a table of a few rows.
 
     Parameters
     ----------
@@ -63,13 +71,37 @@ def propose(cells: TextCells, *, target: str) -> tuple[dict[str, Any], list[str]
             what = f"has {len(set(known))} different texts" if known else "has no values"
             remarks.append(f'"{name}" {what} and is left out; declare it if it is a feature')
             continue
+        rare = _rare(known, kind)
         columns[name] = kind
+        if rare and name != target:
+            columns[name] = {"levels": sorted({*kind} - rare | {OTHER}), "unknown": OTHER}
+            remarks.append(
+                f'"{name}" has {_levels(rare)}, for which "{OTHER}" stands, because all owners read the declaration; '
+                "declare those that others have too"
+            )
+        elif rare:
+            remarks.append(
+                f'"{name}" has {_levels(rare)}, which may be that of one person, and all owners read the declaration; '
+                "decide whether they may"
+            )
         if len(known) < len(column):
             gone = len(column) - len(known)
             remarks.append(
                 f'"{name}" is missing in {gone} of {len(column)} rows; declare `missing`, or fill these cells'
             )
     return columns, remarks
+
+
+def _rare(cells: list[str], kind: Any) -> set[str]:
+    """Return the levels of a column that few rows have; none in a table that is an example."""
+    if not isinstance(kind, list) or len(cells) <= FEW_ROWS:
+        return set()
+    counts = Counter(cell if cell in kind else whole(cell) for cell in cells)
+    return {level for level, count in counts.items() if count < LEAST_ROWS}
+
+
+def _levels(levels: set[str]) -> str:
+    return f"{'a level' if len(levels) == 1 else f'{len(levels)} levels'} of fewer than {LEAST_ROWS} rows"
 
 
 def _kind(cells: list[str], *, most: int) -> Any:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import p2pfl
 from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
+from p2pfl.deploy.bundles.beside import NeighbouringFiles
 from p2pfl.deploy.bundles.certifying import CollectedRequests, Signing
 from p2pfl.deploy.bundles.requests import DeviceRequest
 from p2pfl.deploy.bundles.requirements import Machine, requirements
@@ -36,8 +36,27 @@ README = Path(__file__).with_name("observer") / "README.txt"
 SUMS = "SHA256SUMS"
 """File with the hashes of a bundle, as sha256sum reads it."""
 
-_OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*")
-"""A ``module:function`` of the user's own."""
+UNSEEN = ("data", "model", "compression", "telemetry")
+"""Sections that the experiment file of an observer lacks, because nothing that peers share depends on them."""
+
+
+@dataclass(frozen=True)
+class WrittenFleet:
+    """Result of writing a fleet.
+
+    Attributes
+    ----------
+    hosts
+        Hosts in the certificate of the broker.
+    contents
+        Names of the files that were written into each bundle and each folder of an observer.
+    left
+        Files that the experiment names and that no bundle has, each with its key.
+    """
+
+    hosts: Sequence[str]
+    contents: Mapping[Path, Sequence[str]]
+    left: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -80,8 +99,15 @@ class Fleet:
     # ------------------------------------------------------------------ bundles
 
     def write(
-        self, *, broker: str, machine: Machine, wheel: Path, now: dt.datetime, observers: Sequence[str] = ()
-    ) -> list[str]:
+        self,
+        *,
+        broker: str,
+        machine: Machine,
+        wheel: Path,
+        now: dt.datetime,
+        observers: Sequence[str] = (),
+        added: Sequence[Path] = (),
+    ) -> WrittenFleet:
         """Write the folder of the broker and a bundle for each device; keep keys, certificates and rosters.
 
         Parameters
@@ -96,16 +122,19 @@ class Fleet:
             The time.
         observers
             Names of further observers.
+        added
+            Files beside the experiment that bundles have besides modules, graphs, weights and models.
 
         Returns
         -------
-        list of str
-            Hosts in the certificate of the broker.
+        WrittenFleet
+            What was written.
 
         Raises
         ------
         InputError
-            The URL, the wheel, a file beside the experiment or an earlier file cannot be used.
+            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, or a bundle has a file
+            that does not belong into it.
         StorageError
             A file cannot be written.
         """
@@ -120,10 +149,16 @@ class Fleet:
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
         needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        fixed = {self._file, "broker.pem", "requirements.txt", wheel.name, *(path.name for path in TEMPLATES.iterdir())}
+        carried = self._beside(added)
+        beside = names.beside(self.source.parent, carried, taken=fixed)
+        graphs = names.beside(self.source.parent, self._files.graphs(), taken=fixed)
+        for peer in self.peers:
+            names.unexpected(self.out / peer, {*fixed, *beside, *_listed(self.out / peer)})
+        for name in {*self.observers, *observers}:
+            names.unexpected(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
         for name in observers:
             _put(self.out / "observers" / name / README.name, b"")
-        fixed = {self._file, "broker.pem", "requirements.txt", wheel.name, *(path.name for path in TEMPLATES.iterdir())}
-        beside = names.beside(self.source.parent, [*self._beside()], taken=fixed)
         authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
         place = self.out / "broker"
         _put(place / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
@@ -132,25 +167,42 @@ class Fleet:
         hosts = configure(
             place, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
         )
-        for peer in self.peers:
-            self._bundle(peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside)
+        contents = {
+            self.out / peer: self._bundle(
+                peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside
+            )
+            for peer in self.peers
+        }
         for name in self.observers:
-            self._observer(name, broker=str(where), beside=beside)
-        return hosts
+            contents[self.out / "observers" / name] = self._observer(name, broker=str(where), graphs=graphs)
+        return WrittenFleet(hosts, contents, self._files.left(carried))
 
-    def _observer(self, name: str, *, broker: str, beside: Mapping[str, Path]) -> None:
-        """Write the folder of one observer."""
+    def _observer(self, name: str, *, broker: str, graphs: Mapping[str, Path]) -> list[str]:
+        """Write the folder of one observer: nothing with which they could train, and no data."""
         folder = self.out / "observers" / name
         marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
-        table = self._table(name, broker=broker)
+        unseen = {*UNSEEN, *(["privacy"] if ":" in self.experiment.privacy.mode else [])}
+        table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
+        table.get("privacy", {}).pop("budget", None)
         made = {
-            self._file: tomli_w.dumps({key: each for key, each in table.items() if key != "telemetry"}).encode(),
+            self._file: tomli_w.dumps(table).encode(),
             "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
             README.name: filled(README.read_text("utf-8"), marks).encode(),
-            **{inner: path.read_bytes() for inner, path in beside.items()},
+            **{inner: path.read_bytes() for inner, path in graphs.items()},
         }
         for inner, data in made.items():
             _put(folder / inner, data)
+        read(folder / self._file)  # as the observer will
+        return sorted(made)
+
+    @property
+    def _files(self) -> NeighbouringFiles:
+        """Files beside the experiment."""
+        return NeighbouringFiles(self.source.parent, tomllib.loads(self.source.read_text("utf-8")))
+
+    def _beside(self, added: Sequence[Path] = ()) -> list[Path]:
+        """Return the files beside the experiment that each bundle has."""
+        return self._files.carried(added=added)
 
     @property
     def _file(self) -> str:
@@ -159,8 +211,8 @@ class Fleet:
 
     def _bundle(
         self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str, beside: Mapping[str, Path]
-    ) -> None:
-        """Write the bundle of one device."""
+    ) -> list[str]:
+        """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
         folder, file = self.out / peer, self._file
         files = [file, "broker.pem", *sorted(beside)]
         marks = {
@@ -180,6 +232,8 @@ class Fleet:
             **{name: path.read_bytes() for name, path in beside.items()},
             **{path.name: filled(path.read_text("utf-8"), marks).encode() for path in sorted(TEMPLATES.iterdir())},
         }
+        for name in {*_listed(folder)} - {*made}:
+            (folder / name).unlink(missing_ok=True)
         for name, data in made.items():
             _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
         sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
@@ -188,6 +242,7 @@ class Fleet:
             listed = self.out / "observers.toml"
             _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
         read(folder / file)  # as the device will
+        return sorted(made)
 
     def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
         """Return the experiment file for a device, with its own relative paths."""
@@ -198,18 +253,6 @@ class Fleet:
         if self.observers:
             mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
         return table | mine
-
-    def _beside(self) -> Iterator[Path]:
-        """Yield the files beside the experiment that it names: modules of the user's own, graphs, models; no data."""
-        table = tomllib.loads(self.source.read_text("utf-8"))
-        for section, key, text in _texts(table):
-            ours = self.observers and (section, key) == ("telemetry", "observers")
-            if section in {"transport", "trust"} or (section, key) == ("data", "path") or ours:
-                continue
-            for name in _files(text):
-                path = self.source.parent / name
-                if path.is_file() and not Path(name).is_absolute() and ".." not in Path(name).parts:
-                    yield path
 
     # ------------------------------------------------------------------ certificates
 
@@ -251,22 +294,6 @@ def filled(text: str, marks: Mapping[str, str]) -> str:
     return text
 
 
-def _files(text: str) -> list[str]:
-    """Return the files that a text may name: a path, or the modules of a function of the user's own.
-
-    Examples
-    --------
-    >>> _files("models.own:build")
-    ['models.py', 'models/__init__.py', 'models/own.py']
-    """
-    own = _OWN.fullmatch(text)
-    if own is None:
-        return [text]
-    parts = own[1].split(".")
-    packages = ["/".join((*parts[:count], "__init__.py")) for count in range(1, len(parts))]
-    return [f"{parts[0]}.py", *packages, *([f"{'/'.join(parts)}.py"] if packages else [])]
-
-
 def copies(files: Sequence[str]) -> list[str]:
     """Return the lines of a container file that copy files into folders of the same names; one COPY would flatten them.
 
@@ -281,14 +308,11 @@ def copies(files: Sequence[str]) -> list[str]:
     return [f"COPY {' '.join(inside)} /template/{folder}" for folder, inside in folders.items()]
 
 
-def _texts(table: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield each text in a table with its section and key."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _texts(value, section or key)
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and text:
-                yield section, key, text
+def _listed(folder: Path) -> list[str]:
+    """Return the names of the files that an earlier call has written into a bundle."""
+    sums = folder / SUMS
+    lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
+    return [name for name in (line.partition("  ")[2] for line in lines) if names.is_plain(name)]
 
 
 def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:

@@ -38,12 +38,17 @@ def plain(name: str, *, what: str) -> str:
     >>> plain("models/own.py", what="the file")
     'models/own.py'
     """
-    if not all(_PART.fullmatch(part) for part in name.split("/")):
+    if not is_plain(name):
         raise InputError(
             f'{what} {name!a} cannot be part of a script; rename it with letters, digits, ".", "_" or "-", '
             "without a hyphen at the beginning"
         )
     return name
+
+
+def is_plain(name: str) -> bool:
+    """Return whether :func:`plain` accepts a name."""
+    return all(_PART.fullmatch(part) for part in name.split("/"))
 
 
 def experiment(name: str) -> None:
@@ -115,3 +120,27 @@ def beside(folder: Path, paths: Collection[Path], *, taken: Collection[str]) -> 
             raise InputError(f"{path} is a symbolic link; put the file itself beside the experiment")
         found[name] = path
     return found
+
+
+def unexpected(folder: Path, names: Collection[str]) -> None:
+    """Refuse a folder of the fleet with files that nobody has put there on purpose, because it is given away as it is.
+
+    Parameters
+    ----------
+    folder
+        Bundle of a device, or folder of an observer.
+    names
+        Names of the files that belong into it besides those that devices and certificates add.
+
+    Raises
+    ------
+    InputError
+        There is another file.
+    """
+    for path in sorted(folder.rglob("*")):
+        inner = path.relative_to(folder)
+        known = inner.as_posix() in names or inner.parts[0] in {*DEVICE, "observers.toml"}
+        if not known and not (path.is_dir() and not path.is_symlink()):
+            raise InputError(
+                f"{path} does not belong into this folder, which is given away as it is; move it elsewhere"
+            )

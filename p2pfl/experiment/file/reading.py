@@ -236,6 +236,8 @@ def write(experiment: Experiment) -> str:
 def kept(path: Path, *, whole: bool) -> Experiment:
     """Read a file that :func:`write` has written with all keys; a file without the last ones was cut off.
 
+    Nothing that the file names is imported: it was validated when it was written, and may come from somebody else.
+
     Parameters
     ----------
     path
@@ -252,9 +254,11 @@ def kept(path: Path, *, whole: bool) -> Experiment:
     Raises
     ------
     ExperimentError
-        The file was cut off or emptied, or :func:`read` refuses it.
+        The file was cut off or emptied, a key is unknown, or a value is wrong.
     """
-    experiment, table = read(path), _load(path)
+    table = _load(path)
+    _resolve(table, path.parent)
+    experiment = check(table, origin=str(path))
     keys = [*flat(experiment)]
     there = {f"{key}.{name}" for key, section in table.items() if isinstance(section, dict) for name in section}
     last = max((place for place, key in enumerate(keys, 1) if key in there | {*table}), default=0)

@@ -217,6 +217,12 @@ SHARED = (
         "with privacy.participation below 1, because rounds and times reveal who takes part",
         'set it to "none"',
     ),
+    SettingsRule(
+        "telemetry.share",
+        lambda it: it.experiment.telemetry.share != "none" and it.experiment.learning.example_noise > 0,
+        "with learning.example_noise, because the time of a training reveals how large its secret batches are",
+        'set it to "none"',
+    ),
 )
 """Telemetry for observers."""
 

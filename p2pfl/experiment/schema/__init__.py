@@ -59,7 +59,7 @@ class Experiment(Section, frozen=True):
         Number of rounds.
     """
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}$")] = "experiment"
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}\Z")] = "experiment"
     seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
     rounds: Number = 10
     topology: TopologySettings = TopologySettings()

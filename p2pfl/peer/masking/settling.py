@@ -21,6 +21,12 @@ from p2pfl.protocol.ledgers.payments import Payment, mask_key, points, scattered
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.protocol.ledgers.slots import Slot
 
+RELEASED_NUMBERS = 2**25
+"""Numbers of late masks that one release draws at most, about 8 s of one core; the others are paid later."""
+
+SETTLED_NUMBERS = 2**28
+"""Numbers of masks that a peer draws at most to settle, about a minute of one core; the others stay unsettled."""
+
 
 def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
     """Return the ledgers of one peer: flows along edges that weigh alike at both ends, unless models are too large.
@@ -171,7 +177,8 @@ class Cover:
         def payable(slot: Slot) -> bool:
             return slot.round == round or np.array_equal(self.places(slot.round), there)
 
-        self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable)
+        most = self._affordable(RELEASED_NUMBERS, size=len(there))
+        self._payment = self.ledger.release(round, partners=here, shared=self._shared, payable=payable, most=most)
         self.slot = self._payment.slot
         fresh = [mask for mask in self._payment.terms if mask.slot == self.slot]
         self._keys = {partner: mask_key(mask, self.masks) for mask in fresh for partner in here & {*mask.edge}}
@@ -179,6 +186,10 @@ class Cover:
         if not self.whole and self._payment.slot is not None:
             self.charged.add(self._payment.slot)
         return here
+
+    def _affordable(self, numbers: int, *, size: int) -> int:
+        """Return the late masks of each partner that so many numbers allow, so that none of them delays a round."""
+        return max(1, numbers // max(1, size * len(self.ledger.partners)))
 
     def withdraw(self, partner: str) -> bytes:
         """Return the key of the mask that the last release shares with a partner, which counts as removed from now on.
@@ -195,7 +206,8 @@ class Cover:
 
     def settle(self, where: Ints) -> Ints | None:
         """Return what is owed at places ``[Q]`` of a row, without fresh masks, ``[1, Q]``; ``None`` for nothing."""
-        payment = self.ledger.settle(shared=self._shared)
+        most = self._affordable(SETTLED_NUMBERS, size=len(where))
+        payment = self.ledger.settle(shared=self._shared, most=most)
         if not payment.terms:
             return None
         return scattered(payment, masks=self.masks, places=self.places, where=where)[np.newaxis]

@@ -71,10 +71,13 @@ from p2pfl.protocol.ledgers.payments import Mask, Payment
 from p2pfl.protocol.ledgers.slots import END, START, Slot, Slots
 from p2pfl.protocol.ledgers.statements import MaskJournal, MaskNotes, MaskStatement
 
-__all__ = ["MOST", "MaskJournal", "MaskLedger", "MaskNotes", "MaskStatement"]
+__all__ = ["MAX_LATE_MASKS", "MaskJournal", "MaskLedger", "MaskNotes", "MaskStatement"]
 
-MOST = 2048
-"""Masks of one partner that only one end has applied, at most: each is one more to draw in the next release."""
+MAX_LATE_MASKS = 2048
+"""Masks of one partner that only one end has applied, at most: each is one more to draw in a later release."""
+
+UNSEEN_MASKS = 64
+"""Masks of a partner's restarts that this peer did not notice: it was away, or the partner ended at once."""
 
 LEAP = 1 << 20
 """Attempts that a statement may be ahead of all that is known: a swarm restarts less often between two of them."""
@@ -136,6 +139,8 @@ class MaskLedger:
         self.durable: Mapping[str, MaskNotes] | None = None
         """Notes on the disk where releases are reserved in blocks; ``None`` where all are before a message leaves."""
         self._withdrawn: dict[str, Drawn] = {}  # by partner, masks removed because its release was dropped
+        self._met: dict[str, set[bytes]] = {}  # by partner, the epochs of its restarts in this incarnation
+        self._skipped = {each: len(note.received - note.own) for each, note in self._notes.items()}  # in earlier ones
         for partner, key in (under or {}).items():
             if partner in self._notes and _differ(key, self._notes[partner].key):
                 self._drop(partner, self._carried[partner])
@@ -177,6 +182,7 @@ class MaskLedger:
         if self.epochs.get(partner) != epoch:
             self._withdrawn.pop(partner, None)
         self.epochs[partner] = epoch
+        self._met.setdefault(partner, set()).add(epoch)
 
     def renew(self, partner: str) -> None:
         """Begin anew with a partner that lost its keys: what they shared before cannot be paid any more."""
@@ -195,6 +201,7 @@ class MaskLedger:
         partners: Collection[str] | None = None,
         shared: Collection[str] | None = None,
         payable: Callable[[Slot], bool] = lambda _: True,
+        most: int = MAX_LATE_MASKS,
     ) -> Payment:
         """Decide the masks of the next release. Make the journal durable before anything of it is sent.
 
@@ -209,6 +216,8 @@ class MaskLedger:
             incarnation has never met remain.
         payable
             True if this release can pay the masks of an earlier slot; those of others are owed still.
+        most
+            Number of late masks of one partner that this release pays, the earliest first; the others are owed still.
 
         Raises
         ------
@@ -225,7 +234,7 @@ class MaskLedger:
         self.until = slot.after
         for partner, before in own.items():
             self._notes[partner] = replace(self._notes[partner], own=before | self._fresh(partner, slot))
-        return self._pay(slot, fresh, shared, payable)
+        return self._pay(slot, fresh, shared, payable, most)
 
     def may_hold(self, partner: str, round: int) -> bool:
         """Return whether a release of a partner may contain the mask that it shares with the next one of this peer.
@@ -309,12 +318,12 @@ class MaskLedger:
         """Promise that no fresh mask will follow; once all partners have received the promise, all peers settle."""
         self.until = END
 
-    def settle(self, *, shared: Collection[str] | None = None) -> Payment:
+    def settle(self, *, shared: Collection[str] | None = None, most: int = MAX_LATE_MASKS) -> Payment:
         """Pay all differences that are known, without fresh masks; a second time pays nothing.
 
         Parameters
         ----------
-        shared
+        shared, most
             As of :meth:`release`.
 
         Raises
@@ -326,7 +335,7 @@ class MaskLedger:
             raise PrivacyError(
                 f'Expected "{self.peer}" to finish before it settles, got one at slot {tuple(self.until)}; call finish.'
             )
-        return self._pay(None, (), shared, lambda _: True)
+        return self._pay(None, (), shared, lambda _: True, most)
 
     def receive(self, partner: str, statement: MaskStatement) -> None:
         """Learn what a partner stated; old, doubled and overtaken statements change nothing.
@@ -348,7 +357,7 @@ class MaskLedger:
             raise PrivacyError(f'"{partner}" states two masks of one slot; exclude the peer that sent it')
         received = note.received | reported.since(note.until).before(statement.until)
         named = [statement.until.attempt if statement.until != END else 0, *(run[0] for run in received.runs)]
-        if len(received - note.own) > MOST or max(named) > self.attempt + LEAP:
+        if len(received - note.own) > self._possible(partner, received) or max(named) > self.attempt + LEAP:
             raise PrivacyError(
                 f'Expected a statement of "{partner}" on masks that can be shared, got another; ask its owner why.'
             )
@@ -359,6 +368,15 @@ class MaskLedger:
             known=max(note.known, statement.received),
             confirmed=max(note.confirmed, statement.paid),
         )
+
+    def _possible(self, partner: str, received: Drawn) -> int:
+        """Return how many masks a partner can have applied without this peer: one a round between two of its restarts.
+
+        An incarnation releases once in a round, and masks in its own epoch.
+        """
+        rounds = max((stop for _, _, stop in received.runs), default=0)
+        seen = rounds * max(1, len(self._met.get(partner, ())))
+        return min(MAX_LATE_MASKS, self._skipped.get(partner, 0) + seen + UNSEEN_MASKS)
 
     @property
     def partners(self) -> frozenset[str]:
@@ -427,6 +445,7 @@ class MaskLedger:
         fresh: tuple[str, ...],
         shared: Collection[str] | None,
         payable: Callable[[Slot], bool],
+        most: int,
     ) -> Payment:
         terms: dict[Mask, int] = {}
         now, limit = (END, END) if slot is None else (slot, slot.after)
@@ -438,7 +457,9 @@ class MaskLedger:
                 wanted |= self._fresh(partner, slot)  # even where the leader left it out: a release needs its cover
             sign = 1 if self._leads(partner) else -1
             carried = self._carried[partner]
-            later = [each for each in wanted ^ carried if each[0] != slot and not payable(each[0])]
+            late = [each for each in wanted ^ carried if each[0] != slot]
+            paid = {*[each for each in late if payable(each[0])][:most]}
+            later = [each for each in late if each not in paid]
             wanted ^= Drawn.of((epoch, Slots.of([each.run])) for each, epoch in later)
             for change, factor in ((wanted - carried, sign), (carried - wanted, -sign)):
                 terms |= {Mask(self._edge(partner), *each): factor for each in change}

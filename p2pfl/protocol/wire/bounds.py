@@ -44,7 +44,7 @@ Ballot = Annotated[int, Meta(ge=0, le=2**32)]
 Coordinate = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Weight = Annotated[float, Meta(ge=-(2.0**40), le=2.0**40)]
 
-Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,22}$", max_length=22)]
+Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,22}\Z", max_length=22)]
 Fact = Annotated[str, Meta(max_length=256)]
 Text = Annotated[str, Meta(max_length=2**14)]
 Key = Annotated[bytes, Meta(max_length=32)]

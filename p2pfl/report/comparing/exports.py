@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +16,7 @@ from p2pfl.report.comparing.intervals import Estimate
 from p2pfl.report.formats import number
 from p2pfl.report.records import Record, columns_of
 from p2pfl.report.run import Run
-from p2pfl.texts import printable
+from p2pfl.texts import printable, write_csv
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
@@ -193,7 +192,5 @@ def records_csv(records: Sequence[Record]) -> str:
 
 def _csv(header: Sequence[str], lines: Iterable[Sequence[Any]]) -> str:
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(lines)
+    write_csv(text, [header, *lines])
     return text.getvalue()

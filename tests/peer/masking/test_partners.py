@@ -9,6 +9,7 @@ import pytest
 from p2pfl.errors import CoverError, ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
+from p2pfl.peer.masking import settling
 from p2pfl.peer.masking.covering import covered
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.privacy.masks import Masks, swarm_secrets
@@ -214,3 +215,26 @@ def test_a_mask_graph_with_too_few_partners_is_refused():
     plan(read(SMALL, changes=[*star, "privacy.partners=1"]))
     plan(read(SMALL, changes=["topology.kind=ring", "topology.peers=3", *MASKED]))
     assert ring(3).neighbours("peer0") == ("peer1", "peer2")
+
+
+def test_a_release_draws_few_late_masks_of_a_partner_that_owes_many(monkeypatch):
+    monkeypatch.setattr(settling, "RELEASED_NUMBERS", 4 * 10 * 3)  # three masks of each of four partners
+    graph, size = complete(5), 10
+    masks = Masks(swarm_secrets(graph, source=SeededSource(1), run="x"), deviation=1.0, topology=graph)
+    ledgers = {peer: MaskLedger(peer, partners=graph.neighbours(peer)) for peer in graph.peers}
+    bob, ada = graph.peers[1], graph.peers[0]
+    for round in range(20):
+        ledgers[ada].release(round)
+    ledgers[bob].receive(ada, ledgers[ada].statement(bob))
+    cover = Cover(masks, ledgers[bob], places=lambda _: np.arange(size))
+    everybody = frozenset(graph.peers) - {bob}
+    for round in (20, 21):
+        cover.decide(round, present=everybody)
+        carried = [slot.round for slot, _ in ledgers[bob].carried()[ada]]
+        assert [each for each in carried if each < 20] == [*range(3 * (round - 19))]
+        assert round in carried
+        assert cover.sums([bob], round=round, size=size).shape == (1, size)
+    ledgers[bob].finish()
+    assert cover.settle(np.arange(size)) is not None
+    left = {mask.slot.round for mask in ledgers[bob].uncancelled()}
+    assert left == {20, 21}  # ada has not said whether she released there
