@@ -34,6 +34,7 @@ from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.memory import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
@@ -51,6 +52,7 @@ WRITTEN = 32 * 2**20
 """Bytes of the parameters of models that are written together."""
 
 
+@memory_errors()
 @one_thread()
 def simulate(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
@@ -152,6 +154,7 @@ def simulate(
     with sharded(made, workers=workers, follow=follow, given=given) as (resolved, shard):
         if not shard.leads:
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
+        check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         begun = RunStart(first, began, accounted=check_accounted(resolved, unaccounted=unaccounted))
         place = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
