@@ -161,3 +161,19 @@ class LostModelError(RunError):
 
 class StorageError(RunError):
     """A run directory or a checkpoint cannot be written or read."""
+
+
+OUT_OF_MEMORY = ("alloc_cpu", "DefaultCPUAllocator", "not enough memory", "out of memory", "can't start new thread")
+"""Parts of the messages of :class:`RuntimeError` with which torch and Python say that memory ran out."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an exception means that memory ran out.
+
+    Examples
+    --------
+    >>> is_out_of_memory(RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0")), is_out_of_memory(ValueError())
+    (True, False)
+    """
+    said = isinstance(error, RuntimeError) and any(part in str(error) for part in OUT_OF_MEMORY)
+    return isinstance(error, MemoryError) or said

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 import torch
 from threadpoolctl import ThreadpoolController
@@ -126,20 +126,29 @@ def _quota(groups: Path) -> float:
 
     A limit that changes during a run counts from the next run on.
     """
+    found = [math.inf]
+    for place in _own_groups("cpu", groups):
+        found += [_ratio(place / "cpu.max"), _ratio(place / "cpu.cfs_quota_us", place / "cpu.cfs_period_us")]
+    return min(found)
+
+
+def _own_groups(controller: str, groups: Path) -> list[Path]:
+    """Return the folders of the control groups that limit this process, of both versions."""
     try:
         own = Path("/proc/self/cgroup").read_text("ascii").splitlines()
     except OSError:
-        return math.inf
-    found = [math.inf]
+        return []
+    found = []
     for number, controllers, path in (line.split(":", 2) for line in own):
         if number == "0":  # version 2: all groups above limit this one as well
             place = groups / path.lstrip("/")
             above = [place, *place.parents]
-            found += [_ratio(each / "cpu.max") for each in above[: above.index(groups) + 1]]
-        elif "cpu" in controllers.split(","):
-            each = groups / "cpu" / path.lstrip("/")
-            found.append(_ratio(each / "cpu.cfs_quota_us", each / "cpu.cfs_period_us"))
-    return min(found)
+            found += above[: above.index(groups) + 1]
+        elif controller in controllers.split(","):  # a container may see its own group as the first one
+            place, root = groups / controller / path.lstrip("/"), groups / controller
+            above = [place, *place.parents]
+            found += above[: above.index(root) + 1]
+    return found
 
 
 def _ratio(*files: Path) -> float:
@@ -271,3 +280,70 @@ def peak_memory() -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")), None)
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process holds; 0 where the system does not tell (other than Linux)."""
+    return _kilobytes(Path("/proc/self/status")).get("VmRSS", 0)
+
+
+class FreeMemory(NamedTuple):
+    """Memory that a process can still take.
+
+    Attributes
+    ----------
+    bytes
+        Number of bytes.
+    limit
+        What ends it: the ``machine``, a ``control group``, or the address space of the ``process`` (``ulimit -v``).
+    """
+
+    bytes: int
+    limit: Literal["machine", "control group", "process"]
+
+
+def free_memory(groups: Path = GROUPS) -> FreeMemory | None:
+    """Return the memory that this process can still take; ``None`` where the system does not tell (other than Linux).
+
+    Parameters
+    ----------
+    groups
+        Folder in which control groups are mounted.
+    """
+    machine = _kilobytes(Path("/proc/meminfo"))
+    if "MemAvailable" not in machine:
+        return None
+    import resource  # noqa: PLC0415 (Windows has none)
+
+    found = [FreeMemory(machine["MemAvailable"] + machine.get("SwapFree", 0), "machine")]
+    found += [FreeMemory(free, "control group") for free in _granted(groups)]
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        used = _kilobytes(Path("/proc/self/status")).get("VmSize", 0)
+        found.append(FreeMemory(max(0, limit - used), "process"))
+    return min(found)
+
+
+def _granted(groups: Path) -> list[int]:
+    """Return the bytes that are left under the limit of each control group of this process."""
+    found = []
+    for place in _own_groups("memory", groups):
+        for limit, used in (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes")):
+            with contextlib.suppress(OSError, ValueError):  # there is no file, or it says "max"
+                most, taken = (int((place / name).read_text("ascii")) for name in (limit, used))
+                cached = 0
+                with contextlib.suppress(OSError):  # files in memory give way
+                    lines = (place / "memory.stat").read_text("ascii").splitlines()
+                    cached = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+                found.append(max(0, most - taken + cached))
+    return found
+
+
+def _kilobytes(file: Path) -> dict[str, int]:
+    """Return the numbers of a file of the system that has lines such as ``VmRSS: 12 kB``, in bytes."""
+    try:
+        lines = file.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return {}
+    words = (line.split() for line in lines)
+    return {each[0].rstrip(":"): int(each[1]) * 1024 for each in words if len(each) == 3 and each[2] == "kB"}

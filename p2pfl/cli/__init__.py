@@ -14,7 +14,7 @@ from pathlib import Path
 
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
-from p2pfl.errors import P2PFLError
+from p2pfl.errors import P2PFLError, RunError, is_out_of_memory
 from p2pfl.peer.launch import fork_server as server
 from p2pfl.texts import printable
 
@@ -52,6 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except P2PFLError as error:
         _say(str(error), error)
         return error.status
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        _say("memory ran out; take fewer peers, fewer samples or a smaller model", error)
+        return RunError.status
     except Terminated as termination:
         _say("terminated", termination)
         return terminate()

@@ -27,6 +27,7 @@ class Stepping(Protocol):
     batch: int | None
     epochs: int
     steps: int | None
+    clock: int | None
     stragglers: float
 
     def on(self, federation: Federation) -> Self:
@@ -40,10 +41,14 @@ T = TypeVar("T", bound=Stepping)
 def settings(learner: Stepping) -> dict[str, Any]:
     """Return what a learner does, as keys of ``[learning]``."""
     recipe = learner.recipe
-    named = (
-        {} if recipe.schedule is None else {"schedule": recipe.schedule, "schedule_options": recipe.schedule_options}
-    )
+    schedule = recipe.schedule
+    if schedule is not None and not isinstance(schedule, str):  # neighbours compare its name
+        schedule = f"{schedule.__module__}:{getattr(schedule, '__qualname__', type(schedule).__qualname__)}"
+    named = {} if schedule is None else {"schedule": schedule, "schedule_options": recipe.schedule_options}
     return named | {
+        "schedule_by": recipe.schedule_by,
+        "warmup": recipe.warmup,
+        "max_norm": recipe.max_norm,
         "optimizer": recipe.optimizer if isinstance(recipe.optimizer, str) else recipe.optimizer.__name__.lower(),
         "rate": recipe.rate,
         "options": dict(recipe.options),
@@ -70,10 +75,15 @@ def adjusted(learner: T, *, seed: int, epochs: int | None, steps: int | None, fu
 
 
 def pooled(learner: T, federation: Federation, *, peers: int, rounds: int) -> T:
-    """Return the learner of one peer that does in a round what ``peers`` do together, and waits for nobody."""
+    """Return the learner of one peer that does in a round what ``peers`` do together, and waits for nobody.
+
+    A schedule by step counts the steps of a peer of mean size, so that it is as far in a round as those of the peers.
+    """
     made = learner.on(federation)
     made.stragglers = 0.0
     size = int(federation.samples(federation.peers)[0])
+    mean = math.ceil(size / peers)
+    made.clock = learner.epochs * math.ceil(mean / (learner.batch or mean)) if learner.steps is None else learner.steps
     steps = (
         learner.epochs * math.ceil(size / (learner.batch or size)) if learner.steps is None else learner.steps * peers
     )

@@ -27,6 +27,7 @@ from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
+from p2pfl.learning.steps.rates import StepClock
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.rows import Rows, norms, placed
 
@@ -142,6 +143,11 @@ class ExamplePrivateLearner(TorchLearner):
             raise ModelError(
                 'learning.example_noise needs learning.precision "full", but it is "mixed"; change it, so that '
                 "gradients are clipped exactly"
+            )
+        if options.get("max_norm") is not None:
+            raise ModelError(
+                "learning.max_norm does not work with learning.example_noise, under which learning.example_clip bounds "
+                "the gradient of each sample; leave it out"
             )
         super().__init__(model, federation, batch=batch, **options)
         if any(dropout.p > 0 for dropout in self.dropouts.values()):
@@ -318,6 +324,9 @@ class _Row:
             if correction is not None:
                 row = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [1, P]
                 gradient = gradient + correction(row, torch.full((1,), index, device=row.device)).to(gradient)
+            if learner.recipe.paced:
+                now = learner.recipe.at(round, step, StepClock(steps, learner.clock))
+                self.update.pace([now])
             self.update.step(self.parts, list(layout.split(gradient).values()))
             if step >= steps - last:
                 losses, count = losses + loss, count + len(chosen)

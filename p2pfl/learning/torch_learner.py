@@ -29,6 +29,7 @@ from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
+from p2pfl.learning.steps.rates import Factor
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial, engines
@@ -65,7 +66,7 @@ class TorchLearner:
         Features that are whole numbers stay so if the model takes them, and become fractions otherwise.
     seed
         Seed of batches, dropout and the test part; that of the run if ``None``.
-    optimizer, rate, options, schedule, schedule_options
+    optimizer, rate, options, schedule, schedule_options, schedule_by, warmup, max_norm
         See :class:`p2pfl.learning.steps.optimisers.Recipe`.
     batch
         Samples per step; ``None`` for all samples of a peer.
@@ -120,8 +121,11 @@ class TorchLearner:
         optimizer: str | type[torch.optim.Optimizer] = "sgd",
         rate: float = 0.1,
         options: Mapping[str, object] | None = None,
-        schedule: str | None = None,
+        schedule: str | Factor | None = None,
         schedule_options: Mapping[str, object] | None = None,
+        schedule_by: Literal["round", "step"] = "round",
+        warmup: int = 0,
+        max_norm: float | None = None,
         batch: int | None = 32,
         epochs: int = 1,
         steps: int | None = None,
@@ -139,7 +143,9 @@ class TorchLearner:
         self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
         self.seed, self.dtype = seed or 0, dtype
         self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
-        self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}))
+        scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
+        self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
+        self.clock: int | None = None  # a schedule by step counts the steps of each peer
         self.device = checks.device_named(device)
         checks.check_precision(precision, device=self.device, dtype=dtype)
         self.recipe.attempt(dtype)
@@ -355,8 +361,25 @@ class TorchLearner:
         return torch.where(awake, work.rows, 0).to(rows.device)
 
     def rate(self, round: int) -> float:
-        """Return the step size of a round."""
+        """Return the step size of a round.
+
+        Raises
+        ------
+        ModelError
+            The rate changes within a round.
+        """
+        if self.recipe.paced:
+            raise ModelError(
+                "this algorithm needs one learning rate in a round, but learning.warmup or learning.schedule_by "
+                "changes it at each step; leave them out, or take another algorithm"
+            )
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
+
+    def check_schedule(self, rounds: int) -> None:
+        """Check the learning rates of ``rounds`` rounds, see :meth:`p2pfl.learning.steps.optimisers.Recipe.check`."""
+        held = max((len(part) for part in self.federation.train.values()), default=1)
+        each = 1 if self.batch is None else -(-held // self.batch)
+        self.recipe.check(rounds, steps=self.epochs * each if self.steps is None else self.steps)
 
     def _check_rows(self, rows: Rows, peers: Sequence[str]) -> None:
         expected = (len(peers), self.layout.size)

@@ -33,6 +33,7 @@ from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.memory import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.recording import records_of
@@ -51,6 +52,7 @@ WRITTEN = 32 * 2**20
 """Bytes of the parameters of models that are written together."""
 
 
+@memory_errors()
 @one_thread()
 def simulate(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
@@ -151,6 +153,7 @@ def simulate(
         resolved = planned.drawing(drawn)
         if not shard.leads:
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
+        check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         begun = RunStart(first, began)
         place = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:

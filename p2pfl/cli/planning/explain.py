@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.process import free_memory
 from p2pfl.report.formats import size
 from p2pfl.report.summary import describe as describe_privacy
+from p2pfl.simulation.memory import estimated
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))
 """Words for a label distance up to a bound."""
@@ -38,6 +41,7 @@ def explained(resolved: Plan) -> dict[str, Any]:
         "model": {"name": resolved.experiment.model.name, "parameters": resolved.learner.layout.size},
         "topology": _topology(resolved),
         "cost": _cost(resolved),
+        "memory": _memory(resolved),
         "data": _data(resolved),
         "does_not_go_with": _refused(resolved),
         "privacy": describe_privacy(resolved, spent=None)["statement"],
@@ -153,6 +157,12 @@ def _cost(resolved: Plan) -> dict[str, Any]:
     }
 
 
+def _memory(resolved: Plan) -> dict[str, Any]:
+    """Return the memory that a simulation in one process needs, and that there is, in bytes."""
+    needed, free = estimated(resolved), free_memory()
+    return asdict(needed) | {"total": needed.total, "free": None if free is None else free.bytes}
+
+
 def _data(resolved: Plan) -> dict[str, Any]:
     federation, data = resolved.federation, resolved.experiment.data
     classes = federation.dataset.classes
@@ -245,6 +255,7 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         return {
             "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
             "a model": f"{size(cost['row_bytes'])}, which never travels",
+            "memory": _memory_said(found["memory"]),
         }
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
@@ -252,4 +263,14 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
         "the broker takes in": f"{size(cost['bytes_sent'])} in all",
+        "memory": _memory_said(found["memory"]),
     }
+
+
+def _memory_said(memory: Mapping[str, Any]) -> str:
+    """Return the memory of a simulation in words."""
+    said = f"about {size(memory['total'])} to simulate, models {size(memory['models'])}"
+    needed, free = memory["total"] - memory["held"], memory["free"]
+    if free is None:
+        return said
+    return f"{said}; {size(free)} {'is free' if needed <= free else 'is too little'}"

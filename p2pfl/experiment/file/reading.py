@@ -359,9 +359,21 @@ def _unknown(table: Mapping[str, Any], section: type[Section], prefix: str = "")
             yield from _unknown(value, sections[key], f"{prefix}{key}.")
 
 
+MEANT: Mapping[str, str] = dict.fromkeys(
+    (
+        *("clip", "clip_norm", "clip_grad", "clip_grad_norm", "clipping", "grad_clip", "gradient_clip"),
+        *("gradient_clipping", "max_grad_norm", "max_gradient_norm"),
+    ),
+    "learning.max_norm",
+) | dict.fromkeys(("early_stopping", "early_stop"), "learning.patience")
+"""Keys of ``[learning]`` by the names that they have in other frameworks."""
+
+
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
     prefix, _, name = key.rpartition(".")
+    if prefix in {"", "learning"} and name in MEANT:
+        return f'did you mean "{MEANT[name]}"?'
     places = [f"{other}.{name}" for other, kind in _sections(of).items() if name in kind.__struct_fields__]
     near = places or difflib.get_close_matches(name, section.__struct_fields__, n=1, cutoff=0.4)
     if near:

@@ -115,7 +115,8 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
 UNADDED: Mapping[str, tuple[str, ...]] = {
     "learning": (
-        *("optimizer", "rate", "options", "schedule", "schedule_options", "batch", "epochs", "steps", "stragglers"),
+        *("optimizer", "rate", "options", "schedule", "schedule_options", "schedule_by", "warmup", "max_norm"),
+        *("batch", "epochs", "steps", "stragglers"),
         *("loss", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
     ),
     "model": ("hidden", "pretrained", "frozen", "norm"),
@@ -148,7 +149,7 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
     if learning.learner is None:
         why["learner_options"] = "there is no learning.learner"
     if learning.schedule is None:
-        why["schedule_options"] = "there is no learning.schedule"
+        why |= dict.fromkeys(["schedule_options", "schedule_by"], "there is no learning.schedule")
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
     return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, LearningSettings(), key)}

@@ -18,7 +18,7 @@ from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.exact import ExactLearner, ExactModel
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.file.sentences import shown, words
-from p2pfl.experiment.schema import Experiment
+from p2pfl.experiment.schema import Experiment, LearningSettings
 from p2pfl.identity import SecretSource, Source
 from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
@@ -81,6 +81,9 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         options=learning.options,
         schedule=learning.schedule,
         schedule_options=learning.schedule_options,
+        schedule_by=learning.schedule_by,
+        warmup=learning.warmup,
+        max_norm=learning.max_norm,
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,
@@ -98,11 +101,14 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
         precision=learning.precision,
     )
-    found.recipe.check(experiment.rounds)
+    found.check_schedule(experiment.rounds)
     return found
 
 
-GIVEN = ("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "device", "dtype")
+GIVEN = (
+    *("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "schedule_by"),
+    *("warmup", "max_norm", "device", "dtype"),
+)
 """Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
 
 
@@ -130,6 +136,13 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
         if option not in names:
             raise ExperimentError(
                 f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+            )
+    usual = LearningSettings()
+    for key in ("max_norm", "warmup", "schedule_by"):
+        if key not in names and getattr(experiment.learning, key) != getattr(usual, key):
+            raise ExperimentError(
+                f"learning.{key} has no effect, because {reference} has no parameter {key}; leave it out, or add the "
+                "parameter"
             )
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
     given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.experiment.rules.rule import SettingsRule, When, accelerated, each
+from p2pfl.experiment.rules.rule import Composition, SettingsRule, When, accelerated, each
 
 APART = "leave it out, or take an algorithm whose peers wait for each other"
 HURRIED: tuple[tuple[When, str], ...] = (
@@ -69,6 +69,14 @@ WAITING = (
 )
 """Peers that wait for each other, and peers that do not."""
 
+RATE = "leave it out, or take another algorithm"
+
+
+def _one_rate(it: Composition) -> bool:
+    """Return whether the algorithm computes with the learning rate of a round."""
+    return it.algorithm.plain_sgd_only or it.algorithm.own_optimizer
+
+
 LEARNING = (
     SettingsRule(
         "learning.algorithm",
@@ -116,6 +124,21 @@ LEARNING = (
         "with {algorithm}, which divides a change by the steps that made it",
         'set it to "sgd" without momentum, or take another algorithm',
         '"{it.experiment.learning.optimizer}" with {it.experiment.learning.options}',
+    ),
+    *(
+        SettingsRule(key, when, "with {algorithm}, which needs one learning rate in a round", RATE)
+        for key, when in (
+            ("learning.warmup", lambda it: _one_rate(it) and it.experiment.learning.warmup),
+            ("learning.schedule_by", lambda it: _one_rate(it) and it.experiment.learning.schedule_by == "step"),
+        )
+    ),
+    *each(
+        (
+            lambda it: it.experiment.learning.example_noise > 0,
+            "with learning.example_noise, under which learning.example_clip bounds the gradient of each sample",
+        ),
+        keys=("learning.max_norm",),
+        remedy="leave it out",
     ),
     *each(
         (lambda it: it.algorithm.personal, "with {algorithm}, in which each peer ends with a model of its own"),

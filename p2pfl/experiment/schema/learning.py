@@ -105,10 +105,19 @@ class LearningSettings(Section, frozen=True):
         Learning rate.
     options
         Arguments of the optimiser.
+    max_norm
+        Largest L2 norm of the gradient of each batch, as of torch.nn.utils.clip_grad_norm_; terms that the algorithm
+        adds to gradients come after.
     schedule
-        A scheduler of torch.optim.lr_scheduler, stepped once per round.
+        A scheduler of torch.optim.lr_scheduler; or a ``package.module:function`` of ``round``, ``step`` and ``steps``
+        (of the peer in a round), or some of them, that returns a factor of ``rate``.
     schedule_options
-        Arguments of the scheduler.
+        Arguments of the scheduler, or further ones of the function.
+    schedule_by
+        Call the schedule once per ``round``, or at each optimiser ``step``. A peer's steps are counted over all rounds,
+        those that it missed included.
+    warmup
+        First optimiser steps of each peer, over rounds too, in which the rate rises linearly.
     batch
         Samples per optimiser step.
     epochs
@@ -157,8 +166,11 @@ class LearningSettings(Section, frozen=True):
     optimizer: str = "sgd"
     rate: NotNegative = 0.1
     options: dict[str, Any] = {}
+    max_norm: Positive | None = None
     schedule: str | None = None
     schedule_options: dict[str, Any] = {}
+    schedule_by: Literal["round", "step"] = "round"
+    warmup: Annotated[int, Meta(ge=0)] = 0
     batch: Number | Literal["all"] = 32
     epochs: Number = 1
     steps: Number | None = None

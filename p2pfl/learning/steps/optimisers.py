@@ -8,11 +8,11 @@ therefore updated together, group by group, and the state of each row is kept un
 
 import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
-from typing import Any
+from itertools import count, pairwise
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -21,6 +21,7 @@ from torch import optim
 from p2pfl.errors import ModelError
 from p2pfl.importing import located
 from p2pfl.learning.learner import Memory
+from p2pfl.learning.steps.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
 from p2pfl.rows import Layout
 
 ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
@@ -41,9 +42,13 @@ ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
 }
 
 
+CHECKED = 10_000
+"""Most rounds or steps of a schedule that are checked before a run."""
+
+
 @dataclass(frozen=True)
 class Recipe:
-    """Optimiser, learning rate and schedule.
+    """Optimiser, learning rate and schedule, and the bound of gradients.
 
     Parameters
     ----------
@@ -54,9 +59,17 @@ class Recipe:
     options
         Further arguments of the optimiser, such as ``momentum``.
     schedule
-        Name of a class of :mod:`torch.optim.lr_scheduler`, stepped once a round, or ``None``.
+        Name of a class of :mod:`torch.optim.lr_scheduler`; or a function, or its ``package.module:function``, see
+        :class:`p2pfl.learning.steps.rates.OwnSchedule`; or ``None``.
     schedule_options
         Arguments of the schedule.
+    schedule_by
+        What the schedule counts: it is stepped once a ``round``, or at each optimiser ``step``.
+    warmup
+        Optimiser steps of each peer in which the rate rises linearly to what it would be, over rounds too.
+    max_norm
+        Largest L2 norm of the gradient of a batch, see :func:`p2pfl.learning.steps.clipping.clip`; ``None`` for no
+        bound.
 
     Raises
     ------
@@ -73,8 +86,11 @@ class Recipe:
     optimizer: str | type[optim.Optimizer] = "sgd"
     rate: float = 0.1
     options: Mapping[str, object] = field(default_factory=dict)
-    schedule: str | None = None
+    schedule: str | Factor | None = None
     schedule_options: Mapping[str, object] = field(default_factory=dict)
+    schedule_by: Literal["round", "step"] = "round"
+    warmup: int = 0
+    max_norm: float | None = None
 
     def __post_init__(self) -> None:
         given: dict[str, object] = {"rate": self.rate}
@@ -83,18 +99,62 @@ class Recipe:
         for key, value in given.items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ModelError(f"learning.{key} is {value}, not a finite number; change it")
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise ModelError(f"learning.max_norm is {self.max_norm}; set it to a number above 0, or leave it out")
+        if self.warmup < 0:
+            raise ModelError(f"learning.warmup is {self.warmup}; set it to a whole number of steps from 0 on")
         self.settings(0)
 
-    def check(self, rounds: int) -> None:
+    def check(self, rounds: int, *, steps: int = 1) -> None:
         """Check the schedule up to the last of ``rounds`` rounds.
+
+        Parameters
+        ----------
+        rounds
+            Number of rounds.
+        steps
+            Most steps of a peer in a round. Of a schedule by step, the first :data:`CHECKED` steps are checked.
 
         Raises
         ------
         ModelError
             The schedule ends before, or gives a rate that is negative or not finite.
         """
-        if self.schedule is not None:
+        if self.schedule is None:
+            return
+        clock = StepClock(max(1, steps))
+        if self._own is not None:
+            for round in range(min(rounds, CHECKED)):
+                self.at(round, 0, clock)
+            self.at(rounds - 1, clock.steps - 1, clock)
+        elif self.schedule_by == "round":
             self.settings(rounds - 1)
+        else:
+            last = min(rounds * clock.steps, CHECKED) - 1
+            self.at(last // clock.steps, last % clock.steps, clock)
+
+    @property
+    def paced(self) -> bool:
+        """True if the rate changes within a round."""
+        return self.warmup > 0 or (self.schedule is not None and self.schedule_by == "step")
+
+    def at(self, round: int, step: int, clock: StepClock) -> Mapping[str, object]:
+        """Return the arguments of the optimiser at a step of a round.
+
+        Parameters
+        ----------
+        round, step
+            Round, and optimiser step in it, from 0.
+        clock
+            Steps that the peer takes in a round.
+        """
+        time = clock.time(round, step)
+        if self._own is not None:
+            factor = self._own.factor(round, step if self.schedule_by == "step" else 0, clock.steps)
+            settings: Mapping[str, object] = {**self._constant, "lr": self.rate * factor}
+        else:
+            settings = self._table.at(time if self.schedule_by == "step" else round)
+        return warmed(settings, time=time, steps=self.warmup)
 
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:
@@ -109,34 +169,55 @@ class Recipe:
         return kind
 
     def settings(self, round: int) -> Mapping[str, object]:
-        """Return the arguments of the optimiser in one round: the schedule stepped ``round`` times."""
+        """Return the arguments of the optimiser at the beginning of a round, before warm-up."""
+        if self._own is not None:
+            return {**self._constant, "lr": self.rate * self._own.factor(round, 0, 1)}
+        return self._constant if self.schedule is None else self._table.at(round if self.schedule_by == "round" else 0)
+
+    @cached_property
+    def _own(self) -> OwnSchedule | None:
+        """Schedule of the user's own."""
+        if self.schedule is None or (isinstance(self.schedule, str) and ":" not in self.schedule):
+            return None
+        return OwnSchedule.of(self.schedule, options=self.schedule_options, by=self.schedule_by)
+
+    @cached_property
+    def _table(self) -> SettingsTable:
+        """Arguments of the optimiser under a schedule of torch, by the number of times that it was stepped."""
         if self.schedule is None:
-            return self._constant
-        optimiser = self._opened()
-        kind: Any = getattr(optim.lr_scheduler, self.schedule, None)
+            return SettingsTable([self._constant])
+        return SettingsTable(self._stepped())
+
+    def _stepped(self) -> Iterator[Mapping[str, object]]:
+        """Yield the arguments of the optimiser while the schedule is stepped."""
+        name, optimiser = str(self.schedule), self._opened()
+        kind: Any = getattr(optim.lr_scheduler, name, None)
         known = isinstance(kind, type) and issubclass(kind, optim.lr_scheduler.LRScheduler)
         if not known or kind in (optim.lr_scheduler.LRScheduler, optim.lr_scheduler.ReduceLROnPlateau):
             raise ModelError(
-                f"learning.schedule {self.schedule!r} is not a class of torch.optim.lr_scheduler that depends "
-                "on the round alone; use one such as 'CosineAnnealingLR'"
+                f"learning.schedule {name!r} is not a class of torch.optim.lr_scheduler that depends on the "
+                f"{self.schedule_by} alone; use one such as 'CosineAnnealingLR', or name \"package.module:function\""
             )
-        try:
-            schedule = kind(optimiser, **self.schedule_options)
-            for _ in range(round):
-                optimiser.step()  # no parameter has a gradient; the schedule only requires this call first
-                schedule.step()
-        except Exception as error:
-            raise ModelError(
-                f"learning.schedule {self.schedule} fails within {round + 1} rounds "
-                f"({located(error, module='')}); fix learning.schedule_options"
-            ) from error
-        settings = self._read(optimiser)
-        if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
-            raise ModelError(
-                f"learning.schedule {self.schedule} sets the rate to {settings['lr']} in round {round}, which "
-                "is negative or not finite; fix learning.schedule_options"
-            )
-        return settings
+        schedule: Any = None
+        for number in count():
+            try:
+                if schedule is None:
+                    schedule = kind(optimiser, **self.schedule_options)
+                else:
+                    optimiser.step()  # no parameter has a gradient; the schedule only requires this call first
+                    schedule.step()
+            except Exception as error:
+                raise ModelError(
+                    f"learning.schedule {name} fails within {number + 1} {self.schedule_by}s "
+                    f"({located(error, module='')}); fix learning.schedule_options"
+                ) from error
+            settings = self._read(optimiser)
+            if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
+                raise ModelError(
+                    f"learning.schedule {name} sets the rate to {settings['lr']} in {self.schedule_by} {number}, which "
+                    "is negative or not finite; fix learning.schedule_options"
+                )
+            yield settings
 
     def _opened(self) -> optim.Optimizer:
         """Return the optimiser on one number, to validate its arguments."""
@@ -204,6 +285,13 @@ class PlainUpdate:
     def __init__(self, settings: Mapping[str, object]) -> None:
         self.rate = float(settings["lr"])  # type: ignore[arg-type]
         self.decay = float(settings["weight_decay"])  # type: ignore[arg-type]
+        self.rates: torch.Tensor | None = None  # [K], where rows have different ones
+
+    def pace(self, settings: Sequence[Mapping[str, object]]) -> None:
+        """Take the settings of each row at the next step."""
+        rates = [float(each["lr"]) for each in settings]  # type: ignore[arg-type]
+        self.rate = rates[0]
+        self.rates = torch.tensor(rates, dtype=torch.float64) if min(rates) < max(rates) else None  # [K]
 
     def narrow(self, active: int) -> None:
         """Do nothing, as plain descent keeps no state."""
@@ -212,7 +300,10 @@ class PlainUpdate:
         """Move ``parts`` in place."""
         for part, gradient in zip(parts, gradients, strict=True):
             slope = gradient.add(part, alpha=self.decay) if self.decay else gradient
-            part.add_(slope, alpha=-self.rate)
+            if self.rates is None:
+                part.add_(slope, alpha=-self.rate)
+            else:
+                part.sub_(slope * self.rates.to(part).view(-1, *[1] * (part.dim() - 1)))
 
     def memory(self) -> dict[str, torch.Tensor]:
         """Return no state."""
@@ -295,6 +386,12 @@ class StackedUpdate:
             if name not in self.kept:
                 self.kept[name] = joined.new_zeros(len(self.kept["step"]), joined.shape[1])  # [K, P]
             self.kept[name][low:high] = joined
+
+    def pace(self, settings: Sequence[Mapping[str, object]]) -> None:
+        """Take the settings of each row at the next step, which are the same within a group."""
+        for optimiser, (low, high) in zip(self.optimisers, self.bounds, strict=True):
+            if low < high:
+                optimiser.param_groups[0].update(settings[low])
 
     def narrow(self, active: int) -> None:
         """Move only the first ``active`` rows from here on."""

@@ -119,6 +119,7 @@ class Stack:
         self.layout: Layout = first.layout
         self.trained: Layout = first.trained
         self.recipe: Recipe = first.recipe
+        self.epochs, self.steps, self.clock = first.epochs, first.steps, first.clock
         self.dropouts, self.seed = first.dropouts, first.seed  # there is no dropout, so no seed matters
         self.loss, self.metrics, self.whole, self.r2 = first.loss, first.metrics, first.whole, first.r2
         self.order = first.order

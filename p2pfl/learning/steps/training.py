@@ -19,9 +19,11 @@ from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
+from p2pfl.learning.steps.clipping import clip
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
+from p2pfl.learning.steps.rates import StepClock
 from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.process import cores, one_at_a_time, spread
@@ -84,6 +86,9 @@ class Trainable(Protocol):
     dropouts: dict[str, KeyedDropout]
     products: int  # of a weight and a number, for one sample
     seed: int
+    epochs: int
+    steps: int | None
+    clock: int | None  # steps in a round that a schedule counts, if not those of each row
 
 
 @dataclass
@@ -111,6 +116,9 @@ class Slope:
     def narrow(self, active: int) -> None:
         """Do nothing, as there is no state."""
 
+    def pace(self, settings: Sequence[Mapping[str, object]]) -> None:
+        """Do nothing, as there is no rate."""
+
     def step(self, parts: Sequence[torch.Tensor], gradients: Sequence[torch.Tensor]) -> None:
         """Put the gradients in place of the parameters."""
         for part, gradient in zip(parts, gradients, strict=True):
@@ -135,6 +143,8 @@ def train(
     """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
+    if learner.recipe.paced:  # rows of a group have the same rate
+        labels = np.unique(np.stack([labels, whole_steps(work, learner)]), axis=1, return_inverse=True)[1].reshape(-1)
     whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts
     groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
     if groups is not None and isinstance(engine, Perceptrons):
@@ -167,6 +177,12 @@ def train(
     engines = engine.copies(cores()) or [engine]
     inner = intra_op(learner.products * int(work.schedule.widths.max()), workers=min(len(engines), len(blocks)))
     spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
+
+
+def whole_steps(work: Work, learner: Trainable) -> IntArray:
+    """Return the steps of each row in a whole round, ``[R]``, whether or not it takes all of them in this one."""
+    each = work.schedule.epoch  # [R]
+    return each * learner.epochs if learner.steps is None else np.full_like(each, learner.steps)
 
 
 def intra_op(products: int, *, workers: int) -> int:
@@ -234,6 +250,9 @@ class _Block(ABC):
         self.plan = StepPlan(work.schedule, chosen)
         self.rows = work.rows.index_select(0, self.where)  # [K, P]
         self.losses = torch.zeros(self.plan.sizes.shape, dtype=torch.float64, device=self.device)  # [T, K]
+        self.clocks: list[StepClock] | None = None  # of each row, where rates change within the round
+        if learner.recipe.paced:
+            self.clocks = [StepClock(each, learner.clock) for each in whole_steps(work, learner)[chosen].tolist()]
 
     @abstractmethod
     def trained(self) -> tuple[list[torch.Tensor], Layout]:
@@ -242,6 +261,13 @@ class _Block(ABC):
     @abstractmethod
     def run(self, update: Update, correction: Correction | None) -> None:
         """Take every step; rows without further steps drop out at the end of the stack."""
+
+    def pace(self, update: Update, step: int, active: int) -> None:
+        """Give the optimiser its settings at a step, where they change within the round."""
+        if self.clocks is not None:
+            clocks, recipe, round = self.clocks, self.learner.recipe, self.work.round
+            known = {clock: recipe.at(round, step, clock) for clock in set(clocks[:active])}
+            update.pace([known[clock] for clock in clocks[:active]])
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
@@ -293,6 +319,7 @@ class _Flat(_Block):
         rows, slopes, where = self.rows, torch.zeros_like(self.rows), self.where
         models, losses = self.engine.models(rows, slopes), self.losses.numpy()
         features, targets = self.learner.features.numpy(), self.learner.targets.numpy()
+        bound = self.learner.recipe.max_norm
         with np.errstate(all="ignore"):  # the loss of a row that is no longer finite says so
             for step, active in enumerate(self.plan.active):
                 if active < len(rows):
@@ -301,9 +328,11 @@ class _Flat(_Block):
                 index = self.plan.positions(step)  # [K, B]
                 weights = self.plan.shares(step).astype(features.dtype) if not self.plan.even[step] else None
                 losses[step, :active] = models.gradient(features.take(index, 0), targets.take(index), weights)
+                [taken] = [slopes] if bound is None else clip([slopes], max_norm=bound)
                 if correction is not None:
-                    slopes += correction(rows, where).to(slopes)
-                update.step([rows], [slopes])
+                    taken += correction(rows, where).to(slopes)
+                self.pace(update, step, active)
+                update.step([rows], [taken])
 
 
 class _Stack(_Block):
@@ -342,14 +371,17 @@ class _Stack(_Block):
 
     def run(self, update: Update, correction: Correction | None) -> None:
         """Take every step."""
-        parts, where = self.parts, self.where
+        parts, where, bound = self.parts, self.where, self.learner.recipe.max_norm
         for step, active in enumerate(self.plan.active):
             if active < len(where):
                 update.narrow(active)
                 parts, where = [part[:active] for part in parts], where[:active]
             losses, gradients = self._gradient(parts, step)
+            if bound is not None:
+                gradients = clip(gradients[: self.slopes], max_norm=bound)
             if correction is not None:
                 gradients = self._corrected(correction, parts, gradients, where=where)
+            self.pace(update, step, active)
             update.step(parts[: self.slopes], gradients)
             self.losses[step, :active] = losses
 

@@ -1,0 +1,246 @@
+"""Memory of a simulation, estimated from shapes before it starts and compared with what is free.
+
+The factors are measured: ``python -m benchmarks.memory`` compares estimates with the largest memory of real runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from p2pfl.errors import InputError, RunError, is_out_of_memory
+from p2pfl.experiment import Plan
+from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.learning import TorchLearner, home
+from p2pfl.process import FreeMemory, cores, free_memory, resident_memory
+from p2pfl.report.formats import size
+
+FEWEST_COPIES = 3.2
+"""Copies of all models that D-PSGD holds at a time: its state, the trained models, and the mixed ones."""
+
+COPIES = 5.5
+"""Copies of all models that other algorithms hold at a time."""
+
+COPIES_PER_STATE = 2.7
+"""Copies for each further number per parameter that peers keep from round to round, before and after it changes."""
+
+STATES: Mapping[str, int] = {
+    **dict.fromkeys(
+        ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm"), 1
+    ),
+    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip", "robust_sgp", "relay_sgd"), 2),
+    "scaffold": 3,
+}
+"""Further numbers per parameter that an algorithm keeps, by its name."""
+
+BASELINE_COPIES = 6.5
+"""Copies while every peer trains alone for comparison, beside those of the state."""
+
+MASKED_COPIES = 4.0
+"""Further copies while models are hidden: fixed-point numbers take eight bytes, before and after their masks."""
+
+RECORD = 1000
+"""Bytes of the record of a peer's round."""
+
+PEER = 20_000
+"""Bytes of a peer's entries in the summary and of its file, while they are written."""
+
+EDGE = 60
+"""Bytes of an edge while models are mixed, beside those of the plan."""
+
+FIXED = 60 * 2**20
+"""Bytes that libraries take when they are used for the first time."""
+
+BLOCK = 24 * 2**20
+"""Bytes of the numbers that a thread works on."""
+
+
+FEWEST_PEERS = 2
+"""Fewest peers that a refusal proposes."""
+
+ROUNDING = 0.9
+"""Share of the free memory that what a refusal proposes may take."""
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Largest memory of one process of a simulation, in bytes.
+
+    Attributes
+    ----------
+    models
+        Of the models, with what optimisers and algorithms keep for each parameter.
+    edges
+        Of the edges, while models are mixed.
+    records
+        Of the records of all rounds and the summary.
+    work
+        Of libraries and threads.
+    held
+        What the process holds already: Python, the data and the graph.
+    """
+
+    models: int
+    edges: int
+    records: int
+    work: int
+    held: int
+
+    @property
+    def further(self) -> int:
+        """Memory beyond what the process holds already."""
+        return self.models + self.edges + self.records + self.work
+
+    @property
+    def total(self) -> int:
+        """All of it."""
+        return self.held + self.further
+
+
+def estimated(plan: Plan, *, peers: int | None = None, baselines: bool = True) -> MemoryEstimate:
+    """Estimate the memory of the simulation of a plan.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    peers
+        Number of peers of this process; all by default.
+    baselines
+        Whether every peer trains alone, too.
+    """
+    everyone = len(plan.topology.peers)
+    count = everyone if peers is None else peers
+    models = count * plan.learner.layout.size * plan.learner.dtype.itemsize
+    edges = sum(each.matrix.nnz for each in plan.weights) * count // everyone
+    return MemoryEstimate(
+        models=int(models * copies(plan, baselines=baselines)),
+        edges=EDGE * edges,
+        records=count * (RECORD * plan.experiment.rounds + PEER),
+        work=FIXED + BLOCK * cores(),
+        held=resident_memory(),
+    )
+
+
+def copies(plan: Plan, *, baselines: bool) -> float:
+    """Return the number of copies of all models that a simulation holds at a time."""
+    name = plan.experiment.learning.algorithm
+    kept = STATES.get(name, 0) + _optimiser_states(plan)
+    least = FEWEST_COPIES if name == "dpsgd" else COPIES
+    playing = (
+        least + COPIES_PER_STATE * kept + (MASKED_COPIES if mode_traits(plan.experiment.privacy.mode).hides else 0)
+    )
+    if plan.experiment.data.validation > 0:
+        playing += 1  # the best models
+    if baselines and not plan.protection.totals:
+        return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * _optimiser_states(plan))
+    return playing
+
+
+def _optimiser_states(plan: Plan) -> int:
+    """Return the numbers per parameter that the optimiser keeps: none for plain descent, two for Adam."""
+    bare = plan.learner.bare
+    if not isinstance(bare, TorchLearner) or bare.recipe.stateless:
+        return 0
+    number = torch.zeros(2)
+    number.grad = torch.ones_like(number)
+    optimiser = bare.recipe.kind([number], **bare.recipe.settings(0))
+    optimiser.step()
+    return sum(torch.is_tensor(value) and value.dim() > 0 for value in optimiser.state[number].values())
+
+
+def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, baselines: bool = True) -> None:
+    """Refuse a simulation that needs more memory than there is.
+
+    Parameters
+    ----------
+    plan, peers, baselines
+        Arguments of :func:`estimated`.
+    workers
+        Number of processes on this machine.
+
+    Raises
+    ------
+    InputError
+        The estimate exceeds the memory that is free.
+    """
+    free = free_memory()
+    if free is None or home(plan.learner).type != "cpu":
+        return
+    needed = estimated(plan, peers=peers, baselines=baselines)
+    together = needed.further if free.limit == "process" else workers * needed.further
+    if together > free.bytes:
+        raise InputError(
+            f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, "
+            f"mostly for {_largest(plan, needed, peers=peers)}, but {_stated(free)}; "
+            f"{_advice(plan, free, together, workers=workers)}"
+        )
+
+
+def _largest(plan: Plan, needed: MemoryEstimate, *, peers: int | None) -> str:
+    """Return what takes most of the memory."""
+    count = len(plan.topology.peers) if peers is None else peers
+    parts = {
+        f"{count:,} models of {plan.learner.layout.size:,} parameters": needed.models,
+        f"the edges of the graph between {count:,} peers": needed.edges,
+        f"the records of {plan.experiment.rounds:,} rounds of {count:,} peers": needed.records,
+        "libraries": needed.work,
+    }
+    return max(parts, key=lambda name: parts[name])
+
+
+def _stated(free: FreeMemory) -> str:
+    """Return how much memory is free, and why it is not more."""
+    limits = {
+        "machine": "the machine has {} left",
+        "control group": "the limit of its control group leaves {}",
+        "process": "the limit of the process (ulimit -v) leaves {}",
+    }
+    return limits[free.limit].format(size(free.bytes))
+
+
+def _advice(plan: Plan, free: FreeMemory, needed: int, *, workers: int) -> str:
+    """Return what makes a simulation smaller."""
+    fitting = int(len(plan.topology.peers) * free.bytes / needed * ROUNDING)
+    advice = [f"simulate fewer peers (about {fitting:,} fit)"] if fitting >= FEWEST_PEERS else []
+    advice.append("take a smaller model")
+    if plan.learner.dtype == torch.float64:
+        advice.append('set learning.dtype to "float32"')
+    if free.limit == "process":
+        advice.append(
+            f"divide them among processes (--workers {workers * math.ceil(needed / (ROUNDING * free.bytes))})"
+        )
+    else:
+        advice.append("divide them among machines with torchrun")
+    return f"{', '.join(advice[:-1])} or {advice[-1]}"
+
+
+@contextmanager
+def memory_errors() -> Iterator[None]:
+    """Turn an exception of an allocator into one sentence.
+
+    Raises
+    ------
+    RunError
+        Memory ran out inside.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise RunError(out_of_memory()) from None
+
+
+def out_of_memory() -> str:
+    """Return the sentence of a process whose memory ran out."""
+    free = free_memory()
+    left = "" if free is None else f", and {_stated(free)}"
+    return (
+        f"memory ran out: the process holds {size(resident_memory())}{left}; simulate fewer peers or a smaller model, "
+        "or divide the peers with --workers or torchrun"
+    )
