@@ -2,6 +2,7 @@
 
 from p2pfl.algorithms.algorithm import Accounting, Algorithm, AsyncLearner, State, change, start
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.algorithms.checked import CheckedAlgorithm
 from p2pfl.algorithms.choco import Choco
 from p2pfl.algorithms.compressed import Compressed
 from p2pfl.algorithms.diffusion import D2, ExactDiffusion
@@ -49,6 +50,7 @@ __all__ = [
     "Algorithm",
     "AsyncLearner",
     "Averaging",
+    "CheckedAlgorithm",
     "Choco",
     "Compressed",
     "Ditto",

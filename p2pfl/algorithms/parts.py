@@ -6,6 +6,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from p2pfl.algorithms.algorithm import Algorithm
 from p2pfl.algorithms.averaging import Averaging
+from p2pfl.errors import ExperimentError
 
 
 @runtime_checkable
@@ -57,8 +58,19 @@ def shared_of(algorithm: Algorithm, size: int) -> int:
 
 
 def beside_of(algorithm: Algorithm) -> int:
-    """Return how many numbers an algorithm sends beside a model at most."""
-    return algorithm.beside if isinstance(algorithm, SendsMore) else 0
+    """Return how many numbers an algorithm sends beside a model at most.
+
+    Raises
+    ------
+    ExperimentError
+        The algorithm declares something else than a number.
+    """
+    found: object = algorithm.beside if isinstance(algorithm, SendsMore) else 0
+    if not isinstance(found, int) or found < 0:
+        raise ExperimentError(
+            f"{type(algorithm).__name__}: beside is {found!r}; declare a property that returns a whole number >= 0"
+        )
+    return found
 
 
 def on_factors(algorithm: Algorithm, size: int) -> Algorithm:

@@ -14,7 +14,16 @@ import msgspec
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.algorithms import Algorithm, Compressed, Gossip, StopCondition, average_of, shared_of
+from p2pfl.algorithms import (
+    Algorithm,
+    CheckedAlgorithm,
+    Compressed,
+    Gossip,
+    StopCondition,
+    average_of,
+    beside_of,
+    shared_of,
+)
 from p2pfl.compression import Codec, Zstd
 from p2pfl.data import Federation
 from p2pfl.errors import ExperimentError
@@ -180,12 +189,14 @@ class Plan:
 
     @property
     def played(self) -> Algorithm:
-        """The algorithm, over compressed gossip if there is a codec."""
-        if self.codec is None:
-            return self.algorithm
-        wanted = self.experiment.compression
-        even = all(weights.keeps_consensus for weights in self.weights)
-        return Compressed(self.algorithm, self.codec, wanted.gamma, wanted.refresh, even=even)
+        """The algorithm, over compressed gossip if there is a codec; it ends at a promise that it breaks."""
+        played = self.algorithm
+        if self.codec is not None:
+            wanted = self.experiment.compression
+            even = all(weights.keeps_consensus for weights in self.weights)
+            played = Compressed(played, self.codec, wanted.gamma, wanted.refresh, even=even)
+        name, size = type(self.algorithm).__name__, self.learner.layout.size
+        return CheckedAlgorithm(played, name, size, beside_of(self.algorithm), self.learner.dtype)
 
     @property
     def zstd(self) -> Zstd | None:

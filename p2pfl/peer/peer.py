@@ -51,6 +51,7 @@ from p2pfl.protocol.wire.sealing import MessageCodec
 from p2pfl.report import Record
 from p2pfl.report.notices.course import JoinsLate, LearningStopped, ReleasesEnded
 from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.notices.neighbours import ModelsRefused
 from p2pfl.report.results import Unsettled
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.spending.stated import BudgetStop
@@ -165,6 +166,7 @@ class Peer:
         self.given: dict[str, float] | None = None
         self.vanished: frozenset[str] = frozenset()
         self.unsettled = Unsettled()
+        self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self.best = BestModel(name, store)
         self._alarms = Alarms(name, notice)
         self._agreeing = Agreeing(plan, name)
@@ -436,6 +438,9 @@ class Peer:
     async def _after(self, round: int, state: State, net: LiveNeighbourhood) -> None:
         self._state, self._done, self._missed = state, round + 1, net.missed
         self._introduce()  # those who came late, or by new edges
+        for neighbour in sorted({*net.refused} - self._refused):
+            self._refused.add(neighbour)
+            self._notify(ModelsRefused(peer=self.name, neighbour=neighbour, round=round))
         scores, spent = await asyncio.to_thread(self._measured, state)
         self._alarm(round, scores, net)
         record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)

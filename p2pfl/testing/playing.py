@@ -15,7 +15,7 @@ from torch import nn
 
 from p2pfl.algorithms import Algorithm, State, learn, start
 from p2pfl.encodings import Ints
-from p2pfl.errors import P2PFLError, foremost
+from p2pfl.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.composing import compose
@@ -255,17 +255,19 @@ class Case:
         async def observe(_round: int, state: State, _net: StackedNeighbourhood) -> None:
             states.append(state)
 
-        settled(
-            learn(
-                made.played,
-                trainer,
-                states[0],
-                rounds=range(self.rounds) if rounds is None else rounds,
-                neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED, graph=union),
-                private=lambda net, round: RecordingNeighbourhood(net, round, calls=calls, script=answers),
-                observe=observe,
-            )
+        running = learn(
+            made.played,
+            trainer,
+            states[0],
+            rounds=range(self.rounds) if rounds is None else rounds,
+            neighbourhood=lambda round: StackedNeighbourhood(made.weights, round=round, seed=SEED, graph=union),
+            private=lambda net, round: RecordingNeighbourhood(net, round, calls=calls, script=answers),
+            observe=observe,
         )
+        try:
+            settled(running)
+        except RunError as error:
+            raise ContractError(f"simulated peers stopped: {error}") from error
         require(not answers, "how often it releases or takes totals depends on what training returned")
         return Played(states, calls, trainer)
 

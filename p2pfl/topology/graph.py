@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import compress, pairwise
+from itertools import combinations, compress, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,25 @@ class Topology:
             weight = dict(zip(given, self.weights, strict=True))
             object.__setattr__(self, "weights", tuple(float(weight[edge]) for edge in edges))
             _check_shares(self.peers, self._matrix(np.array(self.weights)))
+
+    @classmethod
+    def complete(cls, peers: Sequence[str]) -> Topology:
+        """Return the complete graph of some peers, without going through its edges one by one.
+
+        Examples
+        --------
+        >>> Topology.complete(("ada", "bob")) == Topology(("ada", "bob"), (("ada", "bob"),))
+        True
+        """
+        topology = cls(tuple(peers), ())
+        names = topology.peers
+        every, numbers = len(names), np.arange(len(names), dtype=np.int32)
+        columns = np.broadcast_to(numbers, (every, every))[~np.eye(every, dtype=bool)]  # [N (N - 1)]
+        ends = np.arange(every + 1, dtype=np.int32) * (every - 1)  # [N + 1]
+        adjacency = scipy.sparse.csr_array((np.ones(len(columns)), columns, ends), shape=(every, every))
+        object.__setattr__(topology, "edges", tuple(combinations(names, 2)))  # sorted, as the names are
+        topology.__dict__["adjacency"] = adjacency
+        return topology
 
     @classmethod
     def from_graph(cls, graph: nx.Graph | nx.DiGraph) -> Topology:

@@ -7,7 +7,7 @@ import torch
 
 from p2pfl import rows as module
 from p2pfl.simulation.mixing import product
-from p2pfl.topology import metropolis, random_regular
+from p2pfl.topology import complete, metropolis, random_regular
 
 ROWS = torch.from_numpy(np.random.default_rng(4).normal(size=(5, 7)))
 
@@ -18,6 +18,14 @@ def test_where_all_weigh_all_alike_all_rows_are_the_same_average_to_the_last_bit
     mixed = product(matrix, ROWS)
     assert torch.equal(mixed, mixed[:1].repeat(5, 1))
     torch.testing.assert_close(mixed[0], torch.from_numpy(shares) @ ROWS, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("peers", [10, 50, 99, 100, 200])
+def test_on_a_complete_graph_of_any_size_there_is_one_average(peers):
+    values = torch.from_numpy(np.random.default_rng(7).normal(size=(peers, 3)))
+    mixed = product(metropolis(complete(peers)).matrix, values)
+    assert torch.equal(mixed, mixed[:1].repeat(peers, 1))
+    torch.testing.assert_close(mixed[0], values.mean(0), rtol=0, atol=1e-14)
 
 
 def test_full_weights_that_differ_between_peers_are_the_dense_product():

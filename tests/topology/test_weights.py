@@ -2,6 +2,7 @@
 
 import math
 import re
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -186,3 +187,25 @@ def test_edges_without_weights_have_none_to_take():
         'send to as many peers as "a" receives from (1); make the edges'
     ):
         graphs.metropolis(UNEVEN)
+
+
+@pytest.mark.parametrize("rule", [graphs.metropolis, graphs.max_degree], ids=lambda rule: rule.__name__)
+def test_all_weights_of_a_complete_graph_are_equal(rule):
+    uneven = [n for n in (*range(2, 66), 99, 100, 200, 500, 600) if len(set(rule(graphs.complete(n)).matrix.data)) > 1]
+    assert uneven == []
+
+
+def test_an_edge_of_a_complete_graph_weighs_the_same_number_as_one_of_n_peers():
+    n = np.arange(2, 601)
+    assert (1.0 / (1.0 + (n - 1)) == 1.0 / n).all()  # so the diagonal of no complete graph differs
+
+
+def test_a_complete_graph_equals_the_graph_of_its_edges():
+    for n in (1, 2, 11):
+        made = graphs.complete(n)
+        edges = tuple(combinations(reversed(made.peers), 2))
+        by_hand = Topology(made.peers, edges)
+        assert made == by_hand
+        assert hash(made) == hash(by_hand)
+        assert (made.adjacency != by_hand.adjacency).nnz == 0
+        assert made.senders(made.peers[0]) == by_hand.senders(made.peers[0])

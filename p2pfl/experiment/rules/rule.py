@@ -47,14 +47,17 @@ class Graph:
             all(each.symmetric for each in weights),
             all(each.keeps_mean for each in weights),
             all(each.keeps_consensus for each in weights),
-            all(_averages(each, peers=topology.peers) for each in weights),
+            all(_averages(each) for each in weights),
         )
 
 
-def _averages(weights: graphs.Weights, *, peers: Sequence[str]) -> bool:
+def _averages(weights: graphs.Weights) -> bool:
     """Return whether weights give everybody the average of all models."""
-    rows = [[*weights.row(peer).values()] for peer in peers]
-    return all(len(row) == len(peers) and max(row) - min(row) < ROUNDING for row in rows)
+    data, count = weights.matrix.data, len(weights.peers)
+    if len(data) != count**2 or not data.all():
+        return False
+    rows = data.reshape(count, count)
+    return bool((rows.max(axis=1) - rows.min(axis=1) < ROUNDING).all())
 
 
 @dataclass(frozen=True)

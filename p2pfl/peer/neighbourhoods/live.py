@@ -15,7 +15,7 @@ from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, 
 from p2pfl.peer.connection import Connection
 from p2pfl.peer.contributing import Totalling
 from p2pfl.peer.masking.deciding import Deciding, DroppedHalf
-from p2pfl.protocol.interface.effects import Deliver
+from p2pfl.protocol.interface.effects import Deliver, Missing
 from p2pfl.protocol.interface.requests import Close, Expect, Offer, Open, Reject
 from p2pfl.protocol.ledgers.flows import Row
 from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
@@ -62,6 +62,8 @@ class LiveNeighbourhood:
         self.seconds_waiting = 0.0
         self.received = 0
         self.missed: list[str] = []
+        self.refused: list[str] = []
+        """Neighbours whose models arrived and are no models of this run."""
         self.distance = 0.0
 
     @property
@@ -251,6 +253,8 @@ class LiveNeighbourhood:
         began = time()
         answer = await self.connection.ask(Expect(sender, keep=keep))
         self.seconds_waiting += time() - began
+        if isinstance(answer, Missing) and answer.reason == "refused":
+            self.refused.append(sender)
         return answer.model if isinstance(answer, Deliver) else None
 
     def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
@@ -264,6 +268,7 @@ class LiveNeighbourhood:
         if fault:
             self.connection.submit(Reject(sender, fault))
             self.missed.append(sender)
+            self.refused.append(sender)
             return None
         self.received += 1
         return delivery

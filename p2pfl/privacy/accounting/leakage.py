@@ -110,7 +110,8 @@ class NoiseCover:
     def of(cls, graph: Topology, *, noise: Noise, mask: Mask) -> NoiseCover:
         """Check the deviations and square them."""
         own: Floats = np.array(_deviations("noise", noise, graph.peers), dtype=np.float64)  # [N]
-        edges = sorted({(min(edge), max(edge)) for edge in graph.edges})
+        masked = isinstance(mask, Mapping) or mask  # without masks, a million edges are not looked at
+        edges = sorted({(min(edge), max(edge)) for edge in graph.edges}) if masked else []
         if isinstance(mask, Mapping):
             mask = {(min(edge), max(edge)): deviation for edge, deviation in mask.items()}
         deviations: Floats = np.array(_deviations("mask", mask, edges), dtype=np.float64)  # [E]

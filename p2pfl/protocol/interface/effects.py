@@ -15,9 +15,10 @@ from p2pfl.protocol.wire.trailer import Trailer
 SLOW = 2**20
 """Size in bytes above which a model is read in a thread, and from which a sum is unmasked in one."""
 
-Reason = Literal["not expected", "gone", "no edge", "overtaken", "abandoned", "timeout"]
+Reason = Literal["not expected", "gone", "no edge", "overtaken", "abandoned", "refused", "timeout"]
 """Reason why a model is missing: its sender does not take part in this round, has left, is no longer a neighbour, has
-sent a later model, the attempt has failed at another member, or the sender has been silent or slow for too long."""
+sent a later model, the attempt has failed at another member, the model was refused, or the sender has been silent or
+slow for too long."""
 
 
 # ---------------------------------------------------------------------- to the broker

@@ -189,16 +189,16 @@ class Receiving:
     def read(self, read: Read) -> None:
         """Keep models that were read, and grant their sender credit."""
         for model in read.models:
-            self._model(read.sender, model)
+            self._model(read.sender, model, phase=read.phase)
         if read.head is None:
             self.streams.settle(read.sender, read.phase, completed=True)
         else:
             self.streams.ask(read.sender, read.phase, head=read.head)
 
-    def _model(self, sender: str, model: Parsed | None) -> None:
+    def _model(self, sender: str, model: Parsed | None, *, phase: int) -> None:
         shared = self.shared
         if model is None or not _playable(model, last=shared.last):
-            shared.refuse(sender, "not a row")
+            self.streams.refuse(sender, phase)
             return
         head, row, said = model.head, model.row, model.said
         vote = self.verdicts.delivered(sender, model)

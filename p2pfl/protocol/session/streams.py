@@ -67,6 +67,8 @@ class Streams:
         Trailer that ends a neighbour's models, by neighbour whose streams were opened.
     progress
         Time of the last chunk or acknowledgement, by neighbour.
+    refused
+        Streams, by neighbour and phase, of which a message was refused whose gossip step nobody has given up yet.
     most_held
         Largest size of unfinished messages in bytes.
     """
@@ -81,6 +83,7 @@ class Streams:
         self.inboxes: dict[tuple[str, int], Inbox] = {}
         self.trailers: dict[str, Trailer] = {}
         self.progress: dict[str, float] = {}
+        self.refused: set[tuple[str, int]] = set()
         self.most_held = 0
         mailbox.large = arrive_singly(shared.row_bytes, edges, chunk=chunk)
         mailbox.period = edges.period
@@ -138,6 +141,7 @@ class Streams:
     def close(self, peer: str) -> None:
         """Close the streams from a neighbour."""
         self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] != peer}
+        self.refused = {place for place in self.refused if place[0] != peer}
 
     def forget(self, peer: str) -> None:
         """Discard the state of a neighbour, so that its next incarnation can begin."""
@@ -240,7 +244,8 @@ class Streams:
         try:
             messages = inbox.take(chunk)
         except DecodeError:
-            self.shared.refuse(sender, "not a row")
+            if chunk.offset + len(chunk.data) >= chunk.total:  # its last chunk
+                self.refuse(sender, chunk.phase)
             messages = inbox.discard(chunk)
         else:
             if new:
@@ -248,6 +253,22 @@ class Streams:
         if new and inbox.incomplete:
             self.most_held = max(self.most_held, sum(each.held for each in self.inboxes.values()))
         return new, messages
+
+    def refuse(self, sender: str, phase: int) -> None:
+        """Count a message of a stream that is no model, and note that the model it stands for never arrives."""
+        self.shared.refuse(sender, "not a row")
+        self.refused.add((sender, phase))
+
+    def lacks(self, sender: str, gossip_step: tuple[int, int]) -> bool:
+        """Return, once, whether a message was refused that stands for the next model of a neighbour in this phase.
+
+        Models of a stream arrive in their order, so the refused one is that of this gossip step, or an earlier one.
+        """
+        place = sender, sum(gossip_step) % len(self.outboxes)
+        if place not in self.refused:
+            return False
+        self.refused.remove(place)
+        return True
 
     def settle(self, sender: str, phase: int, *, completed: bool) -> None:
         """Grant a neighbour credit once the messages that its chunk completed are read."""

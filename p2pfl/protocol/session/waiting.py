@@ -121,6 +121,8 @@ class Waiting:
             return "no edge"
         if shared.abandoned:
             return "abandoned"
+        if self.streams.lacks(sender, (round, step)):
+            return "refused"
         if shared.mailbox.overtaken(sender) or self.streams.passed(sender, (round, step)):
             return "overtaken"
         if shared.now < self._deadline(awaited):

@@ -82,6 +82,21 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
     proof: str | None = None
 
 
+class ModelsRefused(Notice, frozen=True, kw_only=True):
+    """Models of a neighbour arrived and were not used, because their size or numbers are not those of this run.
+
+    Attributes
+    ----------
+    neighbour
+        Name of the neighbour.
+    round
+        Round of the first one, counted from 0.
+    """
+
+    neighbour: str
+    round: int
+
+
 class NeighboursMissing(Notice, frozen=True, kw_only=True):
     """Neighbours did not come at the end of a run, which a peer that has played all rounds can do without.
 

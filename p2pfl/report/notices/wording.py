@@ -184,6 +184,15 @@ def _(notice: neighbours.PeerExcluded) -> str:
 
 
 @sentence.register
+def _(notice: neighbours.ModelsRefused) -> str:
+    return (
+        f'the model of "{notice.neighbour}" in round {notice.round + 1} is not used, because its size or type is not '
+        "that of this run, or it contains NaN; run the same code at both, and declare by a property `beside` of the "
+        "algorithm what it sends beside a model"
+    )
+
+
+@sentence.register
 def _(notice: neighbours.NeighboursMissing) -> str:
     return f"{notice.message}; all rounds are played, and the model is kept as it is"
 

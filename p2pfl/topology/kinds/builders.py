@@ -85,7 +85,7 @@ def complete(n: int) -> Topology:
     >>> complete(3).edges
     (('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer2'))
     """
-    return numbered(n, ((i, j) for i in range(n) for j in range(i)))
+    return Topology.complete(names(n))
 
 
 def grid(rows: int, columns: int) -> Topology:
@@ -266,11 +266,22 @@ def numbered(
     >>> numbered(11, [(1, 10)]).edges
     (('peer01', 'peer10'),)
     """
+    peers = names(n)
+    pairs = tuple((peers[a], peers[b]) for a, b in edges if a != b)
+    return Topology(peers, pairs, directed=directed, weights=tuple(weights))
+
+
+def names(n: int) -> tuple[str, ...]:
+    """Return the names of ``n`` peers, whose numbers have as many digits as the largest.
+
+    Examples
+    --------
+    >>> names(11)[9:]
+    ('peer09', 'peer10')
+    """
     at_least_one(n)
     width = len(str(n - 1))
-    names = [f"peer{i:0{width}d}" for i in range(n)]
-    pairs = tuple((names[a], names[b]) for a, b in edges if a != b)
-    return Topology(tuple(names), pairs, directed=directed, weights=tuple(weights))
+    return tuple(f"peer{i:0{width}d}" for i in range(n))
 
 
 def bits(n: int) -> int:

@@ -275,10 +275,16 @@ def _check_sparsity(topology: Topology, weights: scipy.sparse.csr_array) -> None
 def _filled(
     topology: Topology, off_diagonal: npt.NDArray[np.float64], own: npt.NDArray[np.float64] | None = None
 ) -> Weights:
-    """Return weights on the edges, in the order of the adjacency; by default the diagonal holds the rest up to one."""
+    """Return weights on the edges, in the order of the adjacency; by default the diagonal holds the rest up to one.
+
+    On a complete graph whose edges all have the weight 1/n, so has the diagonal, although the rest rounds to another
+    number for most n: equal weights are one average (:func:`p2pfl.simulation.mixing.uniform`).
+    """
     n = len(topology.peers)
     edges = topology.adjacency
     listener = np.repeat(np.arange(n), np.diff(edges.indptr))
+    if own is None and edges.nnz == n * (n - 1) and bool((off_diagonal == 1.0 / n).all()):
+        own = np.full(n, 1.0 / n)  # [N]
     if own is None:  # rounding may leave a negative rest where the edges take all the weight
         own = np.maximum(0.0, 1.0 - np.bincount(listener, weights=off_diagonal, minlength=n))  # [N]
     values = np.concatenate([off_diagonal, own])

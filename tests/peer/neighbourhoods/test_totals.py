@@ -22,6 +22,7 @@ from p2pfl.traits import Traits
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, iotcore, mosquitto
 from p2pfl.virtual.clock import VirtualLoop
+from p2pfl.virtual.timed_learner import Timed
 from swarms import SMALL, live
 
 SIZE = 300
@@ -181,9 +182,8 @@ class Repeated(Counting):
     """Every peer contributes the same private number in each round, and trains for a while from the second on."""
 
     async def round(self, state, learner, net, round):
-        del learner
         if round:
-            await asyncio.sleep(4)  # in virtual time
+            await learner.fit(state.rows, peers=net.peers, round=round)
         await net.total(lambda peer: np.array([int(peer.removeprefix("peer"))]), size=1, bits=64)
         return State(state.rows.clone(), Released(state.rows).public)
 
@@ -194,6 +194,11 @@ def test_under_masks_no_total_is_taken_without_a_peer_that_was_in_one_before(hea
     graph = {"kind": "circulant", "peers": 7, "degree": 4, "heal": heal}
     changes = ["privacy.mode=pairwise", "transport.patience=5"]
     found = replace(plan(read(SMALL | {"topology": graph}, changes=changes)), algorithm=Repeated())
+
+    def spend(seconds):
+        asyncio.get_running_loop().spent(seconds)
+
+    found = replace(found, learner=Timed(found.learner, takes=lambda *_: 4.0, spend=spend))
 
     async def one(name, transport):
         peer = Peer(name, found, transport=transport, source=SeededSource(11), observe=lambda *_: vanish(peer))

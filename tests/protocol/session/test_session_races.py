@@ -52,6 +52,31 @@ def test_a_sealed_message_that_overtakes_its_key_is_not_called_a_forgery():
     assert ada.shared.refused["bob: not authentic"] >= 1
 
 
+# ---------------------------------------------------------------------- models that are none
+
+
+@pytest.mark.parametrize("wrong", [{"length": 800}, {"value": float("nan")}], ids=["too long", "not finite"])
+def test_a_model_that_is_refused_is_not_waited_for(wrong):
+    ada = opened(met())
+    assert answers(ada.handle(Expect("bob"), now=1.0)) == []
+    chunks = arrives("bob", **wrong)
+    found = [each for chunk in chunks for each in answers(ada.handle(chunk, now=2.0))]
+    assert found == [Missing("bob", "refused")]
+
+    (good,) = arrives("bob", round=1, sequence=len(chunks))
+    ada.handle(Close(), now=3.0)
+    opened(ada, round=1, now=3.0)
+    assert answers(ada.handle(Expect("bob"), now=3.0)) == []
+    assert isinstance(answers(ada.handle(good, now=4.0))[0], Deliver)
+
+
+def test_a_model_that_is_refused_before_its_gossip_step_is_not_waited_for_in_it():
+    ada = opened(met())
+    (chunk,) = arrives("bob", value=float("inf"))
+    ada.handle(chunk, now=1.0)
+    assert answers(ada.handle(Expect("bob"), now=1.0)) == [Missing("bob", "refused")]
+
+
 # ---------------------------------------------------------------------- goodbyes
 
 

@@ -133,6 +133,14 @@ SENTENCES = [
         ),
     ),
     (
+        neighbours.ModelsRefused(**ME, neighbour="bob", round=1),
+        (
+            'the model of "bob" in round 2 is not used, because its size or type is not that of this run, or it '
+            "contains NaN; run the same code at both, and declare by a property `beside` of the algorithm what it "
+            "sends beside a model"
+        ),
+    ),
+    (
         neighbours.NeighboursMissing(**ME, absent=("bob",), gone=(), message="bob did not come"),
         "bob did not come; all rounds are played, and the model is kept as it is",
     ),
