@@ -47,6 +47,7 @@ def plan(
     only: Sequence[str] | None = None,
     live: bool = False,
     divide: Callable[[Sequence[graphs.Weights]], Share] | None = None,
+    data: Federation | None = None,
 ) -> Plan:
     """Resolve an experiment.
 
@@ -61,6 +62,8 @@ def plan(
     divide
         Function that returns the part of this process, given the mixing weights, in a simulation that several processes
         share: it holds the data of no other peers. All processes must call it.
+    data
+        Data of all peers where they have been read before, as :func:`federated` returns them.
 
     Returns
     -------
@@ -81,7 +84,7 @@ def plan(
     reads = takes_data(experiment)
     federation = nothing(only or names)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
-        federation = federated(experiment, names, only)
+        federation = data or federated(experiment, names, only)
     healing = healer(experiment)
     topology = healing.whole if healing is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)
