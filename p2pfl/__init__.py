@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     from p2pfl.peer import Peer
     from p2pfl.peer.launch.in_loop import live
     from p2pfl.report import Run
-    from p2pfl.report.comparing.finished import compare
+    from p2pfl.report.comparing.finished import Sweep, compare
     from p2pfl.robust import Attack, ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
     from p2pfl.simulation import simulate
     from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
@@ -146,6 +146,7 @@ __all__ = [
     "SecAgg",
     "SelfCentredClipping",
     "State",
+    "Sweep",
     "Table",
     "TopK",
     "TorchLearner",
@@ -246,6 +247,7 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "SecAgg": "experiment.modes",
             "SelfCentredClipping": "robust",
             "State": "algorithms",
+            "Sweep": "report.comparing.finished",
             "Table": "data",
             "TopK": "compression",
             "TorchLearner": "learning",

@@ -47,6 +47,7 @@ def plan(
     live: bool = False,
     divide: Callable[[Sequence[graphs.Weights]], Share] | None = None,
     unaccounted: bool = False,
+    data: Federation | None = None,
 ) -> Plan:
     """Resolve an experiment, unless the account of its data cannot count what it spends.
 
@@ -63,6 +64,8 @@ def plan(
         share: it holds the data of no other peers. All processes must call it.
     unaccounted
         True if the plan may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted`.
+    data
+        Data of all peers where they have been read before, as :func:`federated` returns them.
 
     Returns
     -------
@@ -84,7 +87,7 @@ def plan(
     reads = takes_data(experiment)
     federation = nothing(only or names)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
-        federation = federated(experiment, names, only)
+        federation = data or federated(experiment, names, only)
     healing = healer(experiment)
     topology = healing.whole if healing is not None else built(experiment) if given is None else given
     graphs.check_connected(topology)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from p2pfl.report.comparing.outcomes import Sweep
+from p2pfl.report.comparing.outcomes import SweepFile
 from p2pfl.report.notices.registry import kinds
 from p2pfl.report.provenance import Provenance
 from p2pfl.report.records import Record
@@ -19,7 +19,7 @@ FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
     "provenance.json": (Provenance,),
     "metrics.jsonl": (Record,),
     "events.jsonl": tuple(kinds().values()),
-    "sweep.json": (Sweep,),
+    "sweep.json": (SweepFile,),
 }
 """Classes of the objects in each file; of JSON lines, those of a line."""
 

@@ -36,16 +36,27 @@ def blank(*, width: float, height: float) -> Any:
     return Picture(figsize=(width, height), layout="constrained")
 
 
-def keep(figure: Any, path: str | Path) -> None:
+def keep(figure: Any, path: str | Path, *, undated: bool = False) -> None:
     """Write a figure to a file.
+
+    Parameters
+    ----------
+    figure
+        The figure.
+    path
+        Path of the file.
+    undated
+        True to leave the time out, so that the same figure has the same bytes.
 
     Raises
     ------
     InputError
         The suffix is not that of a picture format, or the file cannot be written.
     """
+    dates = {".pdf": "CreationDate", ".svg": "Date"}
+    date = dates.get(Path(path).suffix.lower()) if undated else None
     try:
-        figure.savefig(path)
+        figure.savefig(path, metadata=None if date is None else {date: None})
     except ValueError:
         known = ", ".join(sorted(figure.canvas.get_supported_filetypes()))
         raise InputError(f"{path} does not have the suffix of a picture ({known}); change it") from None

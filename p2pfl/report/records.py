@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 
+from p2pfl.errors import InputError
 from p2pfl.report.notices.kinds import SCHEMA
 
 
@@ -111,3 +112,29 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     columns |= {"missed": [" ".join(record.missed) for record in records]}
     timed = any(record.time is not None for record in records)
     return columns | ({"time": [record.time for record in records]} if timed else {})
+
+
+def frame(columns: Mapping[str, Any], *, of: str, instead: str) -> Any:
+    """Return columns as a pandas data frame.
+
+    Parameters
+    ----------
+    columns
+        Values by name.
+    of
+        Attribute that needs pandas, for an error.
+    instead
+        Attribute that has the same without pandas, likewise.
+
+    Raises
+    ------
+    InputError
+        Pandas is not installed.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise InputError(
+            f'{of} needs pandas, which is not installed; run pip install "p2pfl-mqtt[pandas]", or use {instead}'
+        ) from None
+    return pd.DataFrame(columns)

@@ -39,9 +39,9 @@ from p2pfl.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
-from p2pfl.report.records import Record, columns_of
+from p2pfl.report.records import Record, columns_of, frame
 from p2pfl.report.results import PeerSummary, Summary
-from p2pfl.report.saved import OWN, SavedModels
+from p2pfl.report.saved import OWN, SavedModels, model_file
 
 
 class Run:
@@ -211,7 +211,10 @@ class Run:
         for ending, each in (("", models), (OWN, own or {})):
             replace_all(
                 self.folder / "peers",
-                ((f"{peer}{ending}.safetensors", _file(model, {"peer": peer} | about)) for peer, model in each.items()),
+                (
+                    (f"{peer}{ending}.safetensors", model_file(model, {"peer": peer} | about))
+                    for peer, model in each.items()
+                ),
                 mode=OWNER_ONLY,
             )
 
@@ -276,14 +279,7 @@ class Run:
         InputError
             Pandas is not installed.
         """
-        try:
-            import pandas as pd  # noqa: PLC0415 (an extra)
-        except ImportError:
-            raise InputError(
-                'run.history needs pandas, which is not installed; run pip install "p2pfl-mqtt[pandas]", or use '
-                "run.metrics"
-            ) from None
-        return pd.DataFrame(columns_of(self.metrics))
+        return frame(columns_of(self.metrics), of="run.history", instead="run.metrics")
 
     @staticmethod
     def resume(folder: str | Path, *, first: Mapping[str, int]) -> Run:
@@ -348,14 +344,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _file(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
-    """Return the content of a safetensors file."""
-    from safetensors.torch import save as to_bytes  # noqa: PLC0415 (imports torch)
-
-    return to_bytes({name: _plain(value) for name, value in tensors.items()}, {**about})
-
-
-def _plain(tensor: Any) -> Any:
-    return tensor.detach().cpu().contiguous().clone()

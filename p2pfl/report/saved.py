@@ -1,16 +1,54 @@
 """:class:`SavedModels`, the models in a run directory."""
 
+import json
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from p2pfl.errors import InputError
 
+WORD = 8
+"""Bytes of the length of a header, and alignment of what follows it."""
+
+METADATA = "__metadata__"
+"""Key of the metadata in the header of a safetensors file."""
+
 BEST = ".best"
 """Ending of the name of the file with a peer's best model, beside that of its last one."""
 
 OWN = ".own"
 """Ending of the name of the file with a peer's last model and the effects of its own, which nobody else may have."""
+
+
+def model_file(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
+    """Return the content of a safetensors file; equal tensors and metadata give equal bytes.
+
+    The library writes metadata in another order each time, so that digests of equal models would differ.
+
+    Parameters
+    ----------
+    tensors
+        Tensors by name.
+    about
+        Metadata.
+
+    Examples
+    --------
+    >>> import torch
+    >>> one, other = ({name: torch.zeros(2) for name in order} for order in (("a", "b"), ("b", "a")))
+    >>> model_file(one, {"peer": "ada", "round": "3"}) == model_file(other, {"round": "3", "peer": "ada"})
+    True
+    """
+    from safetensors.torch import save  # noqa: PLC0415 (imports torch)
+
+    data = save({name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}, {**about})
+    end = WORD + int.from_bytes(data[:WORD], "little")
+    header = json.loads(data[WORD:end])
+    if about:
+        header = {METADATA: dict(sorted(header.pop(METADATA).items()))} | header
+    text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % WORD)  # tensors begin at a multiple of eight bytes
+    return b"".join((len(text).to_bytes(WORD, "little"), text, memoryview(data)[end:]))
 
 
 class SavedModels(MutableMapping[str, Mapping[str, Any]]):

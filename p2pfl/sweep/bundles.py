@@ -10,16 +10,13 @@ import traceback
 from collections.abc import Sequence
 
 from p2pfl.experiment import check
-from p2pfl.sweep.cell import Job, attempt, explained
+from p2pfl.sweep.cell import Job, Outcomes, attempt, explained
 
 MOST = 32
 """Most runs that are made together."""
 
 Bundle = tuple[Job, ...]
 """Runs that one process is given at a time."""
-
-Outcomes = dict[str, str | None]
-"""Reasons why runs failed, or ``None``, by digest."""
 
 
 def bundles(jobs: Sequence[Job], *, processes: int) -> list[Bundle]:
@@ -45,6 +42,15 @@ def bundles(jobs: Sequence[Job], *, processes: int) -> list[Bundle]:
             tuple(group[place * len(group) // count : (place + 1) * len(group) // count]) for place in range(count)
         ]
     return found
+
+
+def alike(jobs: Sequence[Job], *, processes: int) -> list[Bundle]:
+    """Return the runs in bundles with the same data each, which one process reads once to check all of them."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(_data(job), []).append(job)
+    each = math.ceil(processes / max(1, len(groups)))  # bundles of a group
+    return [tuple(group[place::each]) for group in groups.values() for place in range(min(each, len(group)))]
 
 
 def attempt_all(bundle: Bundle) -> Outcomes:
@@ -78,3 +84,10 @@ def _apart_from_seed(job: Job) -> str:
         return job.digest
     table = tomllib.loads(job.experiment) | {"seed": 0}
     return json.dumps(table, sort_keys=True, default=str)
+
+
+def _data(job: Job) -> str:
+    """Return what decides the data of a run: runs that have it in common are checked with the same data."""
+    table = tomllib.loads(job.experiment)
+    peers = {key: table["topology"].get(key) for key in ("peers", "file")}
+    return json.dumps([table["data"], table["seed"], peers], sort_keys=True, default=str)

@@ -6,12 +6,20 @@ import shutil
 import sys
 import tomllib
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from p2pfl.errors import InputError, P2PFLError
-from p2pfl.experiment import Experiment, check, plain
+from p2pfl.experiment import Experiment, check, plain, plan
 from p2pfl.sweep.study import CostBudget
+
+if TYPE_CHECKING:  # it imports torch
+    from p2pfl.experiment import Plan
+
+Outcomes = dict[str, str | None]
+"""Reasons why runs failed, or ``None``, by digest."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,38 @@ def make(job: Job) -> None:
     simulate(experiment, folder=job.folder, baselines=job.baselines)
 
 
+def refusals(jobs: Sequence[Job]) -> Outcomes:
+    """Return why each run would be refused before its first round, or ``None``; nothing is trained.
+
+    Parameters
+    ----------
+    jobs
+        Runs with the same data, which are read once.
+    """
+    found: Outcomes = {}
+    former: Plan | None = None
+    for job in jobs:
+        try:
+            former = _planned(job, former)
+            found[job.digest] = None
+        except Exception as error:  # noqa: BLE001 (code of the user's own may raise anything)
+            found[job.digest] = explained(error)
+    return found
+
+
+def _planned(job: Job, former: Plan | None) -> Plan | None:
+    """Plan a run with the data of a former one; return whose data the next one can use, which no attack has changed."""
+    from p2pfl.experiment.parts.learners import takes_data  # noqa: PLC0415 (it imports torch)
+    from p2pfl.report.spending.budget import check_accounted  # noqa: PLC0415
+
+    experiment = check(tomllib.loads(job.experiment))
+    if job.budget is not None:
+        _check_free(experiment)
+    resolved = plan(experiment, data=None if former is None else former.federation)
+    check_accounted(resolved)
+    return resolved if takes_data(experiment) and resolved.attack is None else former
+
+
 def affordable(experiment: Experiment, budget: CostBudget) -> int:
     """Return the number of rounds that a budget pays for, by the cost of the first two rounds.
 
@@ -78,6 +118,17 @@ def affordable(experiment: Experiment, budget: CostBudget) -> int:
     InputError
         It does not pay for one round, or trying two rounds would spend from a privacy budget.
     """
+    _check_free(experiment)
+    one, two = (_cost(_with_rounds(experiment, rounds), budget) for rounds in (1, 2))
+    each = two - one
+    rounds = (budget.amount - one) // each + 1 if each > 0 else 0
+    if rounds < 1:
+        raise InputError(f"the budget {budget.what}={budget.amount} does not pay for one round, which takes {one}")
+    return rounds
+
+
+def _check_free(experiment: Experiment) -> None:
+    """Refuse a cost budget where the rounds that find out the cost of a round would themselves cost privacy."""
     from p2pfl.report.spending.budget import beside  # noqa: PLC0415 (it imports torch)
 
     if beside(experiment) is not None:
@@ -85,12 +136,6 @@ def affordable(experiment: Experiment, budget: CostBudget) -> int:
             "trying two rounds to find out their cost would spend from the privacy budget of the data; set rounds "
             "instead of a budget"
         )
-    one, two = (_cost(_with_rounds(experiment, rounds), budget) for rounds in (1, 2))
-    each = two - one
-    rounds = (budget.amount - one) // each + 1 if each > 0 else 0
-    if rounds < 1:
-        raise InputError(f"the budget {budget.what}={budget.amount} does not pay for one round, which takes {one}")
-    return rounds
 
 
 def _cost(experiment: Experiment, budget: CostBudget) -> int:

@@ -13,7 +13,7 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,14 @@ from p2pfl.experiment import write
 from p2pfl.files import OWNER_ONLY, replace
 from p2pfl.report.comparing.comparison import RunOutcome
 from p2pfl.report.comparing.exports import comparison_csv, outcomes_csv
-from p2pfl.report.comparing.outcomes import FILE, Sweep, common_metric, outcome
+from p2pfl.report.comparing.outcomes import FILE, SweepFile, common_metric, outcome
 from p2pfl.report.formats import shown
 from p2pfl.report.run import Run
 from p2pfl.sweep.cell import Job
 from p2pfl.sweep.contents import digest
+from p2pfl.sweep.refusing import refuse
 from p2pfl.sweep.study import NAMED, Cell, Study, cells, parse_budget
-from p2pfl.sweep.workers import results
+from p2pfl.sweep.workers import refused, results
 
 UNFINISHED = ".partial"
 """Directory of unfinished runs; its name is one that no user gives."""
@@ -40,7 +41,7 @@ Observe = Callable[[RunOutcome, int, int], object]
 """Called with what a run gave, the number of runs that are done, and that of all runs."""
 
 
-def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None = None) -> Sweep:
+def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None = None) -> SweepFile:
     """Make all runs of a study that are not in the directory yet, and compare them.
 
     Parameters
@@ -56,13 +57,13 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
 
     Returns
     -------
-    Sweep
+    SweepFile
         All runs; those that failed say why.
 
     Raises
     ------
     InputError
-        The study is wrong, or the directory cannot be written; nothing has run.
+        The study is wrong, a setting cannot run, or the directory cannot be written; nothing has run.
     RunError
         All runs failed.
     """
@@ -70,10 +71,17 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
     budget = None if study.budget is None else parse_budget(study.budget)
     keys = [digest(cell.experiment, baselines=study.baselines, budget=budget) for cell in found]
     outcomes: dict[int, RunOutcome] = {}
-    with _place(folder) as partial:
 
-        def job(cell: Cell, key: str) -> Job:
-            return Job(key, write(cell.experiment), partial / key, study.baselines, budget)
+    def job(cell: Cell, key: str, place: Path) -> Job:
+        return Job(key, write(cell.experiment), place / key, study.baselines, budget)
+
+    first: dict[tuple[tuple[str, str], ...], Job | None] = {tuple(cell.values.items()): None for cell in found}
+    for cell, key in zip(found, keys, strict=True):
+        setting = tuple(cell.values.items())
+        if first[setting] is None and not _made(folder, key):
+            first[setting] = job(cell, key, folder)
+    _check(first, processes=processes)
+    with _place(folder) as partial:
 
         def ended(key: str, failure: str | None = None) -> None:
             """Read what the runs of a digest gave, and say so."""
@@ -82,7 +90,9 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
                 if observe is not None:
                     observe(outcomes[place], len(outcomes), len(found))
 
-        missing = {key: job(cell, key) for cell, key in zip(found, keys, strict=True) if not _made(folder, key)}
+        missing = {
+            key: job(cell, key, partial) for cell, key in zip(found, keys, strict=True) if not _made(folder, key)
+        }
         for key in dict.fromkeys(key for key in keys if key not in missing):
             ended(key)
         for made, failure in results(list(missing.values()), processes=processes) if missing else ():
@@ -90,6 +100,13 @@ def sweep(study: Study, folder: Path, *, processes: int, observe: Observe | None
                 _keep(made.folder, folder / "cells" / made.digest)
             ended(made.digest, failure)
         return _kept(study, found, [outcomes[place] for place in range(len(found))], folder)
+
+
+def _check(first: Mapping[tuple[tuple[str, str], ...], Job | None], *, processes: int) -> None:
+    """Refuse the settings whose first missing run would be refused, before any run has begun."""
+    jobs = {job.digest: job for job in first.values() if job is not None}
+    reasons = refused([*jobs.values()], processes=processes) if jobs else {}
+    refuse([(dict(values), None if job is None else reasons[job.digest]) for values, job in first.items()])
 
 
 def against(study: Study) -> dict[str, str]:
@@ -105,14 +122,14 @@ def against(study: Study) -> dict[str, str]:
     return {NAMED: next(iter(study.settings))} if len(study.settings) > 1 else {}
 
 
-def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> Sweep:
+def _kept(study: Study, found: Sequence[Cell], outcomes: Sequence[RunOutcome], folder: Path) -> SweepFile:
     """Write the results."""
     scored = [each for each in outcomes if each.score is not None]
     if not scored:
         raise RunError(f"all {len(outcomes)} runs failed, the first because: {outcomes[0].failure}")
     metric = study.metric or common_metric([Run.load(folder / scored[0].folder), Run.load(folder / scored[-1].folder)])
     table: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(study))  # as it will be read
-    result = Sweep(
+    result = SweepFile(
         name=found[0].experiment.name,
         study=table,
         metric=metric,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from p2pfl.draws import draw
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import Experiment, read
 from p2pfl.report.formats import shown
+from p2pfl.sweep.refusing import refuse
 
 SEEDS = 5
 """Number of seeds where nothing else is said."""
@@ -25,6 +27,9 @@ NAMED = "settings"
 """Key under which a table names settings of several keys."""
 
 UNITS = {"": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9}
+
+PAIR = re.compile(r"\s+(?=[A-Za-z_][\w.]*=)")
+"""White space before the next ``KEY=``."""
 
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 
@@ -98,6 +103,8 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Ranges of keys; each draw draws all of them.
     draws
         Number of draws.
+    without
+        Combinations of values, by key, that are left out.
     against
         Values that name the reference, by key.
     metric
@@ -115,6 +122,7 @@ class Study(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     settings: dict[str, dict[str, Any]] = {}
     random: dict[str, Random] = {}
     draws: Annotated[int, Meta(ge=1)] = 1
+    without: tuple[dict[str, Any], ...] = ()
     against: dict[str, Any] = {}
     metric: str | None = None
     budget: str | None = None
@@ -166,23 +174,26 @@ def cells(study: Study) -> list[Cell]:
     Raises
     ------
     ExperimentError
-        A setting is refused by the experiment file's rules.
+        Settings are refused by the experiment file's rules; the message lists them.
     InputError
-        Two parts of the study set one key.
+        Two parts of the study set one key, or nothing is left of it.
     """
     _check(study)
     base = read(study.experiment, changes=[change(key, value) for key, value in study.set.items()])
     seeds = range(base.seed, base.seed + study.seeds) if isinstance(study.seeds, int) else study.seeds
     found = []
+    reasons: list[tuple[dict[str, str], str | None]] = []
     for values, given in _settings(study):
-        for seed in seeds:
-            changes = {**study.set, **given, "seed": seed}
-            try:
-                experiment = read(study.experiment, changes=[change(key, value) for key, value in changes.items()])
-            except ExperimentError as error:
-                where = f" (in {named(values)})" if values else ""
-                raise ExperimentError(f"{error}{where}") from None
-            found.append(Cell(values, experiment))
+        changes = [change(key, value) for key, value in {**study.set, **given}.items()]
+        try:
+            found += [Cell(values, read(study.experiment, changes=[*changes, f"seed={seed}"])) for seed in seeds]
+        except ExperimentError as error:
+            reasons.append((values, str(error)))
+        else:
+            reasons.append((values, None))
+    refuse(reasons)
+    if not found:
+        raise InputError("the study leaves out all of its settings; name fewer of them after --without")
     return found
 
 
@@ -203,6 +214,11 @@ def _check(study: Study) -> None:
         levels = [*study.settings] if key == NAMED else [shown(value) for value in study.over[key]]
         if wanted not in levels:
             raise InputError(f"the reference names {key}={wanted}, which is none of {', '.join(levels)}; name one")
+    for key in dict.fromkeys(key for each in study.without for key in each):
+        if key not in (varied := [*study.over, *study.random, *([NAMED] if study.settings else [])]):
+            raise InputError(
+                f"--without names {key}, which the study does not vary; name {', '.join(varied) or 'none'}"
+            )
 
 
 def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
@@ -214,6 +230,8 @@ def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:
     for levels in itertools.product(*grid):
         for values in drawn:
             text = {key: label for key, label, _ in levels} | {key: shown(value) for key, value in values.items()}
+            if any(all(text[key] == shown(value) for key, value in each.items()) for each in study.without):
+                continue
             yield text, {key: value for _, _, keys in levels for key, value in keys.items()} | values
 
 
@@ -234,6 +252,25 @@ def _drawn(ranges: Mapping[str, Random], number: int) -> dict[str, Any]:
 def _rounded(value: float, span: Random) -> float:
     """Return a value of a range with four digits, so that a table shows exactly what ran."""
     return min(max(float(f"{value:.4g}"), span.low), span.high)
+
+
+def parse_combination(text: str) -> dict[str, Any]:
+    """Return the values of ``KEY=VALUE KEY=VALUE``, as a refusal and the table of a sweep show a setting.
+
+    Examples
+    --------
+    >>> parse_combination("learning.algorithm=dpsgd model.hidden=[64, 32]")
+    {'learning.algorithm': 'dpsgd', 'model.hidden': [64, 32]}
+    """
+    found = {}
+    for part in PAIR.split(text.strip()):
+        key, _, value = part.partition("=")
+        if not key or not value:
+            raise InputError(
+                f'--without "{text}" has no key or no value; write it as "section.key=value section.key=..."'
+            )
+        found[key] = parse_value(value.strip())
+    return found
 
 
 def parse_random(text: str) -> Random:
@@ -315,17 +352,6 @@ def change(key: str, value: Any) -> str:
     ('learning.algorithm="fedavg"', 'learning.rate=0.1')
     """
     return f"{key}={tomli_w.dumps({'value': value}).removeprefix('value = ').rstrip()}"
-
-
-def named(values: Mapping[str, str]) -> str:
-    """Return a setting as one line.
-
-    Examples
-    --------
-    >>> named({"learning.algorithm": "fedavg", "data.split": "iid"})
-    'learning.algorithm=fedavg data.split=iid'
-    """
-    return " ".join(f"{key}={value}" for key, value in values.items()) or "the experiment as it is"
 
 
 def with_changes(study: Study, more: Mapping[str, Any]) -> Study:

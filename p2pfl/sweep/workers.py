@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from p2pfl.peer.launch import fork_server
-from p2pfl.sweep.bundles import Bundle, Outcomes, attempt_all, bundles
-from p2pfl.sweep.cell import Job
+from p2pfl.sweep.bundles import Bundle, alike, attempt_all, bundles
+from p2pfl.sweep.cell import Job, Outcomes, refusals
 
 ENDING = 5.0
 """Seconds that a process may take to end before it is killed."""
@@ -40,24 +40,45 @@ def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str |
     processes
         Number of processes, each of which uses one thread.
     """
+    yield from _shared(bundles(jobs, processes=processes), attempt_all, processes=processes)
+
+
+def refused(jobs: Sequence[Job], *, processes: int) -> Outcomes:
+    """Return why each run would be refused before its first round, or ``None``, by digest; nothing is trained.
+
+    Parameters
+    ----------
+    jobs
+        Runs to check, one of each setting.
+    processes
+        Number of processes.
+    """
+    made = _shared(alike(jobs, processes=processes), refusals, processes=processes)
+    return {job.digest: reason for job, reason in made}
+
+
+def _shared(
+    given: Sequence[Bundle], make: Callable[[Bundle], Outcomes], *, processes: int
+) -> Iterator[tuple[Job, str | None]]:
+    """Let processes make something of each bundle; yield what became of its runs when it is done."""
     context = fork_server.start("p2pfl.sweep.preload")
-    pending = deque(bundles(jobs, processes=processes))
+    pending = deque(given)
     workers: list[_Worker] = []
     try:
         while pending or workers:
             while pending and len(workers) < processes:
-                workers.append(_started(context))
+                workers.append(_started(context, make))
                 _assign(workers[-1], pending)
             for ready in wait([worker.jobs for worker in workers]):
                 worker = next(each for each in workers if each.jobs is ready)
-                given, made = worker.bundle, _reply(worker)
-                pending.extendleft((job,) for job in reversed(given) if job.digest not in made)
+                bundle, made = worker.bundle, _reply(worker)
+                pending.extendleft((job,) for job in reversed(bundle) if job.digest not in made)
                 if not pending or worker.process.exitcode is not None:
                     workers.remove(worker)
                     _end(worker)
                 else:
                     _assign(worker, pending)
-                yield from ((job, made[job.digest]) for job in given if job.digest in made)
+                yield from ((job, made[job.digest]) for job in bundle if job.digest in made)
     finally:
         for worker in workers:
             worker.process.terminate()
@@ -65,10 +86,10 @@ def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str |
             _end(worker)
 
 
-def _started(context: ForkServerContext) -> _Worker:
+def _started(context: ForkServerContext, make: Callable[[Bundle], Outcomes]) -> _Worker:
     ours, theirs = context.Pipe()
     alive, life = context.Pipe()
-    process = context.Process(target=work, args=(theirs, life))
+    process = context.Process(target=work, args=(theirs, life, make))
     process.start()
     theirs.close()
     life.close()
@@ -101,8 +122,8 @@ def _end(worker: _Worker) -> None:
         worker.process.join()
 
 
-def work(jobs: Connection, life: Connection) -> None:
-    """Make bundles of runs until there are no more; reply to each with what was made of it.
+def work(jobs: Connection, life: Connection, make: Callable[[Bundle], Outcomes]) -> None:
+    """Take bundles of runs until there are no more; reply to each with what was made of it.
 
     Parameters
     ----------
@@ -110,6 +131,8 @@ def work(jobs: Connection, life: Connection) -> None:
         Delivers each bundle and takes the reply.
     life
         Ends when the process that waits for the results ends, and this one with it.
+    make
+        Function that makes or checks the runs of a bundle.
     """
     threading.Thread(target=_end_with, args=(life,), daemon=True).start()
     from p2pfl.process import set_threads  # noqa: PLC0415 (the fork server has imported it)
@@ -120,7 +143,7 @@ def work(jobs: Connection, life: Connection) -> None:
             bundle: Bundle = jobs.recv()
         except EOFError:
             return
-        jobs.send(attempt_all(bundle))
+        jobs.send(make(bundle))
 
 
 def _end_with(life: Connection) -> None:

@@ -99,6 +99,52 @@ def test_a_setting_is_compared_with_the_one_that_differs_in_the_reference_alone(
     assert [wording.verdict(found, each) for each in found.differences] == ["better", "not significant"]
 
 
+TIES = {
+    (("rate", "1"),): [0.8434, 0.8436, 0.8430, 0.8444],
+    (("rate", "2"),): [0.8340, 0.8530, 0.8290, 0.8520],
+    (("rate", "3"),): [0.84335, 0.84355, 0.84295, 0.84435],
+    (("rate", "4"),): [0.7934, 0.7930, 0.7931, 0.7945],
+}
+
+
+def test_settings_that_are_tied_with_the_best_are_all_bold():
+    """The second is not significantly worse, the third agrees in the printed digits, the fourth is worse."""
+    found = compare(outcomes(TIES), metric="accuracy", against={"rate": "4"})
+    assert [each.best for each in found.settings] == [True, False, False, False]
+    assert [each.leading for each in found.settings] == [True, True, True, False]
+    bold = [r"\mathbf" in line for line in comparison_tex(found).splitlines() if line.endswith(r" \\")][1:]
+    assert bold == [True, True, True, False]
+    assert comparison_tex(found).startswith("% Bold is the best mean, and each mean that agrees with it in the printed")
+
+
+def test_with_one_seed_only_equal_digits_tie():
+    found = compare(outcomes({key: scores[:1] for key, scores in TIES.items()}), metric="accuracy")
+    assert [each.leading for each in found.settings] == [True, False, True, False]
+    assert wording.bold(found).endswith("agrees with it in the printed digits.")
+    found = compare(
+        outcomes({(("rate", rate),): [score] for rate, score in (("1", 0.84341), ("2", 0.84339))}), metric="a"
+    )
+    assert [each.leading for each in found.settings] == [True, True]
+
+
+def test_ties_are_those_of_a_block_and_of_the_direction_of_the_score():
+    found = compare(outcomes(GRID), metric="accuracy", against={"algorithm": "fedavg"})
+    assert [each.leading for each in found.settings] == [False, True, True, True]
+    assert "the best mean of each group that is compared" in wording.bold(found)
+    found = compare(outcomes(TIES), metric="loss", against={"rate": "4"})
+    assert [each.leading for each in found.settings] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("failed", "said"),
+    [(1, "1 run failed or had no score and is left out"), (5, "5 runs failed or had no score and are left out")],
+)
+def test_a_sentence_on_failed_runs_agrees_in_number(failed, said):
+    fails = [RunOutcome(values={"rate": "1"}, seed=10 + seed, failure="no") for seed in range(failed)]
+    found = compare([*outcomes({(("rate", "1"),): [0.5, 0.6]}), *fails], metric="accuracy")
+    assert any(sentence.startswith(said) for sentence in wording.warnings(found))
+
+
 def test_without_a_reference_all_are_compared_with_the_best_and_the_sentence_says_so():
     found = compare(outcomes(GRID), metric="accuracy")
     assert {each.reference for each in found.differences} == {2}
@@ -208,7 +254,7 @@ def test_a_table_for_latex_has_the_same_numbers_and_no_bare_special_characters()
     rows = [line for line in lines if (line.endswith(r" \\") and "fedavg" in line) or "scaffold &" in line]
     assert len(rows) == 4
     mean = found.settings[2].score
-    assert rf"\textbf{{${mean.mean:.3f} \pm {mean.half:.3f}$}}" in rows[2]
+    assert rf"$\mathbf{{{mean.mean:.3f} \pm {mean.half:.3f}}}$" in rows[2]
     assert f"${found.differences[0].difference.mean:+.3f} \\pm" in rows[2]
     assert rows[2].count("&") == 6 == lines[lines.index(r"\toprule") + 1].count("&")
     hostile = [msgspec.structs.replace(each, values={"a_b": r"50% \input{x} & $y$"}) for each in outcomes(GRID)]

@@ -6,7 +6,7 @@ from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import flat, read
 from p2pfl.sweep.contents import digest
 from p2pfl.sweep.running import against
-from p2pfl.sweep.study import Study, cells, load, parse_budget, parse_random, parse_values
+from p2pfl.sweep.study import Study, cells, load, parse_budget, parse_combination, parse_random, parse_values
 
 SMALL = """
 name = "small"
@@ -69,8 +69,47 @@ def test_a_study_is_refused_before_anything_runs(study, reason, small):
 
 def test_a_refused_setting_is_named(small):
     over = {"learning.algorithm": ("fedavg",), "learning.rate": (0.1, -1)}
-    with pytest.raises(ExperimentError, match=r"in learning.algorithm=fedavg learning.rate=-1"):
+    with pytest.raises(ExperimentError, match=r"1 of 2 settings .*: learning.rate=-1: .* --without learning.rate=-1"):
         cells(Study(experiment=small, over=over))
+
+
+def test_all_refused_settings_are_listed_each_with_its_reason(small):
+    over = {"learning.rate": (0.1, -1), "learning.epochs": (1, 0), "data.split": ("iid", "shards")}
+    with pytest.raises(ExperimentError, match="6 of 8 settings") as refused:
+        cells(Study(experiment=small, over=over))
+    message = str(refused.value)
+    assert "learning.rate=-1: " in message
+    assert "learning.epochs=0: " in message
+    assert "data.split" not in message.replace("learning.rate=-1 learning.epochs=0", "")
+
+
+def test_a_study_leaves_out_combinations(small, tmp_path):
+    over = {"learning.algorithm": ("fedavg", "scaffold"), "data.split": ("iid", "shards")}
+    without = (parse_combination("learning.algorithm=scaffold data.split=shards"),)
+    found = cells(Study(experiment=small, over=over, seeds=1, without=without))
+    assert [[*cell.values.values()] for cell in found] == [["fedavg", "iid"], ["fedavg", "shards"], ["scaffold", "iid"]]
+    path = tmp_path / "study.toml"
+    path.write_text(
+        'experiment = "small.toml"\nwithout = [{ "data.split" = "iid" }]\n[over]\n"data.split" = ["iid", "shards"]\n'
+    )
+    assert {cell.values["data.split"] for cell in cells(load(path))} == {"shards"}
+
+
+@pytest.mark.parametrize(
+    ("without", "reason"),
+    [
+        ({"data.split": "iid"}, "the study leaves out all of its settings"),
+        ({"learning.rate": 1}, "--without names learning.rate, which the study does not vary; name data.split"),
+    ],
+)
+def test_leaving_out_what_is_not_there_or_everything_is_refused(without, reason, small):
+    with pytest.raises(InputError, match=reason):
+        cells(Study(experiment=small, over={"data.split": ("iid",)}, without=(without,)))
+
+
+def test_a_combination_without_a_value_is_refused():
+    with pytest.raises(InputError, match="has no key or no value"):
+        parse_combination("learning.rate")
 
 
 def test_a_file_is_a_study_if_it_names_an_experiment(small, tmp_path):

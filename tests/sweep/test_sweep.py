@@ -1,6 +1,7 @@
 """A sweep runs each content once, whatever happens to it, and reports what failed."""
 
 import json
+import shlex
 import signal
 from pathlib import Path
 
@@ -8,15 +9,16 @@ import pytest
 
 from json_schema import faults
 from p2pfl.errors import InputError, RunError
-from p2pfl.experiment import check, read
+from p2pfl.experiment import check, plan, read, resolving
+from p2pfl.experiment.resolving import federated
 from p2pfl.report.comparing.outcomes import load_sweep
 from p2pfl.report.json_schema import json_schema
 from p2pfl.report.run import Run
 from p2pfl.simulation import simulate
-from p2pfl.sweep import running, workers
-from p2pfl.sweep.cell import Job, affordable, attempt
+from p2pfl.sweep import cell, running, workers
+from p2pfl.sweep.cell import Job, affordable, attempt, refusals
 from p2pfl.sweep.running import UNFINISHED, sweep
-from p2pfl.sweep.study import CostBudget, Study
+from p2pfl.sweep.study import CostBudget, Study, parse_combination
 from wine_files import wine_file
 
 SMALL = wine_file("small")
@@ -48,6 +50,7 @@ def made(monkeypatch):
             yield job, attempt(job)
 
     monkeypatch.setattr(running, "results", results)
+    monkeypatch.setattr(running, "refused", lambda jobs, **_: refusals(jobs))
     return found
 
 
@@ -125,12 +128,12 @@ def test_two_sweeps_work_in_one_directory_at_once(small, tmp_path, made):
 
 
 def test_a_run_that_fails_is_a_line_and_not_the_end(small, tmp_path, made):
-    study = Study(experiment=small, over={"learning.algorithm": ("fedavg", "relay_sgd")}, seeds=1)
+    study = Study(experiment=small, over={"learning.rate": (0.1, 1e38)}, seeds=1)
     result = sweep(study, tmp_path / "out", processes=2)
     good, bad = result.outcomes
     assert good.score is not None
     assert bad.score is None
-    assert "tree" in bad.failure
+    assert "diverged" in bad.failure
     assert load_sweep(tmp_path / "out") == result
     sweep(study, tmp_path / "out", processes=2)
     assert len(made) == 3  # it may work today
@@ -138,8 +141,58 @@ def test_a_run_that_fails_is_a_line_and_not_the_end(small, tmp_path, made):
 
 def test_a_sweep_of_failures_fails(small, tmp_path, made):
     with pytest.raises(RunError, match="all 2 runs failed, the first because"):
-        sweep(Study(experiment=small, set={"learning.algorithm": "relay_sgd"}, seeds=2), tmp_path / "out", processes=2)
+        sweep(Study(experiment=small, set={"learning.rate": 1e38}, seeds=2), tmp_path / "out", processes=2)
     assert len(made) == 2
+
+
+GRID = {
+    "learning.algorithm": ("fedavg", "exact_diffusion", "relay_sgd"),
+    "topology.kind": ("ring", "star", "exponential"),
+}
+
+
+def test_what_planning_refuses_ends_the_sweep_before_its_first_run(small, tmp_path, made):
+    Path(small).write_text(SMALL + "\n[gossip]\nsteps = 1\n")
+    with pytest.raises(InputError) as refused:
+        sweep(Study(experiment=small, set={"topology.peers": 5}, over=GRID, seeds=3), tmp_path / "out", processes=2)
+    message = str(refused.value)
+    assert message.startswith("3 of 9 settings cannot run, so nothing was started: ")
+    assert "learning.algorithm=exact_diffusion topology.kind=exponential: gossip.weights: an asymmetric" in message
+    assert not made
+    assert not (tmp_path / "out").exists()
+    options = shlex.split(message.partition("leave them out with ")[2])
+    without = tuple(parse_combination(each) for each in options if each != "--without")
+    rest = Study(experiment=small, set={"topology.peers": 5}, over=GRID, seeds=1, without=without)
+    result = sweep(rest, tmp_path / "out", processes=2)
+    assert len(made) == len(result.outcomes) == 6
+    assert not any(each.failure for each in result.outcomes)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("made")
+def test_a_thousand_runs_are_checked_by_their_settings_and_read_their_data_once(small, tmp_path, monkeypatch):
+    planned, loaded = [], []
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cell, "plan", lambda experiment, **how: planned.append(experiment) or plan(experiment, **how))
+    monkeypatch.setattr(resolving, "federated", lambda *args, **how: loaded.append(1) or federated(*args, **how))
+    monkeypatch.setattr(running, "results", interrupted)
+    over = {"learning.rate": (0.1, 0.2, 0.3, 0.4), "learning.batch": (8, 16)}
+    with pytest.raises(KeyboardInterrupt):
+        sweep(Study(experiment=small, over=over, seeds=125), tmp_path / "out", processes=2)
+    assert len(planned) == 8
+    assert len(loaded) == 1
+
+
+@pytest.mark.slow
+def test_processes_check_settings_and_one_that_dies_is_a_reason(small, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    made = jobs(small, tmp_path, "torch.nn.functional.cross_entropy(outputs, targets, reduction='none')", "os._exit(9)")
+    found = workers.refused(made, processes=2)
+    assert found["0"] is None
+    assert "ended with status 9" in found["1"]
 
 
 @pytest.mark.usefixtures("made")
@@ -241,8 +294,8 @@ def test_processes_end_with_whoever_waits_for_them(small, tmp_path, monkeypatch)
     started = []
     start = workers._started
 
-    def remembered(context):
-        started.append(start(context))
+    def remembered(*args):
+        started.append(start(*args))
         return started[-1]
 
     monkeypatch.setattr(workers, "_started", remembered)

@@ -131,6 +131,13 @@ def sweep(commands: Any) -> None:
     command.add_argument(
         "--draws", type=options.count, metavar="N", help="how often all --random keys are drawn (default: 1)"
     )
+    command.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="KEY=V ...",
+        help="leave out a combination, such as 'learning.algorithm=d2 topology.kind=star'; again for more",
+    )
     command.add_argument("--seeds", metavar="N|LIST", help="how many, or which, such as 0,3,7 (default: 5)")
     command.add_argument(
         "--against",
@@ -163,7 +170,14 @@ def report(commands: Any) -> None:
     command.add_argument(
         "--tex", metavar="FILE", help="write the scores of a run, or the table of a comparison, for LaTeX with booktabs"
     )
-    command.add_argument("--plot", metavar="FILE", help="draw score and distance over rounds of one run")
+    command.add_argument(
+        "--plot",
+        metavar="FILE",
+        help="draw score and distance of one run, or the mean score of each setting of several",
+    )
+    command.add_argument(
+        "--by", choices=["round", "bytes"], default="round", help="with --plot of several: the horizontal axis"
+    )
     command.add_argument("--metric", metavar="NAME", help="score to compare (default: that of the summaries)")
     options.as_json(command)
 

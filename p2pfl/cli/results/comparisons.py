@@ -26,20 +26,20 @@ def show(comparison: Comparison, *, console: Console) -> None:
     console.print()
     console.print(_costs(comparison))
     console.print()
-    for sentence in wording.notes(comparison):
+    for sentence in (*([wording.bold(comparison)] if console.is_terminal else []), *wording.notes(comparison)):
         console.print(Text(sentence, style="dim"), soft_wrap=not console.is_terminal)
     for sentence in wording.warnings(comparison):
         console.print(Text(f"WARNING: {sentence}", style="yellow"), soft_wrap=not console.is_terminal)
 
 
 def _gives(comparison: Comparison) -> Table:
-    """Return the scores and differences, the best scores in bold and the verdicts in colour."""
+    """Return the scores and differences, the leading scores in bold and the verdicts in colour."""
     heads, *rows = tables.scores(comparison)
     table = _settings(comparison, heads)
     table.columns[-1].justify = "left"
     score = len(tables.keys(comparison)) + 1
     for each, (*cells, said) in zip(comparison.settings, rows, strict=True):
-        bold = Text(cells[score], style="bold" if each.best else "")
+        bold = Text(cells[score], style="bold" if each.leading else "")
         table.add_row(*cells[:score], bold, *cells[score + 1 :], Text(said, style=STYLES.get(said, "")))
     return table
 

@@ -11,7 +11,7 @@ from p2pfl.cli import tables, terminal
 from p2pfl.cli.results import comparisons, regressions
 from p2pfl.errors import InputError
 from p2pfl.report import Run, tensorboard
-from p2pfl.report.comparing import wording
+from p2pfl.report.comparing import figures, wording
 from p2pfl.report.comparing.comparison import Comparison, RunOutcome
 from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
 from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
@@ -25,9 +25,10 @@ def show(options: argparse.Namespace) -> int:
     folders = [Path(folder) for folder in options.runs]
     if len(folders) == 1 and not is_sweep(folders[0]):
         return _one(Run.load(folders[0]), options)
-    if options.plot:
-        raise InputError("--plot draws one run; use --html for several")
     found, parts, name = _several(folders, options)
+    if options.plot:
+        figures.figure(found, [(part.setting, part.run) for part in parts], by=options.by, path=options.plot)
+        terminal.note(f"p2pfl: drew {options.plot}. {figures.caption(found)}")
     if options.html:
         _write(options.html, comparison_page(found, parts, name=name))
     if options.csv:

@@ -14,12 +14,13 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.report.comparing.comparison import RunOutcome
 from p2pfl.report.comparing.exports import comparison_json
+from p2pfl.sweep.refusing import named
 from p2pfl.sweep.running import sweep
 from p2pfl.sweep.study import (
     Study,
     load,
-    named,
     parse_budget,
+    parse_combination,
     parse_random,
     parse_value,
     parse_values,
@@ -36,10 +37,19 @@ def run(options: argparse.Namespace) -> int:
     folder = Path(options.out) if options.out else Path(options.runs) / f"{name}-sweep"
     console = terminal.console(stderr=True, quiet=options.json)
 
+    done_of = [0, 0]
+
     def observe(outcome: RunOutcome, done: int, count: int) -> None:
+        done_of[:] = done, count
         console.print(f"{done}/{count} {line(outcome)}", soft_wrap=True)
 
-    result = sweep(study, folder, processes=options.jobs or cores(), observe=observe)
+    try:
+        result = sweep(study, folder, processes=options.jobs or cores(), observe=observe)
+    except KeyboardInterrupt as interrupt:
+        done, count = done_of
+        interrupt.add_note(f"{done} of {count} runs are done" if count else "no run is done")
+        interrupt.add_note(f"go on with {options.line}")
+        raise
     found = result.comparison
     if options.json:
         print(json.dumps(comparison_json(found) | {"folder": str(folder)}, allow_nan=False))
@@ -67,6 +77,7 @@ def studied(options: argparse.Namespace) -> Study:
         "set": {key: parse_value(text) for key, text in _pairs("--set", changes)},
         "over": {key: parse_values(text) for key, text in _pairs("--over", options.over)},
         "random": {key: parse_random(text) for key, text in _pairs("--random", options.random)},
+        "without": (*study.without, *map(parse_combination, options.without)),
         "against": {key: parse_value(text) for key, text in _pairs("--against", options.against)},
         "draws": options.draws,
         "seeds": None if options.seeds is None else _seeds(options.seeds),

@@ -42,6 +42,7 @@ from p2pfl.protocol.incoming.equivocation import Proof
 from p2pfl.protocol.ledgers.page import Page, Rows
 from p2pfl.report.notices.device import BestModelDamaged, CheckpointDamaged
 from p2pfl.report.notices.kinds import Notice
+from p2pfl.report.saved import model_file
 
 
 @dataclass(frozen=True)
@@ -336,8 +337,8 @@ class Store:
         return str(self._best)
 
     def _write(self, path: Path, model: Mapping[str, torch.Tensor], about: Mapping[str, str]) -> None:
-        plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.items()}
-        replace(path, save(plain, {"peer": self.peer, **about, **self.about()}), mode=0o600, disk=self.disk)
+        data = model_file(model, {"peer": self.peer, **about, **self.about()})
+        replace(path, data, mode=0o600, disk=self.disk)
 
     def back(self, round: int) -> None:
         """Forget what is newer than the checkpoint of this round."""

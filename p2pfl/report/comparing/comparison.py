@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 import msgspec
@@ -17,6 +17,9 @@ SIGNIFICANT: Final = 0.05
 
 CHEAPER: Final = 1.1
 """Ratio of two costs beyond which a comparison of the scores alone is unfair."""
+
+DIGITS: Final = 3
+"""Digits after the point of a printed score; scores that agree in these are tied."""
 
 LOWER_IS_BETTER: Final = frozenset({"loss", "error", "mse", "mae", "rmse", "mape", "brier", "nll", "ece", "perplexity"})
 """Last words of the names of scores of which smaller ones are better; of all others larger ones are."""
@@ -75,6 +78,10 @@ class ComparedSetting(msgspec.Struct, frozen=True, kw_only=True):
         Number of runs without a score.
     best
         True if no other setting of its block has a better mean.
+    leading
+        True for the best setting of its block and for those that are tied with it, which tables show in bold: their
+        means agree in the printed digits, or the paired t-test does not tell them from the best after Holm's correction
+        for the block.
     """
 
     values: dict[str, str]
@@ -86,6 +93,7 @@ class ComparedSetting(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     failed: int
     best: bool = False
+    leading: bool = False
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,11 +216,16 @@ def compare(
     found = [_difference(settings, place, reference) for place, reference in pairs]
     known = [difference for difference in found if difference is not None]
     adjusted = holm([difference.p for difference in known])
-    best = {_best(settings, block, metric) for block in _blocks(settings, against or {})}
+    blocks = _blocks(settings, against or {})
+    best = {_best(settings, block, metric) for block in blocks}
+    leading = {place for block in blocks for place in _leading(settings, block, metric)}
     return Comparison(
         metric=metric,
         keys=tuple(settings[0].values) if settings else (),
-        settings=tuple(msgspec.structs.replace(each, best=place in best) for place, each in enumerate(settings)),
+        settings=tuple(
+            msgspec.structs.replace(each, best=place in best, leading=place in leading)
+            for place, each in enumerate(settings)
+        ),
         differences=tuple(
             msgspec.structs.replace(each, adjusted=value) for each, value in zip(known, adjusted, strict=True)
         ),
@@ -268,6 +281,25 @@ def _best(settings: Sequence[ComparedSetting], places: Sequence[int], metric: st
     if not means:
         return None
     return (min if lower_is_better(metric) else max)(means, key=means.__getitem__)
+
+
+def _leading(settings: Sequence[ComparedSetting], block: Sequence[int], metric: str) -> Iterator[int]:
+    """Yield the place of the best setting of a block and those of settings that are tied with it."""
+    best = _best(settings, block, metric)
+    if best is None:
+        return
+    yield best
+    rivals = [place for place in block if place != best and settings[place].score is not None]
+    differences = [_difference(settings, place, best) for place in rivals]
+    adjusted = holm([None if each is None else each.p for each in differences])
+    printed = _printed(settings[best])
+    for place, p in zip(rivals, adjusted, strict=True):
+        if _printed(settings[place]) == printed or (p is not None and p >= SIGNIFICANT):
+            yield place
+
+
+def _printed(setting: ComparedSetting) -> str:
+    return "" if setting.score is None else f"{setting.score.mean:.{DIGITS}f}"
 
 
 def _difference(settings: Sequence[ComparedSetting], place: int, reference: int) -> Difference | None:

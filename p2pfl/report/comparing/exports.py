@@ -82,14 +82,14 @@ def comparison_tex(comparison: Comparison) -> str:
         mean = _estimate(each.score)
         cells = [
             *(_tex(value) for value in each.values.values()),
-            rf"\textbf{{{mean}}}" if each.best else mean,
+            rf"$\mathbf{{{mean.strip('$')}}}$" if each.leading and mean else mean,
             "" if found is None else _estimate(found.difference, sign=True),
             "" if found is None else wording.probability(found.adjusted).replace("< 0.001", "$<$ 0.001"),
             _megabytes(each.bytes_sent),
             "" if each.gradients is None else f"{each.gradients:.0f}",
         ]
         lines.append(" & ".join(cells) + r" \\")
-    notes = [*wording.notes(comparison), *wording.warnings(comparison)]
+    notes = [wording.bold(comparison), *wording.notes(comparison), *wording.warnings(comparison)]
     return _tabular(names, lines, text=len(comparison.keys), notes=notes)
 
 

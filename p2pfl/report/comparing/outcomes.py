@@ -27,7 +27,7 @@ SECTIONS = ("transport.", "trust.")
 """Sections likewise."""
 
 
-class Sweep(msgspec.Struct, frozen=True, kw_only=True):
+class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
     """``sweep.json``: what was swept, and what each run gave.
 
     Attributes
@@ -67,7 +67,7 @@ def is_sweep(folder: Path) -> bool:
     return (folder / FILE).is_file()
 
 
-def load_sweep(folder: Path) -> Sweep:
+def load_sweep(folder: Path) -> SweepFile:
     """Read the directory of a sweep.
 
     Raises
@@ -79,7 +79,7 @@ def load_sweep(folder: Path) -> Sweep:
     try:
         table = msgspec.json.decode(path.read_bytes(), type=dict[str, Any])
         check_schema(table, path)
-        return msgspec.convert(table, Sweep, strict=False)
+        return msgspec.convert(table, SweepFile, strict=False)
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); check its permissions") from None
     except msgspec.MsgspecError as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from p2pfl.report import formats
-from p2pfl.report.comparing.comparison import SIGNIFICANT, Comparison, Difference, lower_is_better
+from p2pfl.report.comparing.comparison import DIGITS, SIGNIFICANT, Comparison, Difference, lower_is_better
 from p2pfl.report.comparing.intervals import Estimate
 from p2pfl.report.reading import alone_of
 
@@ -57,8 +57,8 @@ def number(found: Estimate | None, *, sign: bool = False) -> str:
     """
     if found is None:
         return ""
-    mean = f"{found.mean:+.3f}" if sign else f"{found.mean:.3f}"
-    return mean if found.half is None else f"{mean} ± {found.half:.3f}"
+    mean = f"{found.mean:{'+' if sign else ''}.{DIGITS}f}"
+    return mean if found.half is None else f"{mean} ± {found.half:.{DIGITS}f}"
 
 
 def probability(value: float | None) -> str:
@@ -93,7 +93,7 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield (
             f"± is half of a 95 % interval of Student's t over the seeds; differences are paired by seed "
             f"({_span(pairs)} each), and p is that of the paired t-test after Holm's correction for "
-            f"{_counted(len(comparison.differences), 'comparison')}: a difference is significant below {SIGNIFICANT}."
+            f"{counted(len(comparison.differences), 'comparison')}: a difference is significant below {SIGNIFICANT}."
         )
     if any(each.difference.count > 1 and each.p is None for each in comparison.differences):
         yield (
@@ -112,6 +112,18 @@ def notes(comparison: Comparison) -> Iterator[str]:
             yield f"Even so, {said}."
 
 
+def bold(comparison: Comparison) -> str:
+    """Return which means a table shows in bold."""
+    several = len([each for each in comparison.settings if each.best]) > 1
+    what = "the best mean of each group that is compared" if several else "the best mean"
+    tied = f"Bold is {what}, and each mean that agrees with it in the printed digits"
+    if not any(len(each.by_seed) > 1 for each in comparison.settings):
+        return f"{tied}."
+    return (
+        f"{tied} or that the paired t-test does not tell from it (p of at least {SIGNIFICANT} after Holm's correction)."
+    )
+
+
 def warnings(comparison: Comparison) -> Iterator[str]:
     """Yield what makes the comparison unfair or weak."""
     settings = comparison.settings
@@ -123,7 +135,8 @@ def warnings(comparison: Comparison) -> Iterator[str]:
         yield "Differences over one seed have no interval; add seeds."
     failed = sum(each.failed for each in settings)
     if failed:
-        yield f"{_counted(failed, 'run')} failed or had no score, and is left out; the sweep's table names each."
+        left = "is left out" if failed == 1 else "are left out"
+        yield f"{counted(failed, 'run')} failed or had no score and {left}; the sweep's table names each."
     seeds = {tuple(each.by_seed) for each in settings if each.by_seed}
     if len(seeds) > 1:
         yield "Not all settings have the same seeds; differences use those that both have."
@@ -174,8 +187,15 @@ def _times(ratio: float) -> str:
 
 def _span(counts: set[int]) -> str:
     low, high = min(counts), max(counts)
-    return _counted(high, "pair") if low == high else f"{low} to {high} pairs"
+    return counted(high, "pair") if low == high else f"{low} to {high} pairs"
 
 
-def _counted(count: int, what: str) -> str:
+def counted(count: int, what: str) -> str:
+    """Return a number of things.
+
+    Examples
+    --------
+    >>> counted(1, "seed"), counted(5, "seed")
+    ('1 seed', '5 seeds')
+    """
     return f"{count} {what}{'' if count == 1 else 's'}"

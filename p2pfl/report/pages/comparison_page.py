@@ -124,7 +124,7 @@ def _settings(comparison: Comparison) -> Markup:
         rows.append(
             [
                 *_values(comparison, place),
-                tag("span", wording.number(each.score), class_="best" if each.best else None),
+                tag("span", wording.number(each.score), class_="best" if each.leading else None),
                 "" if found is None else wording.number(found.difference, sign=True),
                 "" if found is None else wording.probability(found.adjusted),
                 tag("span", said, class_=STYLES.get(said)),
@@ -132,8 +132,8 @@ def _settings(comparison: Comparison) -> Markup:
             ]
         )
     heads = [*_heads(comparison), comparison.metric, "difference", "p", "verdict", "seeds"]
-    caption = f"{comparison.metric}, {'lower' if comparison.lower else 'higher'} is better; the best mean is bold"
-    notes = [tag("p", sentence, class_="small") for sentence in wording.notes(comparison)]
+    caption = f"{comparison.metric}, {'lower' if comparison.lower else 'higher'} is better"
+    notes = [tag("p", sentence, class_="small") for sentence in (wording.bold(comparison), *wording.notes(comparison))]
     return join([table(caption, heads, rows, text=len(_heads(comparison))), notes])
 
 

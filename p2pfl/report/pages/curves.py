@@ -35,7 +35,7 @@ def scores(run: Run) -> Iterator[Chart]:
         about = _described(curve, name) + "".join(f" {label}: {value:.3f}." for label, value in known)
         yield Chart(f"{name} by round", about, "round", name, [curve], levels=known, whole=True)
         if name == main:
-            sent = _sent(by_round(run.metrics))
+            sent = sent_megabytes(by_round(run.metrics))
             over = Curve(curve.label, [sent[int(x) - 1] for x in curve.xs], curve.ys, curve.low, curve.high)
             whose = "MB sent" if "scores" in run.summary else "MB sent by all peers"
             yield Chart(f"{name} by bytes", _described(over, name), whose, name, [over], levels=known)
@@ -117,7 +117,7 @@ def label_of(run: Run) -> str:
     return str(run.summary.get("peer", f"together: mean and range of {everyone}"))
 
 
-def _sent(rounds: Mapping[int, Sequence[Record]]) -> dict[int, float]:
+def sent_megabytes(rounds: Mapping[int, Sequence[Record]]) -> dict[int, float]:
     """Return the megabytes sent after each round, counted from 0; those of peers that are gone stay."""
     sent: dict[str, int] = {}
     total: dict[int, float] = {}

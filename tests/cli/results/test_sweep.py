@@ -2,17 +2,19 @@
 
 import csv
 import json
+import shlex
 import shutil
 
 import pytest
 
 from p2pfl.sweep import running
-from p2pfl.sweep.cell import attempt
+from p2pfl.sweep.cell import attempt, refusals
 
 
 @pytest.fixture
 def inside(monkeypatch):
-    """Make runs in this process."""
+    """Check and make runs in this process."""
+    monkeypatch.setattr(running, "refused", lambda jobs, **_: refusals(jobs))
     monkeypatch.setattr(running, "results", lambda jobs, **_: ((job, attempt(job)) for job in jobs))
 
 
@@ -50,11 +52,42 @@ def test_a_study_file_and_the_same_arguments_have_the_same_cells(p2pfl, place):
 
 @pytest.mark.usefixtures("inside")
 def test_a_sweep_with_failures_names_the_first_and_has_status_1(p2pfl, place):
-    said = p2pfl("sweep", "small.toml", "--over", "learning.algorithm=fedavg,relay_sgd", "--seeds", "1")
+    said = p2pfl("sweep", "small.toml", "--over", "learning.rate=0.1,1e38", "--seeds", "1")
     assert said.status == 1
-    assert "1 of 2 runs failed, the first is learning.algorithm=relay_sgd seed 0" in said.err
+    assert "1 of 2 runs failed, the first is learning.rate=1e+38 seed 0" in said.err
     assert "Traceback" not in said.err
     assert (place / "runs" / "small-sweep" / "comparison.csv").is_file()
+
+
+@pytest.mark.usefixtures("inside")
+def test_a_refused_setting_is_left_out_as_the_refusal_says(p2pfl, place):
+    grid = ("sweep", "small.toml", "--over", "learning.algorithm=fedavg,relay_sgd", "--seeds", "1")
+    said = p2pfl(*grid)
+    assert said.status == 2
+    assert not (place / "runs").exists()
+    assert "1 of 2 settings cannot run, so nothing was started: learning.algorithm=relay_sgd: " in said.err
+    assert said.err.rstrip().endswith("or leave them out with --without learning.algorithm=relay_sgd")
+    assert p2pfl(*grid, "--without", "learning.algorithm=relay_sgd").status == 0
+
+
+@pytest.mark.usefixtures("inside")
+def test_an_interrupted_sweep_says_how_far_it_is_and_the_command_that_goes_on(p2pfl, place, monkeypatch):
+    def interrupted(jobs, **_):
+        for number, job in enumerate(jobs):
+            if number == 3:
+                raise KeyboardInterrupt
+            yield job, attempt(job)
+
+    own = (*SWEEP[:3], "learning.rate=[0.001, 0.5]", *SWEEP[4:])
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "results", interrupted)
+        said = p2pfl(*own)
+    assert said.status == 130
+    command = f"p2pfl sweep small.toml --over 'learning.rate=[0.001, 0.5]' {' '.join(SWEEP[4:])}"
+    assert said.err.splitlines()[-1] == f"p2pfl: interrupted; 3 of 4 runs are done; go on with {command}"
+    again = p2pfl(*shlex.split(command)[1:])
+    assert again.status == 0
+    assert len([*(place / "runs" / "small-sweep" / "cells").iterdir()]) == 4
 
 
 @pytest.mark.parametrize(
@@ -66,6 +99,7 @@ def test_a_sweep_with_failures_names_the_first_and_has_status_1(p2pfl, place):
         (["--seeds", "3,3"], "neither a number of seeds nor a list"),
         (["--seeds", "many"], "neither a number of seeds nor a list"),
         (["--draws", "3"], "no key to draw"),
+        (["--without", "learning.rate=1"], "which the study does not vary"),
         (["--budget", "5 minutes"], "not a budget"),
         (["--over", "data.split=iid,shard"], "shard"),
     ],
@@ -109,7 +143,10 @@ def test_a_report_of_several_runs_compares_what_differs(p2pfl, place):
     assert {each["values"]["learning.rate"] for each in found["settings"]} == {"0.001", "0.5"}
     assert found["keys"] == ["learning.rate"]
     assert [each["difference"]["count"] for each in found["differences"]] == [2]
-    assert p2pfl("report", *runs, "--plot", "curves.png").status == 2
+    drawn = p2pfl("report", *runs, "--plot", "curves.pdf", "--by", "bytes")
+    assert drawn.status == 0
+    assert "drew curves.pdf. Lines are means over the peers and 2 seeds. Bands are 95 % intervals" in drawn.err
+    assert (place / "curves.pdf").read_bytes().startswith(b"%PDF")
     assert p2pfl("report", *runs, "--metric", "loss", "--json").status == 0
     copy = shutil.copytree(runs[0], place / "copy")
     said = p2pfl("report", *runs, copy)
@@ -159,6 +196,7 @@ def test_a_sweep_that_is_ended_half_way_leaves_no_process_and_repeats_no_run(how
         command.ctrl_c()
     said = command.end()
     assert said.status == (-9 if how == "kill" else 130)
+    assert how == "kill" or "of 12 runs are done; go on with p2pfl sweep small.toml" in said.err
     assert gone(family)
     cells = place / "runs" / "small-sweep" / "cells"
     made = {cell.name: (cell / "summary.json").stat().st_mtime_ns for cell in cells.iterdir()}
