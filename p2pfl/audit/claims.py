@@ -10,10 +10,12 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.audit import statistics
 from p2pfl.audit.pipeline import Floats, Fresh, Pipeline, numbers
 from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.neighbourhood import Public, settled
 from p2pfl.privacy import Settings
+from p2pfl.privacy.ring import Ring
 from p2pfl.privacy.stream import BLOCK
 from p2pfl.rows import draw
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -27,6 +29,9 @@ SIZE = 1000
 
 LONG = BLOCK + SIZE
 """Length of a row that is released piece by piece."""
+
+LENGTHS = (1.01, 1.1, 1.5, 3.0, 1e6)
+"""Lengths of the updates that must be clipped, in clips: a soft clip lets those through that are hardly too long."""
 
 TURNS = 200
 """Number of rounds in which a peer participates or not."""
@@ -110,21 +115,28 @@ def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights]
 
 
 def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
-    """Check that an update of any norm, under the same keys, moves the release by no more than the clip."""
+    """Check that an update of any length, under the same keys, moves the release by no more than the clip.
+
+    Each layer that is clipped by itself has its share of the length, so that a bound that is exceeded in one layer
+    shows.
+    """
     whole = replace(settings, participation=1.0)
     pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
-    size = sum(settings.layers) or LONG
-    since, direction = draw(seed, "audit clip").standard_normal((2, 1, size))
+    layers = settings.layers or (LONG,)
+    since, direction = draw(seed, "audit clip").standard_normal((2, 1, sum(layers)))
+    for start, size, bound in zip(np.cumsum((0, *layers)), layers, settings.bounds, strict=False):
+        part = direction[:, start : start + size]
+        part *= bound / max(float(np.linalg.norm(part)), 1e-300)
     masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
-    still, moved = (
-        _released(pipeline, graph.peers[0], since + length * direction, since=since, masses=masses)
-        for length in (0.0, 1000.0 * settings.clip)
+    still, *moved = (
+        _released(pipeline, graph.peers[0], since + length / 2.5 * direction, since=since, masses=masses)
+        for length in (0.0, *LENGTHS)
     )
-    reach = float(np.linalg.norm(moved - still))
-    grid = 2.0**-settings.bits * math.sqrt(size) if settings.hidden else 1e-9 * float(np.abs(since).max())
+    reach = max(float(np.linalg.norm(each - still)) for each in moved)
+    grid = 2.0**-settings.bits * math.sqrt(sum(layers)) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
     return ExactClaim(
         "updates are clipped",
-        "An update of any norm moves the release by no more than the clip.",
+        f"An update of {', '.join(f'{length:g}' for length in LENGTHS)} clips moves the release by at most one clip.",
         reach,
         settings.clip * (1 + 1e-9) + grid,
     )
@@ -179,6 +191,41 @@ def _released(
     return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
 
 
+def uniform(name: str, sentence: str, rows: Sequence[Ring], *, part: str) -> ExactClaim:
+    """Count the ones in every bit of numbers of a ring, of each row separately and of all together: half are ones.
+
+    Parameters
+    ----------
+    name, sentence, part
+        Name and part of the claim, and its sentence without a full stop.
+    rows
+        Rows that are uniform if the build is correct, ``[P]`` each.
+
+    Examples
+    --------
+    >>> rows = [np.frombuffer(SeededSource(0).bytes(8000, purpose="demo", peer="ada"), np.uint64)]
+    >>> uniform("demo", "Rows are uniform", rows, part="demo").broken
+    False
+    >>> uniform("demo", "Rows are uniform", [rows[0] >> np.uint64(24)], part="demo").broken
+    True
+    """
+    together = " (standard deviations off)."
+    if not rows:
+        return ExactClaim(name, f"{sentence}{together}", math.inf, 0.0, part)
+    width = 8 * rows[0].itemsize
+    shares = np.array(
+        [
+            [np.count_nonzero(row >> np.uint64(bit) & np.uint64(1)) for bit in range(width)]
+            for row in (row.astype(np.uint64) for row in rows)
+        ]
+    )  # [M, bits]
+    size = rows[0].size
+    alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
+    all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
+    farthest = float(max(alone.max(), all_.max()))
+    return ExactClaim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), part)
+
+
 def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[ExactClaim]:
     """Check that no key appears twice: neither the first keys of many runs nor the keys of one run.
 
@@ -201,4 +248,4 @@ def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[E
     ]
 
 
-__all__ = ["ExactClaim", "cancelled", "claims", "clipped", "distinct", "secret"]
+__all__ = ["ExactClaim", "cancelled", "claims", "clipped", "distinct", "secret", "uniform"]

@@ -15,6 +15,7 @@ import numpy as np
 
 from p2pfl.audit import statistics
 from p2pfl.audit.claims import ExactClaim
+from p2pfl.audit.live.ciphers import Encryptions, recorded
 from p2pfl.audit.live.secure_sums import sums
 from p2pfl.audit.live.swarms import SettlementResult, interrupted, launched, overlooked
 from p2pfl.audit.live.tap import Tap, Tapped, TappedRelease
@@ -133,22 +134,53 @@ def released(settings: Settings, *, rounds: int = ROUNDS) -> list[ExactClaim]:
     rounds
         Number of rounds of each of the first two runs.
     """
-    tap = Tap()
+    tap, sealed = Tap(), Encryptions()
     plan = Tapped.of(short(settings, kind="ring", peers=RING, rounds=rounds), tap, size=SIZE)
-    for run in range(2):
-        tap.run = run
-        _in_folder(lambda folder: launched(plan, folder))
-    tap.run = 2
     brief = Tapped.of(short(settings, kind="ring", peers=RING, rounds=AGAIN + 2), tap, size=SIZE)
-    costs = _in_folder(lambda folder: interrupted(brief, folder, round=AGAIN))
+    with recorded(lambda *encrypted: sealed.note(tap.run, *encrypted)):
+        for run in range(2):
+            tap.run = run
+            _in_folder(lambda folder: launched(plan, folder))
+        tap.run = 2
+        costs = _in_folder(lambda folder: interrupted(brief, folder, round=AGAIN))
     peers = plan.topology.peers
-    before, after = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3]))
+    before, after, again = (np.array(_turns(tap.table(runs), peers)) for runs in ([2], [3], [4]))
     return [
         *_noises(np.array(_turns(tap.table([0, 1]), peers)), settings),
         *_afresh(before, after, settings),
+        *_afresh(np.concatenate([before, after]), again, settings, of=" from a copy"),
         *([_counted(tap.table([2, 3]), costs, brief)] if brief.protection.claimed else []),
         fresh_keys(tap),
         fresh_bytes(tap),
+        *sealings(sealed),
+    ]
+
+
+def sealings(sealed: Encryptions) -> list[ExactClaim]:
+    """Check the keys and nonces under which peers encrypted, in two runs and over restarts.
+
+    Parameters
+    ----------
+    sealed
+        Record of what peers encrypted. Runs 0 and 1 are two runs of one experiment; in run 2 they are killed, and
+        they resume in run 3, and in run 4 once more from a copy.
+    """
+    return [
+        ExactClaim(
+            "live peers encrypt under new keys",
+            "Two runs of one experiment share no key under which anything is encrypted (keys).",
+            float(len(sealed.keys(0) & sealed.keys(1))) if sealed.keys(0) and sealed.keys(1) else math.inf,
+            0.0,
+            PART,
+        ),
+        ExactClaim(
+            "no key and nonce encrypt twice",
+            "No two messages are encrypted under one key and one nonce, not even by peers that resume, or that resume "
+            "twice from copies of their folders (keys and nonces).",
+            float(sealed.repeated()),
+            0.0,
+            PART,
+        ),
     ]
 
 
@@ -259,8 +291,8 @@ def _noises(points: Ints, settings: Settings) -> list[ExactClaim]:
     return found
 
 
-def _afresh(before: Ints, after: Ints, settings: Settings) -> list[ExactClaim]:
-    """Predict the releases after a restart from those before it, ``[turns, N, P]`` each.
+def _afresh(before: Ints, after: Ints, settings: Settings, *, of: str = "") -> list[ExactClaim]:
+    """Predict the releases after a restart, or one ``of`` a kind, from those before it, ``[turns, N, P]`` each.
 
     Masks of the abandoned attempt may be in a release once more, if one end has to correct for the other. The release
     must have its own masks and noise as well.
@@ -268,14 +300,14 @@ def _afresh(before: Ints, after: Ints, settings: Settings) -> list[ExactClaim]:
     unit, count = 2.0**settings.bits, after.shape[1]
     whole = math.hypot(settings.noise, math.sqrt(2) * settings.mask) * unit
     earlier, later = (points.reshape(-1, points.shape[-1]) for points in (before, after))
-    looked = [("releases after a restart are fresh", "masks and noise", earlier, later, whole)]
+    looked = [(f"releases after a restart{of} are fresh", "masks and noise", earlier, later, whole)]
     if settings.mask and settings.noise:
         sums = before.sum(axis=1), after.sum(axis=1)  # [turns, P]: masks cancel
-        looked.append(("noise after a restart is fresh", "noise", *sums, settings.noise * unit * math.sqrt(count)))
+        looked.append((f"noise after a restart{of} is fresh", "noise", *sums, settings.noise * unit * math.sqrt(count)))
     return [
         ExactClaim(
             name,
-            f"All releases before a restart predict no part of the {what} after it (share of the deviation).",
+            f"All releases before a restart{of} predict no part of the {what} after it (share of the deviation).",
             *_predicted(known, new, expected=expected),
             PART,
         )

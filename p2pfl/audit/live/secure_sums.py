@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from p2pfl.audit import statistics
-from p2pfl.audit.claims import ExactClaim
+from p2pfl.audit.claims import ExactClaim, uniform
 from p2pfl.audit.live.swarms import DEADLINE
 from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.audit.statistics import Ints
@@ -109,17 +108,24 @@ def sums(plan: Plan) -> list[ExactClaim]:
         if term.sender == other.sender and term.slot < other.slot
     ]
     return [
-        _uniform("terms are masked", "Contributions as sent are uniform in the ring, bit by bit", sent),
-        _uniform(
-            "own masks are there", "All senders of a sum together cannot remove their own masks", terms.together()
+        uniform("terms are masked", "Contributions as sent are uniform in the ring, bit by bit", sent, part=PART),
+        uniform(
+            "own masks are there",
+            "All senders of a sum together cannot remove their own masks",
+            terms.together(),
+            part=PART,
         ),
-        _uniform(
+        uniform(
             "masks of pairs are there",
             "Without the senders' own masks a receiver cannot read any contribution",
             terms.without_own(),
+            part=PART,
         ),
-        _uniform(
-            "masks of sums are never used again", "Two contributions of one sender differ by uniform numbers", apart
+        uniform(
+            "masks of sums are never used again",
+            "Two contributions of one sender differ by uniform numbers",
+            apart,
+            part=PART,
         ),
     ]
 
@@ -128,25 +134,6 @@ def sum_of(values: Sequence[Ring]) -> Ring:
     """Return the sum of rows of the ring, ``[P]``."""
     total: Ring = np.sum(values, axis=0, dtype=values[0].dtype)
     return total
-
-
-def _uniform(name: str, sentence: str, rows: Sequence[Ring]) -> ExactClaim:
-    """Count the ones in every bit, of each row separately and of all together."""
-    together = " (standard deviations off)."
-    if not rows:
-        return ExactClaim(name, f"{sentence}{together}", float("inf"), 0.0, PART)
-    width = 8 * rows[0].itemsize
-    shares = np.array(
-        [
-            [np.count_nonzero(row >> np.uint64(bit) & np.uint64(1)) for bit in range(width)]
-            for row in (row.astype(np.uint64) for row in rows)
-        ]
-    )  # [M, bits]
-    size = rows[0].size
-    alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
-    all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
-    farthest = float(max(alone.max(), all_.max()))
-    return ExactClaim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), PART)
 
 
 def _in_ring(term: ObservedTerm) -> Ring:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from p2pfl.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.peer.storage.credentials import credentials
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.transport import MemoryTransport
+from p2pfl.transport import MemoryTransport, Transport
 
 DEADLINE = 120.0
 """Timeout of a short run in seconds."""
@@ -46,35 +47,39 @@ async def launched(plan: Tapped, folder: Path) -> None:
 
 
 async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
-    """Kill all peers once all have sent the models of a round, and let them resume with that round.
+    """Kill all peers once all have sent the models of a round, and let them resume with that round, twice.
+
+    The second time they resume from copies of their folders, with the same incarnation as the first time: so do peers
+    whose disks are restored from a backup.
 
     Parameters
     ----------
     plan
-        Plan as in :func:`launched`. Releases after the restart count as another run.
+        Plan as in :func:`launched`. Releases after each restart count as another run.
     folder
         Folder of checkpoints and journals.
     round
-        Round that is released twice.
+        Round that is released once more after each restart.
 
     Returns
     -------
     dict
-        By peer, the charges of both incarnations.
+        By peer, the charges of the first incarnation and of the one that resumed first.
     """
     names = plan.topology.peers
     identities = {name: Identity.generate(SecretSource(), peer=name) for name in names}
-    transport = MemoryTransport()
+    original, copy = folder / "original", folder / "copy"
+    original.mkdir()
 
-    def peers(incarnation: int, *, resume: bool) -> list[Peer]:
-        stores = {name: Store(folder, name) for name in names}
+    def peers(transport: Transport, disk: Path, *, resume: bool) -> list[Peer]:
+        stores = {name: Store(disk, name) for name in names}
         return [
             Peer(
                 name,
                 plan,
                 transport=transport,
                 identity=identities[name],
-                incarnation=incarnation,
+                incarnation=2 if resume else 1,
                 store=stores[name],
                 former=stores[name].former().at(round) if resume else None,
             )
@@ -82,7 +87,8 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
         ]
 
     async with asyncio.timeout(DEADLINE):
-        first = peers(1, resume=False)
+        transport = MemoryTransport()
+        first = peers(transport, original, resume=False)
         tasks = [asyncio.create_task(_run(peer)) for peer in first]
         while not all(peer.mailbox.gossip_step > (round, 0) for peer in first):  # until all models arrived
             if failed := [task for task in tasks if task.done()]:
@@ -92,11 +98,12 @@ async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Ma
             peer.connection.channel.abort()
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        shutil.copytree(original, copy)
         plan.tap.run += 1
-        second = peers(2, resume=True)
-        async with asyncio.TaskGroup() as group:
-            for peer in second:
-                group.create_task(_run(peer))
+        second = peers(transport, original, resume=True)
+        await _run_all(second)
+        plan.tap.run += 1
+        await _run_all(peers(MemoryTransport(), copy, resume=True))
     return {peer.name: peer.meter.costs for peer in second}
 
 
@@ -154,6 +161,12 @@ async def overlooked(plan: Tapped, *, round: int) -> SettlementResult:
 async def _run(peer: Peer) -> None:
     async with peer:
         await peer.run()
+
+
+async def _run_all(peers: Sequence[Peer]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for peer in peers:
+            group.create_task(_run(peer))
 
 
 class SettlingPeer(Peer):
