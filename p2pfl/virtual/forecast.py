@@ -168,6 +168,7 @@ def forecast(
     baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
+    source: Source | None = None,
 ) -> Run:
     """Run the live peers of an experiment over a simulated network.
 
@@ -179,7 +180,7 @@ def forecast(
         Experiment to run.
     over
         Network between the peers.
-    folder, observe, baselines, began, unaccounted
+    folder, observe, baselines, began, unaccounted, source
         Arguments as in :func:`p2pfl.simulation.simulate`.
 
     Returns
@@ -196,7 +197,7 @@ def forecast(
     keep_freed_memory()
     began = began or datetime.now(UTC)
     resolved = plan(experiment, live=True)
-    source: Source = SecretSource() if resolved.draws_secrets else SeededSource(experiment.seed)
+    source = source or (SecretSource() if resolved.claims else SeededSource(experiment.seed))
     resolved = resolved.drawing(source)
     accounted = check_accounted(resolved, unaccounted=unaccounted)
     names = resolved.topology.peers
