@@ -50,7 +50,7 @@ HELD: dict[tuple[str, int], str] = {
     ("The protected unit is a", 6): """
         learning/test_example_private.py::test_one_sample_moves_the_sum_by_at_most_the_clip
         learning/test_example_private.py::test_a_summary_says_what_single_samples_are_promised_beside_the_peer""",
-    ("A guarantee needs draws that", 6): """
+    ("A guarantee needs draws that", 7): """
         simulation/test_secret_noise.py::test_two_simulations_of_one_file_differ_wherever_a_claim_is_made
         simulation/test_secret_noise.py::test_no_published_model_becomes_exact_by_subtracting_what_the_file_gives
         simulation/test_secret_noise.py::test_the_seeds_of_a_stack_draw_private_noise_of_the_operating_system
