@@ -261,9 +261,10 @@ def _central(
     targets = source.targets[keep]
     features, description = source.encode(whole, keep)
     if source.classes is None:
-        mean, deviation = sources.moments(source.targets[:, None], whole)
-        targets = sources.scaled(source.targets[:, None], mean, deviation)[keep, 0]
-        description = replace(description, target_mean=float(mean[0]), target_deviation=float(deviation[0]))
+        found = sources.moments(source.targets[:, None], whole)
+        mean, deviation = (float(each[0]) for each in found) if source.units is None else source.units
+        targets = (source.targets[keep] - mean) / deviation
+        description = replace(description, target_mean=mean, target_deviation=deviation)
     dataset = Dataset(
         torch.from_numpy(features).float(),
         torch.from_numpy(targets).to(torch.float32 if source.classes is None else torch.int64),

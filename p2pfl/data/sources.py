@@ -39,6 +39,8 @@ class Central:
         Original columns, ``[n]`` each.
     test
         Positions of an official test set, where there is one.
+    units
+        Mean and deviation by which numerical targets are scaled; those of the training part by default.
     """
 
     targets: npt.NDArray[Any]
@@ -46,6 +48,7 @@ class Central:
     encode: Callable[[IntArray, IntArray], tuple[FloatArray, Description]]
     columns: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     test: IntArray | None = None
+    units: tuple[float, float] | None = None
 
 
 class Load(Protocol):

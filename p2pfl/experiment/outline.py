@@ -38,6 +38,13 @@ FREE = ("rate", "batch", "epochs", "steps", "stragglers", "drop_stragglers", "fr
 """Keys of ``[learning]`` that are valid for every graph and model."""
 
 
+STANDARDISED = frozenset({"breast_cancer", "diabetes", "wine"})
+"""Public data sets whose columns are scaled by the training samples of all peers."""
+
+GIVEN_SCALING = "given the scaling of this public data set, which its training samples determine"
+"""Condition of a guarantee that covers no statistics of the features."""
+
+
 @dataclass(frozen=True)
 class Outline:
     """Parts of an experiment that determine its guarantee.
@@ -170,7 +177,7 @@ def hidden(
     """
     traits = traits_of(experiment.learning.algorithm)
     stepwise = traits.full_participation
-    return protection(
+    found = protection(
         experiment.privacy,
         topology,
         weights,
@@ -183,6 +190,14 @@ def hidden(
         sums=sums,
         totals=_shown(experiment) if traits.additive else "",
     )
+    return replace(found, given=_condition(experiment))
+
+
+def _condition(experiment: Experiment) -> str:
+    """Return the condition of a guarantee on a public data set whose scaling depends on samples, in words."""
+    data, samples = experiment.data, bool(experiment.learning.example_noise)
+    hospitals = data.name == "fed_heart" and (samples or data.options.get("scaling") == "pooled")
+    return GIVEN_SCALING if hospitals or data.name in STANDARDISED else ""
 
 
 def _shown(experiment: Experiment) -> str:

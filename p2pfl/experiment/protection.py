@@ -50,6 +50,8 @@ class Protection:
     totals
         Facts that totals show of the data of all peers, if they alone leave peers; else empty. Then private noise
         is in units of what one sample can change, and the guarantee is for single samples.
+    given
+        Condition of the guarantee in words, such as a scaling that depends on the data of all peers; else empty.
     secret
         True if nobody can compute the private noise of the run again. Where it follows from a seed, it hides nothing
         from whoever knows the seed, and no epsilon is stated.
@@ -64,6 +66,7 @@ class Protection:
     found: Guarantee | None = None
     sums: Sums | None = None
     totals: str = ""
+    given: str = ""
     secret: bool = True
 
     @property

@@ -284,20 +284,14 @@ class Plan:
         return _admitted_again(replace(self, protection=protection))
 
     @property
-    def draws_secrets(self) -> bool:
-        """True if a guarantee rests on draws that nobody may know: private noise, or who or what takes part."""
-        settings = self.protection.settings
-        return settings.noise > 0 or settings.participation < 1 or self.hides_samples
-
-    @property
-    def hides_samples(self) -> bool:
-        """True if private noise of the learner hides single samples."""
-        return hides_samples(self.learner, declared(self.algorithm))
+    def claims(self) -> bool:
+        """True if a guarantee, of peers or of samples, rests on draws of the run that nobody may know."""
+        return self.protection.claimed or hides_samples(self.learner, declared(self.algorithm))
 
     @property
     def recomputable(self) -> bool:
-        """True if the run has private noise with a bound, and whoever knows its seed can compute the noise again."""
-        return not self.protection.secret and (self.protection.claimed or self.hides_samples)
+        """True if there would be a guarantee, but whoever knows the seed can compute the draws that it rests on."""
+        return self.claims and not self.protection.secret
 
     def examples(
         self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None

@@ -247,8 +247,18 @@ def federated(
         exponent=data.exponent,
         column=data.column,
         data_dir=data_folder(),
-        options=data.options,
+        options=options_of(experiment),
     )
+
+
+def options_of(experiment: Experiment) -> Mapping[str, Any]:
+    """Return the options of the loader: under a claim a shared table is not scaled by what its samples are.
+
+    Everybody's samples move the mean and the deviation of a column, and with them everybody's updates; the accountant
+    counts a peer's own update alone. So columns have public bounds under a claim, or keep their units.
+    """
+    options = experiment.data.options
+    return {**options, "bounds": {}} if Composition.of(experiment).unscaled else options
 
 
 def _given(parts: Parts, gossip: Gossip) -> dict[str, Any]:

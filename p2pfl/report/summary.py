@@ -14,6 +14,7 @@ from p2pfl.algorithms.baselines import Baseline, baseline, training
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside
+from p2pfl.experiment.rules.rule import Composition
 from p2pfl.explanations import Explained
 from p2pfl.learning import Learner, Pools
 from p2pfl.learning.scores.explanation import Explains
@@ -234,8 +235,16 @@ def _counts(plan: Plan, peer: str) -> dict[str, int]:
     return {"samples": held.train, "tested": held.test} if held.train else {}
 
 
+UNSCALED = (
+    "the columns of the table keep their units, because a guarantee covers no mean and deviation of the samples; set "
+    "data.options.bounds to their public bounds"
+)
+"""Advice on a shared table under a claim."""
+
+
 def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
-    return advice(
+    first = [UNSCALED] if Composition.of(plan.experiment).unscaled else []
+    return first + advice(
         records,
         steps=plan.gossip.steps,
         noise=plan.protection.settings.noise,

@@ -22,7 +22,7 @@ from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
 from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.identity import KeyedSource, Source
+from p2pfl.identity import SeededSource
 from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.process import keep_freed_memory, one_thread
@@ -73,7 +73,7 @@ class CuratorComparison:
 
 
 @one_thread()
-def curator(plan: Plan, *, noise_share: float = 1.0, source: Source | None = None) -> dict[str, torch.Tensor]:
+def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     r"""Return scores ``[N]`` at the noise of a trusted curator with the guarantee of the plan.
 
     It runs the same experiment on the complete graph, where one gossip step averages exactly, and each peer
@@ -86,8 +86,6 @@ def curator(plan: Plan, *, noise_share: float = 1.0, source: Source | None = Non
         Plan with the data of all peers.
     noise_share
         f. The noise of the mean equals that of n / f peers, or of an f times smaller :math:`1/\mu`.
-    source
-        Source of the noise; the operating system's by default.
 
     Raises
     ------
@@ -125,37 +123,34 @@ def curator(plan: Plan, *, noise_share: float = 1.0, source: Source | None = Non
         stop=None if plan.stop is None else replace(plan.stop, steps=1),
     )
     faults = Faults(absence=plan.experiment.simulation.absence)  # there are no links that could be lossy
-    source = source or KeyedSource.draw()
-    state, _ = play(trusted.drawing(source), source=source, rounds=range(_rounds(plan)), faults=faults)
+    source = SeededSource(plan.experiment.seed)  # only scores leave this process, which no guarantee covers
+    state, _ = play(trusted, source=source, rounds=range(_rounds(plan)), faults=faults)
     return plan.learner.evaluate(state.rows, peers=peers)
 
 
 @one_thread()
-def compare(plan: Plan, *, source: Source | None = None) -> CuratorComparison:
+def compare(plan: Plan) -> CuratorComparison:
     """Compare the curator with local learning; if it is no better, search for the noise at which it is.
 
-    This takes at most eight simulations of one seed and one draw of the noise, so the result is approximate.
+    This takes at most eight simulations of one seed, so the result is approximate.
 
     Parameters
     ----------
     plan
         Plan with the data of all peers, and a claim.
-    source
-        Source of the noise, of which all simulations draw the same numbers; the operating system's by default.
 
     Raises
     ------
     InputError
         The plan claims no differential privacy.
     """
-    drawn = source or KeyedSource.draw()
     single = alone(plan.learner, plan.topology.peers, rounds=_rounds(plan))
     metric = next((name for name in single if name != "loss"), "loss")
     own = float(single[metric].double().mean())
 
     def score(share: float) -> float | None:
         try:
-            return float(curator(plan, noise_share=share, source=drawn)[metric].double().mean())
+            return float(curator(plan, noise_share=share)[metric].double().mean())
         except RunError:
             return None
 

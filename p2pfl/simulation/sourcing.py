@@ -22,7 +22,7 @@ def source_of(resolved: Plan, shard: Shard, given: Source | None) -> Source:
     given
         Source that the caller chose; ``None`` for the default.
     """
-    if given is None and not resolved.draws_secrets:
+    if given is None and not resolved.claims:
         return SeededSource(resolved.experiment.seed)
     if given is not None and not isinstance(given, SecretSource):
         return given

@@ -167,6 +167,7 @@ def forecast(
     baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
+    source: Source | None = None,
 ) -> Run:
     """Run the live peers of an experiment over a simulated network.
 
@@ -178,7 +179,7 @@ def forecast(
         Experiment to run.
     over
         Network between the peers.
-    folder, observe, baselines, began, unaccounted
+    folder, observe, baselines, began, unaccounted, source
         Arguments as in :func:`p2pfl.simulation.simulate`.
 
     Returns
@@ -195,7 +196,7 @@ def forecast(
     keep_freed_memory()
     began = began or datetime.now(UTC)
     resolved = plan(experiment, live=True, unaccounted=unaccounted)
-    source: Source = SecretSource() if resolved.draws_secrets else SeededSource(experiment.seed)
+    source = source or (SecretSource() if resolved.claims else SeededSource(experiment.seed))
     resolved = resolved.drawing(source)
     names = resolved.topology.peers
     if unknown := sorted(set(over.peers) - set(names)):

@@ -15,7 +15,7 @@ import torch
 from attacks import Middle
 from p2pfl.errors import ExperimentError, TransportError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
+from p2pfl.identity import KeyedSource
 from p2pfl.learning import ExternalLearner
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.brokers import connect
@@ -42,7 +42,7 @@ INTRODUCED = ("unexpected Key", "before its key")
 """Why peers refuse messages of neighbours that are ahead of them in the introductions."""
 
 SIZE = 40
-SOURCE = SeededSource(11)
+SOURCE = KeyedSource.draw()
 
 
 def trained(row, *, peer, round):

@@ -14,6 +14,7 @@ import torch
 import shadows
 from p2pfl.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
+from p2pfl.identity import SeededSource
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
 from p2pfl.learning.steps.trial import Trial
 from p2pfl.simulation import engine, simulate
@@ -82,7 +83,7 @@ def last_state(changes, *, device):
         return known(state, where)
 
     with mock.patch.object(engine, "moved", watched):
-        simulate(resolved, baselines=False)
+        simulate(resolved, baselines=False, source=SeededSource(5))
     return found[-1]
 
 

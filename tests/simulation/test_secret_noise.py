@@ -20,6 +20,7 @@ from p2pfl.report.pages.run.run_page import run_page
 from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.together import simulate_together
+from p2pfl.virtual.forecast import forecast, network
 
 TABLE = {
     "rounds": 2,
@@ -118,6 +119,14 @@ def test_the_seeds_of_a_stack_draw_private_noise_of_the_operating_system(tmp_pat
     for first, second in zip(*pairs, strict=True):
         assert not torch.equal(flat(first), flat(second))
         assert first.summary["privacy"]["epsilon"] > 0
+
+
+@pytest.mark.slow
+def test_a_forecast_under_a_claim_draws_from_the_operating_system():
+    experiment = read(CLAIMS["noise"] | {"rounds": 1})
+    first, second = (forecast(experiment, network("wan"), baselines=False) for _ in range(2))
+    assert not torch.equal(flat(first), flat(second))
+    assert first.summary["privacy"]["epsilon"] > 0
 
 
 def interrupted(table, folder, source):

@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 from p2pfl.algorithms import GossipLearning
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
+from p2pfl.identity import KeyedSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.rows import draw
@@ -156,8 +157,9 @@ def test_two_workers_end_as_one_process(changes):
     wanted = experiment(changes)
     if any("Counted" in each for each in changes):
         wanted = read({**wanted_table(), "rounds": 3}, changes=changes)
-    whole = simulate(wanted, baselines=False)
-    part = simulated(wanted, workers=2)
+    source = KeyedSource.draw()
+    whole = simulate(wanted, baselines=False, source=source)
+    part = simulated(wanted, workers=2, source=source)
     check_same(whole, part, tolerance=1e-10)
 
 

@@ -63,6 +63,31 @@ def test_processes_end_as_one(tmp_path, whole, arguments, launcher):
         assert all(torch.allclose(model[name], value, atol=1e-6) for name, value in expected.items())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "launcher"),
+    [
+        (["--workers", "2"], []),
+        ([], ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]),
+    ],
+    ids=["workers", "torchrun"],
+)
+def test_processes_share_one_secret_key_under_a_claim(tmp_path, arguments, launcher):
+    """Masks of deviation 1,000 cancel in both processes, so they have the same keys; noise differs from run to run."""
+    private = ["mode=pairwise", "mask=1000.0", "noise=0.5", "clip=1.0"]
+    changes = [
+        "rounds=1",
+        "topology.kind=complete",
+        "learning.weighted=false",
+        *(f"privacy.{each}" for each in private),
+    ]
+    found = [finished(*arguments, changes=changes, runs=tmp_path / each, launcher=launcher) for each in "ab"]
+    for summary, models in found:
+        assert summary["privacy"]["epsilon"] > 0
+        assert all(float(value.abs().max()) < 10 for model in models for value in model.values())
+    (first, *_), (second, *_) = (models for _, models in found)
+    assert not any(torch.equal(first[name], value) for name, value in second.items())
+
+
 def test_machines_that_torchrun_joins_end_as_one(tmp_path, whole):
     """Two agents of torchrun, each with one process, are two machines."""
     with socket.socket() as probe:

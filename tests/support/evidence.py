@@ -50,6 +50,28 @@ HELD: dict[tuple[str, int], str] = {
     ("The protected unit is a", 6): """
         learning/test_example_private.py::test_one_sample_moves_the_sum_by_at_most_the_clip
         learning/test_example_private.py::test_a_summary_says_what_single_samples_are_promised_beside_the_peer""",
+    ("A guarantee needs draws that", 7): """
+        simulation/test_secret_noise.py::test_two_simulations_of_one_file_differ_wherever_a_claim_is_made
+        simulation/test_secret_noise.py::test_no_published_model_becomes_exact_by_subtracting_what_the_file_gives
+        simulation/test_secret_noise.py::test_the_seeds_of_a_stack_draw_private_noise_of_the_operating_system
+        simulation/test_secret_noise.py::test_a_forecast_under_a_claim_draws_from_the_operating_system
+        simulation/test_secret_noise.py::test_simulations_without_a_claim_repeat_to_the_last_bit
+        simulation/test_sharding.py::test_the_worker_that_leads_hands_one_secret_key_to_the_others""",
+    ("In Python, `p2pfl.simulate(..., source=p2pfl.identity.SeededSource(7))` repeats", 5): """
+        simulation/test_secret_noise.py::test_with_a_seeded_source_everything_states_no_epsilon_and_why
+        simulation/test_secret_noise.py::test_a_resumed_simulation_claims_only_what_all_of_its_rounds_support
+        simulation/test_secret_noise.py::test_a_checkpoint_holds_no_key_of_the_noise_and_only_its_owner_can_read_it
+        simulation/test_secret_noise.py::test_a_run_whose_noise_follows_from_a_seed_is_refused_by_an_account_and_counted_in_none""",
+    ("Mean and deviation over the", 3): """
+        data/test_bounds.py::test_under_a_claim_the_rows_of_one_peer_move_no_other_peers_features""",
+    ("- `data.scale` is refused;", 0): """
+        data/test_bounds.py::test_under_a_claim_statistics_of_all_peers_are_refused""",
+    ("- a shared table (`data.name", 2): """
+        data/test_bounds.py::test_under_a_claim_the_rows_of_one_peer_move_no_other_peers_features
+        data/test_bounds.py::test_bounds_become_minus_one_and_one_and_missing_cells_their_middle""",
+    ("- on the public data", 0): """
+        data/test_bounds.py::test_a_guarantee_on_a_public_data_set_names_the_scaling_that_it_does_not_cover""",
+    ("- p2pfl cannot know what", 2): "advice",
     ("A broker that lies drops", 5): """
         privacy/test_isolation.py::test_a_peer_whose_neighbours_mask_with_it_alone_is_the_centre_of_a_star
         privacy/test_isolation.py::test_without_an_epsilon_a_broker_that_lies_turns_7_6_into_26_5
@@ -281,7 +303,11 @@ HELD: dict[tuple[str, int], str] = {
         cited
         privacy/test_mask_stream.py::test_the_tails_agree_with_scipy_to_their_ends
         privacy/test_mask_stream.py::test_no_parabola_is_farther_from_the_quantiles_than_is_claimed""",
-    ("Training adds the noise of", 1): """
+    ("**DP-SGD.** `learning.example_noise` uses the same", 7): """
+        learning/test_example_private.py::test_a_step_adds_the_points_of_the_exact_sampler_to_whole_numbers
+        learning/test_example_private.py::test_learners_of_experiments_draw_noise_from_the_exact_sampler
+        learning/test_example_private.py::test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_more_than_the_clip
+        learning/test_example_private.py::test_noise_that_ends_within_reach_of_one_sample_guarantees_nothing
         learning/test_example_private.py::test_the_noise_has_its_deviation_and_is_drawn_anew_in_each_step""",
     ("`p2pfl audit EXPERIMENT` attacks the", 2): "audit/test_mutants.py::test_the_whole_audit_attacks_a_live_swarm",
     ("- **The release.** Observers play", 5): """

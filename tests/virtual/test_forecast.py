@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 from p2pfl.cli import main
 from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
+from p2pfl.identity import KeyedSource
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast, network, shipped
 from swarms import SMALL
@@ -111,7 +112,8 @@ def test_training_on_scaled_features_takes_its_time():
 def test_what_hides_samples_over_a_network_is_what_hides_them_in_the_simulation():
     changes = ["learning.example_noise=1.0", "learning.batch=8", "rounds=2"]
     experiment = read(SMALL, changes=changes)
-    run, same = forecast(experiment, network("wan")), simulate(experiment)
+    source = KeyedSource.draw()
+    run, same = forecast(experiment, network("wan"), source=source), simulate(experiment, source=source)
     assert run.summary["privacy"] == same.summary["privacy"]
     assert run.summary["pooled"] == pytest.approx(same.summary["pooled"])
     for each in ("together", "alone"):

@@ -124,6 +124,12 @@ class Composition:
         return noisy or self.experiment.learning.example_noise > 0
 
     @property
+    def unscaled(self) -> bool:
+        """True if a shared table keeps its units, because a guarantee covers no statistics of its samples."""
+        data = self.experiment.data
+        return data.name == "csv" and self.claims and "bounds" not in data.options
+
+    @property
     def exact(self) -> bool:
         """True if models follow from totals in which there is no private noise."""
         if self.learner is not None:

@@ -101,7 +101,7 @@ class DeviceNoise:
         if wrong:
             raise RunError(
                 "private noise could not be drawn on the device, which happens for one number in 2^50; run the "
-                'simulation with another seed, or with learning.device = "cpu"'
+                'simulation again, with another source if it was given one, or with learning.device = "cpu"'
             )
 
     def _drawn(self, piece: _Piece) -> torch.Tensor:

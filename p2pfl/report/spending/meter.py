@@ -177,7 +177,7 @@ class Meter:
         BudgetError
             More than the budget has been spent; nothing may be sent any more.
         """
-        if (over := self.overdrawn) is not None:
+        if (over := self._over) is not None:
             self._refused = True
             raise BudgetError(
                 f"privacy.epsilon = {over.epsilon:g} does not permit another attempt at round {round + 1}, because "
@@ -268,7 +268,12 @@ class Meter:
     @property
     def overdrawn(self) -> BudgetExceeded | None:
         """Return a notice if more than the budget has been spent; otherwise ``None``."""
-        wanted, spent = self._protection.wanted.epsilon, self.spent
+        return self._over if self._protection.secret else None
+
+    @property
+    def _over(self) -> BudgetExceeded | None:
+        """The notice, also where the noise follows from a seed: such a run stops where another one would."""
+        wanted, spent = self._protection.wanted.epsilon, self._protection.spent(self._costs)
         if wanted is None or spent is None or not self._corrected or self._protection.allows(self._costs):
             return None
         return BudgetExceeded(peer=self._peers[0], spent=spent, epsilon=wanted)

@@ -79,11 +79,11 @@ def _promise(
     }
     if recomputable:
         return said | {"statement": f"{mode.statement(claimed=True)}; {RECOMPUTABLE}"}
-    each = ""
+    each, given = "", f", {protection.given}" if protection.given else ""
     if examples is not None:
         each = (
             f"({examples['epsilon']:.3g}, {wanted.delta:g})-differential privacy of each single sample inside a "
-            "peer against all other parties; "
+            f"peer against all other parties{given}; "
         )
         said |= {
             "examples": examples,
@@ -102,7 +102,7 @@ def _promise(
         | {
             "colluders": wanted.colluders,
             "statement": f"{each}({spent:.3g}, {wanted.delta:g})-differential privacy of each peer's data against "
-            f"{who}; {mode.statement(claimed=True)}",
+            f"{who}{given}; {mode.statement(claimed=True)}",
         }
     )
 
@@ -124,6 +124,7 @@ def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomput
         return said | {
             "statement": f"{hides}; {learned}; no differential privacy is claimed, because totals are exact",
         }
+    given = f", {protection.given}" if protection.given else ""
     if recomputable:
         return said | {"statement": f"{hides}; every peer learns the noisy totals {shown}; {RECOMPUTABLE}"}
     wanted = protection.wanted
@@ -136,8 +137,8 @@ def _totals(protection: Protection, mode: Mode, *, spent: float | None, recomput
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "statement": f"({spent:.3g}, {wanted.delta:g})-differential privacy of each single sample against a broker "
-        f"that only listens{who}; every peer adds a part of the noise; {hides}; every peer learns the noisy totals "
-        f"{shown}",
+        f"that only listens{who}{given}; every peer adds a part of the noise; {hides}; every peer learns the noisy "
+        f"totals {shown}",
     }
 
 

@@ -20,7 +20,7 @@ from p2pfl.exact import ExactLearner, Part, RandomBoosting
 from p2pfl.exact.model import Own
 from p2pfl.exact.random_boosting import FRACTION, SPARE
 from p2pfl.experiment import plan, read, write
-from p2pfl.identity import SecretSource, SeededSource
+from p2pfl.identity import KeyedSource, SecretSource, SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
@@ -177,7 +177,8 @@ def test_noise_is_calibrated_to_the_totals_of_all_rounds():
     assert spent({Cost(mu): 8}, delta=1e-5) == pytest.approx(2.0, rel=1e-6)
     said = describe(resolved, spent=None)["statement"]
     assert said.startswith("(2, 1e-05)-differential privacy of each single sample against a broker that only listens")
-    assert "and any 2 colluding peers; every peer adds a part of the noise" in said
+    given = "given the scaling of this public data set, which its training samples determine"
+    assert f"and any 2 colluding peers, {given}; every peer adds a part of the noise" in said
     twice = plan(read(table(epsilon=2.0, colluders=2, adjacency="replace")))
     assert twice.protection.settings.noise == pytest.approx(2 * noise)
     again = plan(read(tomllib.loads(write(resolved.pinned))))
@@ -197,14 +198,15 @@ def test_a_run_spends_its_epsilon_and_a_budget_stops_it():
 @pytest.mark.slow
 async def test_live_peers_charge_each_total_and_end_with_one_model():
     experiment = read(table(epsilon=2.0), changes=["rounds=3"])
-    ended = await live(experiment, MemoryTransport(), source=SeededSource(2))
+    source = KeyedSource.draw()
+    ended = await live(experiment, MemoryTransport(), source=source)
     models = [end.state.rows[0] for end in ended.values()]
     assert all(torch.equal(models[0], other) for other in models)
     cost = plan(experiment).protection.cost
     for end in ended.values():
         assert end.peer.meter.costs == {cost: 3}
         assert end.peer.meter.spent == pytest.approx(2.0, rel=1e-6)
-    simulated = simulate(experiment, baselines=False, source=SeededSource(2)).models
+    simulated = simulate(experiment, baselines=False, source=source).models
     found = ended["peer0"].peer.plan.learner.state_dict(models[0])
     assert all(torch.equal(found[name], simulated["peer0"][name]) for name in found)
 

@@ -7,7 +7,7 @@ import pytest
 from lives import Held, Lives
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
+from p2pfl.identity import KeyedSource
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.spending.meter import Meter
@@ -22,7 +22,7 @@ NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mo
 async def outcome(changes):
     """What became of all peers, and the plan."""
     experiment = read(SMALL, changes=[*NOISY, *changes])
-    return await live(experiment, MemoryTransport(), source=SeededSource(5)), plan(experiment)
+    return await live(experiment, MemoryTransport(), source=KeyedSource.draw()), plan(experiment)
 
 
 async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):
