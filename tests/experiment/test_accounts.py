@@ -1,12 +1,15 @@
 """The account of data: one file for each data file, however it is spelled, and one door through which data are used."""
 
 import json
+import re
 import sys
 
 import pytest
 
 import p2pfl
 import wards
+from p2pfl.cli.planning.disclosures import facts
+from p2pfl.cli.planning.privacy import outlined
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
@@ -88,6 +91,13 @@ def test_a_data_file_has_one_account_however_its_path_is_spelled(folders, path):
     assert found.path == folders / "own" / "peer1" / "table.csv.budget.jsonl"
     spend(found.path, "peer1")
     assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
+
+
+@pytest.mark.slow
+def test_a_worker_that_holds_other_peers_looks_at_all_accounts(folders):
+    spend(folders / "own" / "peer2" / "table.csv.budget.jsonl", "peer2")
+    with pytest.raises(InputError, match=r"peer2/table\.csv\.budget\.jsonl counts the cost"):
+        simulate(own(folders, "own/{peer}/table.csv"), workers=2, baselines=False)
 
 
 @pytest.mark.parametrize("path", SPELLINGS)
@@ -204,6 +214,15 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
     with pytest.raises(InputError, match=r"does not permit another round.*raise it and set privacy\.noise, or stop"):
         described(cells, epsilon=1.0)
     assert len((tmp_path / "peer0.csv.budget.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_totals_have_spent_is_said_before_the_next(cells):
+    described(cells, noise=2.0, epsilon=1.2)
+    wanted = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "epsilon": 1.2}
+    found = facts(outlined(read(cells | {"model": DESCRIPTION, "privacy": wanted})))
+    (warning,) = found["warnings"]
+    assert re.fullmatch(r"epsilon 1\.\d+ for a sample is spent already by .*peer}\.csv\.budget\.jsonl, and .*", warning)
+    assert warning.endswith("and privacy.epsilon permits no further round")
 
 
 def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(cells, tmp_path):
