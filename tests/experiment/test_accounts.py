@@ -18,6 +18,7 @@ from p2pfl.privacy.accounting.examples import Sampling, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.report.card import card
 from p2pfl.report.spending.budget import Budget, PeerAccounts
+from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.simulation.valuation import valuation
@@ -147,6 +148,15 @@ def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(fold
     again = simulate(experiment, baselines=False)
     assert again.summary["privacy"]["epsilon"] > run.summary["privacy"]["epsilon"]
     assert again.summary["privacy"]["account"] == str(folders / "own" / "{peer}" / "table.csv.budget.jsonl")
+
+
+def test_a_live_peer_spends_from_the_account_of_its_own_file(folders):
+    privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
+    data = wards.experiment(folders)["data"] | {"scale": False}
+    alone = plan(own(folders, "own/{peer}/table.csv", privacy=privacy, data=data), only=["peer1"])
+    Meter(alone, ["peer1"], run="x").charge(0, whole=True)
+    assert [*(folders / "own").rglob("*.budget.jsonl")] == [folders / "own" / "peer1" / "table.csv.budget.jsonl"]
+    assert Meter(alone, ["peer1"], run="y").spent == pytest.approx(alone.protection.spent({alone.protection.cost: 1}))
 
 
 def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):

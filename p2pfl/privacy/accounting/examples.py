@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from p2pfl.errors import InputError
 from p2pfl.privacy.accounting import divergence
+from p2pfl.privacy.resolution import truncation
 
 HOPELESS = 50.0
 """An epsilon beyond which nothing is hidden, and the convolution takes minutes: the looser bound of Rényi is used."""
@@ -63,6 +64,10 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
     if not all(noise for noise, _ in steps):
         return math.inf
     mechanisms = {(1 / noise, rate): count for (noise, rate), count in sorted(steps.items())}
+    share = math.fsum(count * truncation(mu) for (mu, rate), count in mechanisms.items() if rate == 1)
+    if share >= delta > 0:
+        return math.inf
+    delta -= share  # for the cut of the noise of totals, which take all samples
     bound = divergence.renyi(mechanisms, delta=delta)
     return bound if bound > HOPELESS else divergence.mixed(mechanisms, delta=delta)
 
