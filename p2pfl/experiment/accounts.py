@@ -329,7 +329,7 @@ class _Search:
         real = _real(file)
         path = _account(real)
         ledgers = {path: Ledger(path, "all" if owned else "own")}
-        for former in (_real(Path(f"{_common(stated)}{ENDING}")), _real(_account(file))):
+        for former in (_real(Path(f"{_common(stated)}{ENDING}")), _account(file)):
             if former.exists():
                 ledgers.setdefault(former, Ledger(former))
         for former in self._of_all_peers({real, _spelled(file)}):
@@ -387,7 +387,8 @@ def _located(path: str) -> Path:
 
 
 def _account(file: Path) -> Path:
-    return Path(f"{file}{ENDING}")
+    """Return the path of the account beside a file, which may itself be a link."""
+    return _real(Path(f"{file}{ENDING}"))
 
 
 def _real(path: Path) -> Path:

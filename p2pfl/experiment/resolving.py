@@ -192,7 +192,7 @@ def assembled(
     rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     accounted = admitted(
         experiment,
-        parts.federation.peers,
+        topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data
         of_peers=protection.claimed and not protection.totals,
         of_samples=bool(protection.claimed and protection.totals) or hides_samples(trained, asked.algorithm),
         unaccounted=parts.unaccounted,

@@ -23,7 +23,7 @@ def card(run: Run, *, exact: bool = False) -> str:
     """Return the model card of a run that has ended.
 
     A card contains no sample. Its scores are statistics of the peers' test data, see its own section on limits.
-    Beside a claim of differential privacy it does not name the seed.
+    It does not name the seed of a run with private noise.
 
     Parameters
     ----------
@@ -91,17 +91,17 @@ def _about(run: Run) -> Iterator[str]:
         yield f"- **Rounds**: {summary['rounds']} of {experiment.rounds}"
     owned = ", which peers own; they were not exchanged" if experiment.data.owned else ""
     yield f"- **Data**: {experiment.data.name}{owned}"
-    if not _claims(run):
+    if not _noisy(run):
         yield f"- **Seed**: {experiment.seed}"
     if versions := summary.get("versions"):
         began = summary.get("began") or "at an unknown time"
         yield f"- **Software**: p2pfl {versions['p2pfl']}, torch {versions['torch']}; began {began}"
 
 
-def _claims(run: Run) -> bool:
-    """Return whether the run claims differential privacy."""
+def _noisy(run: Run) -> bool:
+    """Return whether noise or secret participation hides data, which a seed may give away."""
     privacy = run.summary["privacy"]
-    return privacy.get("epsilon") is not None or privacy.get("examples") is not None
+    return bool(privacy["noise"]) or privacy["participation"] < 1 or privacy["examples"] is not None
 
 
 def _of(about: Mapping[str, Any]) -> str:

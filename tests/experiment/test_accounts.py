@@ -1,12 +1,15 @@
 """The account of data: one file for each data file, however it is spelled, and one door through which data are used."""
 
 import json
+import re
 import sys
 
 import pytest
 
 import p2pfl
 import wards
+from p2pfl.cli.planning.disclosures import facts
+from p2pfl.cli.planning.privacy import outlined
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
@@ -15,6 +18,7 @@ from p2pfl.privacy.accounting.examples import Sampling, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.report.card import card
 from p2pfl.report.spending.budget import Budget, PeerAccounts
+from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.simulation.valuation import valuation
@@ -90,6 +94,13 @@ def test_a_data_file_has_one_account_however_its_path_is_spelled(folders, path):
     assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
 
 
+@pytest.mark.slow
+def test_a_worker_that_holds_other_peers_looks_at_all_accounts(folders):
+    spend(folders / "own" / "peer2" / "table.csv.budget.jsonl", "peer2")
+    with pytest.raises(InputError, match=r"peer2/table\.csv\.budget\.jsonl counts the cost"):
+        simulate(own(folders, "own/{peer}/table.csv"), workers=2, baselines=False)
+
+
 @pytest.mark.parametrize("path", SPELLINGS)
 def test_what_earlier_versions_kept_for_all_peers_still_counts(folders, path):
     spend(folders / "own" / "peers-table.csv.budget.jsonl", "peer1")
@@ -137,6 +148,15 @@ def test_peers_with_files_of_their_own_each_have_an_account_in_a_simulation(fold
     again = simulate(experiment, baselines=False)
     assert again.summary["privacy"]["epsilon"] > run.summary["privacy"]["epsilon"]
     assert again.summary["privacy"]["account"] == str(folders / "own" / "{peer}" / "table.csv.budget.jsonl")
+
+
+def test_a_live_peer_spends_from_the_account_of_its_own_file(folders):
+    privacy = {"mode": "independent", "noise": 4.0, "clip": 1.0, "epsilon": 20.0}
+    data = wards.experiment(folders)["data"] | {"scale": False}
+    alone = plan(own(folders, "own/{peer}/table.csv", privacy=privacy, data=data), only=["peer1"])
+    Meter(alone, ["peer1"], run="x").charge(0, whole=True)
+    assert [*(folders / "own").rglob("*.budget.jsonl")] == [folders / "own" / "peer1" / "table.csv.budget.jsonl"]
+    assert Meter(alone, ["peer1"], run="y").spent == pytest.approx(alone.protection.spent({alone.protection.cost: 1}))
 
 
 def test_one_spent_file_stops_all_peers_before_any_account_is_charged(folders):
@@ -204,6 +224,15 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
     with pytest.raises(InputError, match=r"does not permit another round.*raise it and set privacy\.noise, or stop"):
         described(cells, epsilon=1.0)
     assert len((tmp_path / "peer0.csv.budget.jsonl").read_text().splitlines()) == 2
+
+
+def test_what_totals_have_spent_is_said_before_the_next(cells):
+    described(cells, noise=2.0, epsilon=1.2)
+    wanted = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "epsilon": 1.2}
+    found = facts(outlined(read(cells | {"model": DESCRIPTION, "privacy": wanted})))
+    (warning,) = found["warnings"]
+    assert re.fullmatch(r"epsilon 1\.\d+ for a sample is spent already by .*peer}\.csv\.budget\.jsonl, and .*", warning)
+    assert warning.endswith("and privacy.epsilon permits no further round")
 
 
 def test_totals_with_noise_may_be_counted_in_a_file_that_the_experiment_names(cells, tmp_path):

@@ -18,6 +18,7 @@ import wards
 from p2pfl.cli import main
 from p2pfl.errors import InputError, ModelError
 from p2pfl.experiment import read
+from p2pfl.files import OWNER_ONLY
 from p2pfl.inference import Predictor, export
 from p2pfl.simulation import simulate
 
@@ -89,7 +90,9 @@ def estimator(path):
 @pytest.mark.parametrize("target", ["two", "number"])
 def test_forests_are_estimators_of_scikit_learn(target, tmp_path):
     predictor = trained(tmp_path, target=target, name="forest", n_estimators=5)
-    found = estimator(export(predictor, tmp_path / "model.py", to="sklearn"))
+    path = export(predictor, tmp_path / "model.py", to="sklearn")
+    assert path.stat().st_mode & 0o777 == OWNER_ONLY
+    found = estimator(path)
     table = pd.read_csv(tmp_path / "peer1.csv")
     predict = found.predict_proba if target == "two" else found.predict
     predictions = predictor.predict(tmp_path / "peer1.csv")

@@ -45,7 +45,7 @@ async def test_the_scores_alone_are_those_that_the_simulation_compares_with(tmp_
     expected = simulate(experiment).summary["per_peer"]["peer0"]
     assert found.peer == "peer0"
     assert found.scores["accuracy"] == expected["alone"]
-    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), accounted=True, alone=found)
+    summary = concluded(plan(experiment, only=["peer0"]), done, alarms=(), alone=found)
     assert (summary.alone, summary.scores["accuracy"]) == (found.scores, expected["together"])
     assert summary.intervals.keys() == {"loss", "accuracy"}
     assert msgspec.to_builtins(summary.intervals["accuracy"]) == expected["interval"]
@@ -57,7 +57,7 @@ async def test_the_summary_of_a_peer_has_the_importances_of_the_model(tmp_path):
     experiment = read({}, changes=[*CHANGES, *trees])
     events = await lived(experiment, tmp_path)
     [done] = [event for event in events if isinstance(event, Done) and event.peer == "peer1"]
-    summary = concluded(plan(experiment, only=["peer1"]), done, alarms=(), accounted=True)
+    summary = concluded(plan(experiment, only=["peer1"]), done, alarms=())
     assert summary.explained.importances
     found = msgspec.json.decode(msgspec.json.encode(summary.explained))
     assert found == simulate(experiment, baselines=False).summary["explained"]

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl.cli.tables import facts as print_facts
+from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.outline import Outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
@@ -36,14 +37,14 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "colluders": colluders,
         "rounds": protection.rounds,
         "learned": learned(protection),
-        "warnings": _warnings(peers, colluders),
+        "warnings": [*_warnings(peers, colluders), *_spent(outlined)],
         "statement": promised["statement"],
     }
 
 
 def _against(protection: Protection, given: Guarantee) -> dict[str, Any]:
     """Return the guarantee of all rounds against one observer, as JSON values."""
-    rounds, delta = protection.affordable, protection.wanted.delta
+    rounds, delta = protection.affordable or protection.rounds, protection.wanted.delta
     return {
         "observer": given.observer,
         "mu": given.mu * math.sqrt(rounds),
@@ -57,6 +58,16 @@ def _warnings(peers: int, colluders: int) -> list[str]:
         return []
     who = f"with {peers} peers, {max(1, colluders)} of which may look"
     return [f"{who}, the totals of the others are those of one peer alone; add peers"]
+
+
+def _spent(outlined: Outline) -> list[str]:
+    """Return what earlier runs have spent of the data, as a sentence."""
+    protection = outlined.protection
+    if not protection.claimed or not protection.before:
+        return []
+    left = "" if protection.affordable else ", and privacy.epsilon permits no further round"
+    spent_before = protection.spent({})
+    return [f"epsilon {spent_before:.3g} for a sample is spent already by {beside(outlined.experiment)}{left}"]
 
 
 def show(found: Mapping[str, Any]) -> None:

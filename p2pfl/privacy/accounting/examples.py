@@ -68,6 +68,10 @@ def composed(rounds: Mapping[Sampling, int], *, delta: float) -> float:
         return math.inf
     delta -= cut
     mechanisms = {(1 / noise, rate): count for (noise, rate), count in sorted(steps.items())}
+    share = math.fsum(count * truncation(mu) for (mu, rate), count in mechanisms.items() if rate == 1)
+    if share >= delta > 0:
+        return math.inf
+    delta -= share  # for the cut of the noise of totals, which take all samples
     bound = divergence.renyi(mechanisms, delta=delta)
     return bound if bound > HOPELESS else divergence.mixed(mechanisms, delta=delta)
 

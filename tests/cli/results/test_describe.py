@@ -11,8 +11,11 @@ import tomli_w
 from p2pfl.cli import main
 from p2pfl.cli.results import describing
 from p2pfl.experiment import read
+from p2pfl.experiment.schema import PrivacySettings
 from p2pfl.identity import SeededSource
 from p2pfl.peer.launch.brokers import connect
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.report.spending.budget import Budget
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
@@ -182,12 +185,31 @@ async def test_peers_over_mosquitto_describe_their_data_as_the_simulation_does(c
             assert np.array_equal(tensor.numpy(), run.models[name][key].numpy(), equal_nan=True)
 
 
+@pytest.mark.parametrize("command", ["describe", "components"])
+def test_exact_statistics_of_data_with_an_account_need_to_be_asked_for(clinic, tmp_path, capsys, command):
+    path, account = clinic[0], tmp_path / "spent.jsonl"
+    Budget(account, PrivacySettings(), ["peer0"]).spend(["peer0"], run="x", round=0, cost=Cost(0.5))
+    kept = account.read_text()
+    named = ["--set", f"privacy.budget={json.dumps(str(account))}", "--set", "privacy.epsilon=8.0"]
+    named += ["--set", "privacy.mode=independent", "--set", "data.options.columns.weight.missing=70.0"]
+    assert main([command, str(path), *named]) == 2
+    assert f"{account} counts the cost of runs on this data for each peer" in capsys.readouterr().err
+    assert main([command, str(path), *named, "--unaccounted", "--json"]) == 0
+    said = capsys.readouterr()
+    assert f"UNACCOUNTED: {account} does not count this run" in said.err
+    assert "two such results of which one lacks a sample, or a peer, show by their difference exactly" in said.err
+    assert json.loads(said.out)["samples"] >= 240
+    assert account.read_text() == kept
+
+
 def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, capsys):
     path, frame = clinic
     folder = tmp_path / "run"
     bounds = {"age": [18, 90], "weight": [30, 150]}
     changes = ["model.name=private_description", "rounds=1", f"model.options.bounds={json.dumps(bounds)}"]
     changes += ["privacy.mode=pairwise", "privacy.epsilon=4.0", 'privacy.mask_graph="complete"']
+    account = tmp_path / "spent.jsonl"
+    changes.append(f"privacy.budget={json.dumps(str(account))}")
     sets = [part for each in changes for part in ("--set", each.replace('":', '" ='))]
     page = tmp_path / "page.html"
     assert main(["describe", str(path), *sets, "--json", "--html", str(page)]) == 0
@@ -196,6 +218,12 @@ def test_a_private_description_runs_as_the_experiment_says(clinic, tmp_path, cap
     assert found["columns"][0]["mean"] == pytest.approx(frame["age"].mean(), abs=10)
     assert sum(found["columns"][2]["levels"].values()) == pytest.approx(300, abs=60)
     assert "Every number has private noise" in page.read_text()
+    assert len(account.read_text().splitlines()) == PEERS
+    assert main(["describe", str(path), *sets]) == 2
+    assert (
+        f"as 4 is spent already by {account}; raise it and set privacy.noise, or stop here" in capsys.readouterr().err
+    )
+    account.unlink()
     simulate(read(path, changes=[each.replace('":', '" =') for each in changes]), folder=folder, baselines=False)
     assert main(["describe", str(folder / "peers" / "peer0.safetensors")]) == 0
     assert "samples of all peers; with private noise" in capsys.readouterr().out
@@ -273,17 +301,21 @@ def test_private_statistics_run_as_the_experiment_says(trial, tmp_path, capsys):
         "components": ["model.name=private_pca", "model.options={bounds={age=[30, 80]}}"],
     }
     for command, changes in models.items():
-        sets = [part for each in changes + private for part in ("--set", each)]
+        account = f"privacy.budget={json.dumps(str(tmp_path / command))}"  # of the first run, and then of each other
+        sets = [part for each in [*changes, *private, account] for part in ("--set", each)]
         assert main([command, str(path), *sets, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)
         samples = sum(group["samples"] for group in found["groups"]) if command == "survival" else found["samples"]
         assert samples == pytest.approx(120, abs=60)
         page = tmp_path / "page.html"
+        assert main([command, str(path), *sets, "--html", str(page)]) == 2
+        (tmp_path / command).unlink()
         assert main([command, str(path), *sets, "--html", str(page)]) == 0
         assert ("no test" in capsys.readouterr().out) == (command == "survival")
         assert "with private noise" in page.read_text()
-        folder = tmp_path / command
-        simulate(read(path, changes=[*changes, *private]), folder=folder, baselines=False)
+        (tmp_path / command).unlink()
+        folder = tmp_path / f"{command}-run"
+        simulate(read(path, changes=[*changes, *private, account]), folder=folder, baselines=False)
         assert main([command, str(folder / "peers" / "peer0.safetensors")]) == 0
         capsys.readouterr()
         option = "--horizon=3" if command == "survival" else "--components=1"

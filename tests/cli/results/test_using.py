@@ -21,6 +21,20 @@ def model(place):
     return place / "run" / "peers" / "peer0.safetensors"
 
 
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_exact_results_on_a_table_with_an_account_need_to_be_asked_for(p2pfl, place, model, command):
+    account = place / "peer1.csv.budget.jsonl"
+    assert p2pfl(command, model, "peer1.csv").err == ""
+    account.write_text("")
+    (place / "link.csv").symlink_to("peer1.csv")
+    refused = p2pfl(command, model, "link.csv")
+    assert refused.status == 2
+    assert f"{account} counts what is spent of this table, and exact results have no cost" in refused.err
+    outside = p2pfl(command, model, "link.csv", "--unaccounted")
+    assert outside.status == 0
+    assert f"UNACCOUNTED: {account} does not count this run" in outside.err
+
+
 def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
     wards.write(place, rows=(400, 10, 10))
     said = p2pfl("columns", "peer0.csv", "--target", "outcome")

@@ -222,10 +222,6 @@ def test_adult_keeps_its_area_under_the_curve_at_a_small_epsilon(epsilon, least,
 REFUSED = {
     "the exact model": ({"model": {"name": "boosting"}}, r'privacy\.epsilon .* set model\.name to "random_boosting"'),
     "no masks": ({"privacy": {"mode": "independent", "epsilon": 2.0}}, r'privacy\.mode = "independent" does not work'),
-    "a budget of peers": (
-        {"privacy": {"mode": "pairwise", "epsilon": 2.0, "budget": "spent.jsonl"}},
-        r"privacy\.budget .* guarantee is for single samples",
-    ),
 }
 
 
