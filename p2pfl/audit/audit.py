@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.audit.accounts import accounts
 from p2pfl.audit.attacks.canaries import COUNT, Canaries, plant
 from p2pfl.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.audit.attacks.game import TRIALS, GameResult, play
@@ -21,6 +22,7 @@ from p2pfl.audit.noise_claims import stacked
 from p2pfl.audit.observers import Observer
 from p2pfl.audit.pipeline import Fresh
 from p2pfl.audit.total_attacks import totals
+from p2pfl.audit.training import training
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
@@ -216,6 +218,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     else:
         held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
         held += live(plan, rounds=effort.live) if effort.live else []
+    held += [*accounts(plan, stated=guarantees), *training(plan, fresh=fresh)]
     single = protection.sums is None and not protection.totals
     return Audit(
         name=plan.experiment.name,

@@ -29,6 +29,7 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
 from p2pfl.privacy.stream import BLOCK, normals, spans
+from p2pfl.report.spending.sampling import SamplingMeter
 from p2pfl.simulation import simulate
 from p2pfl.transport import MemoryTransport
 from swarms import DEADLINE, SMALL
@@ -399,6 +400,24 @@ def test_a_summary_says_what_single_samples_are_promised_beside_the_peer(privacy
     assert f"({promise['epsilon']:.3g}, 1e-05)-differential privacy of each single sample" in found["statement"]
     assert (found["epsilon"] is not None) == bool(privacy)
     assert "no differential privacy is claimed," not in found["statement"]
+
+
+def test_the_account_has_the_rate_and_the_steps_of_training():
+    learning = TABLE["learning"] | {"batch": 8, "epochs": 2}
+    resolved = plan(read(TABLE | {"learning": learning}))
+    peers = resolved.federation.peers
+    held = {peer: len(resolved.federation.train[peer]) for peer in peers}
+    meter = SamplingMeter(resolved, peers, run="demo")
+    meter.count(0, None)
+    for peer in peers:
+        assert meter.own[peer] == {
+            Sampling(learning["example_noise"], 8 / held[peer], 2 * math.ceil(held[peer] / 8)): 1
+        }
+    stated = resolved.examples(1, played=meter.played)
+    assert (stated["sampling_rate"], stated["steps"]) in {(8 / n, 2 * math.ceil(n / 8)) for n in held.values()}
+    joined = [len(resolved.learner.sampled(peers[0], round=round, step=0)) for round in range(400)]
+    n = held[peers[0]]
+    assert abs(np.mean(joined) - 8) < 5 * math.sqrt(8 * (1 - 8 / n) / 400)
 
 
 @pytest.mark.nightly

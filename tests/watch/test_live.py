@@ -224,14 +224,16 @@ def test_an_observer_costs_a_kilobyte_a_second_and_peer_at_most(world):
     assert sum(asked) <= 3 * 400 * (lasted / 10.0 + 2)
 
 
-@pytest.mark.slow
-def test_scores_stay_with_peers_that_share_their_health_alone(world):
-    here = world(share="health")
+@pytest.mark.parametrize("rounds", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_scores_stay_with_peers_that_share_their_health_alone(world, rounds):
+    here = world(share="health", rounds=rounds)
     feed = here.feed()
     here.run(here.look(feed))
     feed.refresh()
     assert feed.swarm.history.names == []
-    assert {(peer.scores == {}, peer.epsilon, peer.rounds) for peer in feed.swarm.peers.values()} == {(True, None, 5)}
+    assert {(peer.scores == {}, peer.epsilon, peer.rounds) for peer in feed.swarm.peers.values()} == {
+        (True, None, rounds)
+    }
 
 
 @pytest.mark.slow

@@ -1,3 +1,5 @@
+from typing import get_args
+
 import msgspec
 import pytest
 
@@ -5,7 +7,7 @@ from p2pfl.errors import PeerError
 from p2pfl.identity import FirstUse, Identity, Roster, SeededSource
 from p2pfl.protocol.membership.membership import Membership
 from p2pfl.protocol.membership.refusals import NotSigned, NotTrusted, OtherExperiment
-from p2pfl.protocol.wire.messages import Announcement
+from p2pfl.protocol.wire.messages import Announcement, Status
 
 FACTS = {"seed": "1", "learning.rate": "0.1"}
 
@@ -142,6 +144,37 @@ def test_a_hello_that_the_peer_did_not_sign_is_refused_with_the_reason(trusted, 
     assert not trusted.receive(said)
     assert trusted.greeted == frozenset()
     assert isinstance(trusted.refused["bob"], why)
+
+
+def forged(status):
+    """Return announcements of bob's present incarnation that bob did not make, by what is wrong with them."""
+    own = signed(status=status)
+    return {
+        "unsigned": announcement(status=status),
+        "unsigned, with the identity": msgspec.structs.replace(own, signature=b""),
+        "signed by a neighbour": signed(status=status, by="eve"),
+        "signed by a neighbour, with the identity": msgspec.structs.replace(
+            signed(status=status, by="eve"), identity=KEYS["bob"].public
+        ),
+        "of another swarm": signed(status=status, swarm="another"),
+        "signed as up": msgspec.structs.replace(signed(), status=status),
+        "said to be done": msgspec.structs.replace(own, done=True),
+    }
+
+
+@pytest.mark.parametrize("met", [True, False], ids=["met", "not met"])
+@pytest.mark.parametrize("status", [each for each in get_args(Status) if each != "up"])
+@pytest.mark.parametrize("forgery", forged("dead"))
+def test_nobody_but_a_peer_itself_can_end_it(trusted, status, forgery, met):
+    assert trusted.receive(signed())
+    if met:
+        trusted.prove("bob")
+    assert not trusted.receive(forged(status)[forgery])
+    assert trusted.greeted == {"bob"}
+    assert not trusted.gone | trusted.lost | trusted.done
+    assert isinstance(trusted.refused["bob"], NotSigned | NotTrusted)
+    assert trusted.receive(signed(status=status))  # its own counts
+    assert trusted.gone == {"bob"}
 
 
 def test_what_was_refused_is_forgotten_once_the_right_one_comes(trusted):

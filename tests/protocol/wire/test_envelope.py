@@ -1,10 +1,12 @@
 """What neighbours seal, and everything an outsider, the broker or another neighbour may try with it."""
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import MANY
+from p2pfl.audit.live.ciphers import Encryptions, recorded
 from p2pfl.errors import AuthenticityError, DecodeError
 from p2pfl.identity import ExchangeKey, SeededSource, SenderKey
 from p2pfl.protocol.wire.codec import decode, encode
@@ -142,6 +144,22 @@ def test_no_two_different_messages_are_sealed_at_one_place():
     ada, _ = acquainted("ada", "bob")
     sealed = {ada.seal(message) for message in (CHUNK, PULSE, PULSE, Ack(8, 0, 1, 3), CHUNK)}
     assert len({each[:13] for each in sealed}) == len(sealed)
+
+
+def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
+    bob, encrypted = envelope("bob"), Encryptions()
+    exchange = ExchangeKey.from_source(SeededSource(1), peer="ada")
+    with recorded(lambda *each: encrypted.note(0, *each)):
+        for life, nonce in ((7, b"a" * 16), (8, b"b" * 16), (8, b"c" * 16)):  # the last two resume from one copy
+            sender = SenderKey.draw(SeededSource(nonce[0]), peer="ada", round=life)
+            ada = Envelope("ada", life, exchange, sender, "run", nonce)
+            ada.meet(announcement(bob))
+            ada.handover("bob")
+            ada.seal(msgspec.structs.replace(PULSE, round=life))
+            ada.seal(Chunk(7, 0, 5, 4, 10, 100, memoryview(nonce)))
+            ada.seal_for("bob", Unmasking(nonce[0], 0, bytes(32)))
+    assert len(encrypted.keys(0)) == 9  # of handing over, for all, and for one, by each of three
+    assert encrypted.repeated() == 0
 
 
 def test_a_key_for_another_life_is_refused():
