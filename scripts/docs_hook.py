@@ -1,18 +1,21 @@
-"""Add the pages that mkdocs makes from the code: experiment keys, commands, files of a run, the Python API.
+"""Pages that are made from the code: experiment keys, commands, files of a run, the Python API.
 
-mkdocs calls the functions ``on_files`` and ``on_page_markdown``. Nothing that they write is committed.
+``scripts/docs reference`` writes the first three into ``docs/reference``, so that links work in a checkout; a test
+fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
 import re
 import sys
 import types
 import typing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from unittest import mock
 
 import msgspec
 
@@ -165,9 +168,13 @@ def run_files() -> str:
         top = {kind.__name__ for kind in kinds}
         for kind in classes(list(kinds)):
             name = kind.__name__
-            if name in top or file == "summary.json":
+            if name in top or file in {"summary.json", "sweep.json"}:
                 parts += [*_headed(defs[name], name), _fields(defs[name])]
-    return "\n\n".join(parts) + "\n"
+    page = "\n\n".join(parts) + "\n"
+    described = {name: schema for name, schema in defs.items() if "properties" in schema}
+    for name, schema in described.items():  # a link leads to the heading of its class
+        page = page.replace(f"](#{name.lower()})", f"](#{_headed(schema, name)[0].removeprefix('### ').lower()})")
+    return page
 
 
 def _headed(schema: dict[str, Any], name: str) -> list[str]:
@@ -232,7 +239,8 @@ def commands() -> str:
         ),
     ]
     for name, command in subparsers.choices.items():
-        text = command.format_help()
+        with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
+            text = command.format_help()
         parts += [f"## p2pfl {name}", _sentence(helps[name]), f"```text\n{text.strip()}\n```"]
     return "\n\n".join(parts) + "\n"
 
@@ -302,6 +310,22 @@ def root(name: str) -> str:
     return text.replace("](README.md)", "](index.md)")
 
 
+# --- pages that are committed
+
+
+def reference() -> dict[str, str]:
+    """Return the pages of ``docs/reference`` by their names."""
+    return {"keys.md": keys(), "commands.md": commands(), "files.md": run_files()}
+
+
+def write() -> None:
+    """Write the pages of ``docs/reference``."""
+    folder = ROOT / "docs" / "reference"
+    folder.mkdir(exist_ok=True)
+    for name, page in reference().items():
+        (folder / name).write_text(page, "utf-8")
+
+
 # --- what mkdocs calls
 
 
@@ -309,9 +333,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     from mkdocs.structure.files import File  # noqa: PLC0415
 
-    pages = {"reference/keys.md": keys(), "reference/commands.md": commands(), "reference/files.md": run_files()}
-    pages |= api()
-    pages |= {f"{name.lower()}.md": root(f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
+    pages = api() | {f"{name.lower()}.md": root(f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
     for place, content in pages.items():
         files.append(File.generated(config, place, content=content))
     return files
+
+
+if __name__ == "__main__":
+    write()

@@ -4,7 +4,8 @@
 Needs uv on the path (`pip install uv`), whose resolver reads the markers of another platform; pip takes the markers of
 the machine on which it runs. On aarch64 pyproject.toml bounds torch to the last release without CUDA. On x86_64 the
 CPU build of torch comes from its own index, or from wheels in the folder TORCH_WHEELS where that cannot be reached;
-then the lock has the hashes of these wheels alone.
+then the lock has the hashes of these wheels alone. Its lock is a file of its own, so that no other package comes from
+that index. `build.txt` has what builds p2pfl itself, for `scripts/environment --locked`.
 """
 
 import hashlib
@@ -51,17 +52,31 @@ def core(machine: str, requirements: list[str]) -> dict[str, str]:
     return {"torch": wheels(Path(folder), machine)} | pinned(machine, plain + needs)
 
 
+def supported(torch: str) -> tuple[str, str]:
+    """Return the oldest and the newest Python for which there are hashes of torch."""
+    folder = os.environ.get("TORCH_WHEELS")
+    if folder is None or "+cpu" not in torch:
+        return "3.11", "3.14"
+    names = [path.name for path in Path(folder).glob("torch-*.whl")]
+    minors = sorted({int(found[1]) for name in names if (found := re.search(r"-cp3(\d+)-", name))})
+    return f"3.{minors[0]}", f"3.{minors[-1]}"
+
+
 def main() -> None:
     """Write all locks."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     for machine in ("aarch64", "x86_64"):
         base = core(machine, project["dependencies"])
-        head = f"--extra-index-url {INDEX}\n" if machine == "x86_64" else ""
-        write(f"{machine}.txt", head, base)
-        pins = [entry.split()[0] for package, entry in base.items() if package != "torch"]
+        torch = base.pop("torch")
+        write(f"{machine}-torch.txt", f"--index-url {INDEX}\n" if machine == "x86_64" else "", {"torch": torch})
+        oldest, newest = supported(torch)
+        write(f"{machine}.txt", f"# Python {oldest} to {newest}\n", base)
+        pins = [entry.split()[0] for entry in base.values()]
         for extra in EXTRAS:
             found = pinned(machine, [*pins, *project["optional-dependencies"][extra]])
             write(f"{machine}-{extra}.txt", "", {name: entry for name, entry in found.items() if name not in base})
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["build-system"]["requires"]
+    write("build.txt", "", pinned("x86_64", [*build, "editables"]))
 
 
 def write(name: str, head: str, entries: dict[str, str]) -> None:

@@ -54,6 +54,35 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert (tmp_path / "reference" / "api" / "topology" / "index.html").is_file()
 
 
+PYTHONS = pytest.mark.skipif(sys.version_info >= (3, 13), reason="argparse lays out its help differently")
+
+
+@pytest.mark.parametrize("name", ["keys.md", "files.md", pytest.param("commands.md", marks=PYTHONS)])
+def test_a_page_that_is_made_from_the_code_is_current(hook, name):
+    assert (ROOT / "docs" / "reference" / name).read_text("utf-8") == hook.reference()[name], (
+        "run scripts/docs reference"
+    )
+
+
+def slug(heading):
+    text = re.sub(r"[`*]|\]\([^)]*\)", "", heading.strip().lower()).replace("[", "")
+    return re.sub(r"-+", "-", re.sub(r"[^\w\- ]", "", text).replace(" ", "-"))
+
+
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *PAGES], ids=lambda page: page.stem)
+def test_every_link_of_a_page_leads_somewhere_in_a_checkout(page):
+    prose = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose.sub("", page.read_text("utf-8"))):
+        path, _, anchor = link.partition("#")
+        if re.match(r"[a-z]+:", link):
+            continue
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        if anchor and target.suffix == ".md":
+            headings = re.findall(r"^#+ (.*)$", prose.sub("", target.read_text("utf-8")), re.MULTILINE)
+            assert anchor in {slug(heading) for heading in headings}, link
+
+
 def test_the_page_of_keys_describes_every_key(hook):
     page = hook.keys()
     for section in msgspec.structs.fields(Experiment):

@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -115,3 +117,95 @@ def test_the_metadata_names_every_supported_version_and_the_citation_the_present
     assert project["authors"]
     assert project["keywords"]
     assert f"\nversion: {p2pfl.__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8")
+
+
+# ---------------------------------------------------------------------- scripts/environment
+
+
+@pytest.fixture
+def environment(tmp_path):
+    """Call scripts/environment with a Python that records its calls of pip in place of making them."""
+    python, log = tmp_path / "python", tmp_path / "pip"
+    python.write_text(
+        "#!/bin/sh\n"
+        'if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi\n'
+        f'if [ "$1 $2" = "-m pip" ]; then shift 2; echo "$*" >>"{log}"; exit; fi\n'
+        f'if [ "$1" = -c ] && [ -n "$LIE" ]; then shift; exec "{sys.executable}" -c "$LIE" "$@"; fi\n'
+        f'exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+
+    def call(*arguments, lie="", **variables):
+        log.unlink(missing_ok=True)
+        given = {"PATH": os.environ["PATH"], "PYTHON": str(python), "LIE": lie, **variables}
+        command = [ROOT / "scripts" / "environment", *arguments]
+        done = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
+        return done, log.read_text().splitlines() if log.exists() else []
+
+    return call
+
+
+PIP = "install --quiet --disable-pip-version-check --no-compile"
+PYTHON_OF = "import sys; sys.version_info = ({}); sys.argv.pop(0); exec(sys.argv[0])"
+LOCKS = "p2pfl/deploy/bundles/locks"
+
+
+def test_an_index_of_torch_serves_no_other_package(environment, tmp_path):
+    done, calls = environment(tmp_path / "new", "local", TORCH_INDEX="https://index.example/cpu")
+    assert done.returncode == 0, done.stderr
+    assert calls == [
+        f"{PIP} --constraint constraints.txt --no-deps --index-url https://index.example/cpu torch",
+        f"{PIP} --constraint constraints.txt --editable .[local]",
+    ]
+    assert environment(tmp_path / "new", "local")[1] == []  # installed already
+    assert environment(tmp_path / "other")[1] == [
+        f"{PIP} --constraint constraints.txt torch",
+        f"{PIP} --constraint constraints.txt --editable .[]",
+    ]
+
+
+def test_a_locked_environment_has_hashes_for_everything_that_it_downloads(environment, tmp_path):
+    machine = os.uname().machine
+    if not (ROOT / LOCKS / f"{machine}.txt").exists():
+        pytest.skip(f"there are no locks for {machine}")
+    done, calls = environment("--locked", tmp_path / "new", "local", "zstd", lie=PYTHON_OF.format("3, 11, 2"))
+    assert done.returncode == 0, done.stderr
+    files = [f"{LOCKS}/{name}.txt" for name in (machine, f"{machine}-local", f"{machine}-zstd")]
+    hashed = f"{PIP} --no-deps --require-hashes"
+    assert calls == [
+        f"{hashed} --requirement {LOCKS}/{machine}-torch.txt",
+        f"{hashed} --requirement {LOCKS}/build.txt {' '.join(f'--requirement={file}' for file in files)}",
+        f"{PIP} --no-deps --no-build-isolation --editable .",
+    ]
+    assert environment(tmp_path / "new", "local", "zstd")[1] == []
+    done, calls = environment("--locked", tmp_path / "third", "test")
+    assert (done.returncode, calls) == (2, [])
+    assert f"there is no lock {LOCKS}/{machine}-test.txt; leave out that extra, or --locked" in done.stderr
+
+
+def test_a_python_that_does_not_fit_is_refused_before_pip(environment, tmp_path):
+    done, calls = environment(tmp_path / "new", lie=PYTHON_OF.format("3, 9, 2"))
+    assert (done.returncode, calls) == (2, [])
+    assert "expected Python 3.11 or later, and" in done.stderr
+    if (ROOT / LOCKS / f"{os.uname().machine}.txt").exists():
+        done, calls = environment("--locked", tmp_path / "new", lie=PYTHON_OF.format("3, 99, 0"))
+        assert (done.returncode, calls) == (2, [])
+        assert "which the locks for" in done.stderr
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_script_or_page_names_a_second_index_for_all_packages():
+    pages = [
+        *ROOT.glob("*.md"),
+        *(ROOT / "docs").rglob("*.md"),
+        *(ROOT / "scripts").iterdir(),
+        *(ROOT / LOCKS).iterdir(),
+    ]
+    pages += (ROOT / "p2pfl" / "deploy").rglob("install.sh")
+    warned = ROOT / "docs" / "install.md"  # says why not
+    found = [
+        page
+        for page in pages
+        if page.is_file() and re.search("extra.index.url", page.read_text("utf-8"), re.IGNORECASE)
+    ]
+    assert set(found) - {ROOT / "CHANGELOG.md"} == {warned}

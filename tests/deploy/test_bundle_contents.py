@@ -93,7 +93,16 @@ def files_in(folder):
 def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
     fleet, made = written(observers=["ops"])
     fixed = {"ward.toml", "broker.pem"}
-    ours = {"requirements.txt", WHEEL, "install.sh", "p2pfl-peer.service", "Containerfile", "README.txt", "SHA256SUMS"}
+    ours = {
+        "requirements.txt",
+        "torch.txt",
+        WHEEL,
+        "install.sh",
+        "p2pfl-peer.service",
+        "Containerfile",
+        "README.txt",
+        "SHA256SUMS",
+    }
     carried = {*MODULES, "graph.edges", "start.safetensors"}
     for peer in ("ada", "bob", "cy"):
         assert files_in(fleet.out / peer) == fixed | ours | carried | {"observers.toml"}

@@ -7,12 +7,13 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from fleets import NOW, PEERS, PLANT, bundles, contents
 from p2pfl.cli import main
 from p2pfl.deploy.bundles.fleet import Fleet
 from p2pfl.deploy.bundles.names import plain
-from p2pfl.deploy.bundles.requirements import LOCKS, MACHINES, extras, requirements
+from p2pfl.deploy.bundles.requirements import LOCKS, MACHINES, extras, requirements, torch_requirement
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 
@@ -27,6 +28,7 @@ def test_bundles_hold_no_secret_and_the_same_input_gives_the_same_bytes(place):
         "plant.toml",
         "broker.pem",
         "requirements.txt",
+        "torch.txt",
         "p2pfl_mqtt-0.1.0-py3-none-any.whl",
         "install.sh",
         "p2pfl-peer.service",
@@ -186,14 +188,37 @@ def test_no_lock_of_small_boards_brings_cuda_and_all_that_p2pfl_needs_is_in_it()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.match(r"[A-Za-z0-9_-]+", each)[0] for each in project["dependencies"]}
     for machine in MACHINES:
-        text = (LOCKS / f"{machine}.txt").read_text()
+        text = torch_requirement(machine) + (LOCKS / f"{machine}.txt").read_text()
         pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE))
         assert named <= pins.keys()
         assert not [name for name in pins if name.startswith(("nvidia", "cuda", "triton"))]
-        for entry in re.split(r"\n(?=[a-z])", text.partition("cpu\n")[2] or text):
-            assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), entry
-    assert re.search(r"^torch==2\.(6|7|8|9|10)\.", (LOCKS / "aarch64.txt").read_text(), re.MULTILINE)
-    assert re.search(r"^torch==\S+\+cpu", (LOCKS / "x86_64.txt").read_text(), re.MULTILINE)
+    assert re.search(r"^torch==2\.(6|7|8|9|10)\.", torch_requirement("aarch64"), re.MULTILINE)
+    assert re.search(r"^torch==\S+\+cpu", torch_requirement("x86_64"), re.MULTILINE)
+
+
+def test_every_locked_package_has_hashes_and_only_torch_comes_from_another_index():
+    for path in sorted(LOCKS.glob("*.txt")):
+        lines = path.read_text().splitlines()
+        other = [
+            line
+            for line in lines
+            if not re.match(r"# |[a-z0-9-]+==\S+ \\$|    --hash=sha256:[0-9a-f]{64}( \\)?$", line)
+        ]
+        assert other in ([], ["--index-url https://download.pytorch.org/whl/cpu"]), path.name
+        pins = [line for line in lines if "==" in line]
+        assert pins
+        assert len([line for line in lines if "--hash" in line]) >= len(pins)
+        if other or path.stem.endswith("-torch"):
+            assert [pin.partition("==")[0] for pin in pins] == ["torch"]
+        else:
+            assert "torch" not in [pin.partition("==")[0] for pin in pins]
+
+
+def test_the_lock_of_what_builds_p2pfl_has_the_build_system():
+    [needed] = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    pins = dict(re.findall(r"^([a-z0-9-]+)==(\S+)", (LOCKS / "build.txt").read_text(), re.MULTILINE))
+    assert Requirement(needed).specifier.contains(pins["hatchling"])
+    assert "editables" in pins
 
 
 def test_a_bundle_requires_the_extras_of_its_experiment_and_the_wheel(place):

@@ -10,6 +10,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ import pytest
 from certificates import reachable
 from fleets import PEERS, PLANT, bundles
 from p2pfl.cli import main
+from p2pfl.deploy.bundles.requirements import MACHINES, pythons
 from p2pfl.transport.broker import Program, mosquitto, running
 
 ROOT = Path(__file__).parents[2]
@@ -275,6 +277,118 @@ def test_root_writes_nothing_in_the_folder_of_another_user(root, place):
     assert "p2pfl as root" not in log
     digest = hashlib.sha256(b"roster.toml").hexdigest()[:32]
     assert re.search(r"^roster\.toml  (.*)$", out, re.MULTILINE)[1].replace(" ", "") == digest
+
+
+# ---------------------------------------------------------------------- packages
+
+
+def python(place, *, version=None, log=None):
+    """Return a Python: that of the tests, which takes itself for another version, and records what it calls pip with.
+
+    What pip and venv would do needs a network; here they make the folder that install.sh goes on with.
+    """
+    lying = "" if version is None else f"import sys; sys.version_info = {version}; sys.argv.pop(0); exec(sys.argv[0])"
+    path = place / "python"
+    path.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin"; cp "$0" "$3/bin/python"; exit; fi\n'
+        f'if [ "$1 $2" = "-m pip" ]; then shift 2; echo "$*" >>"{log}"; exit; fi\n'
+        f'if [ "$1" = "-c" ] && [ -n "{lying}" ]; then shift; exec "{sys.executable}" -c "{lying}" "$@"; fi\n'
+        f'if [ "$1" = --version ]; then echo "Python {".".join(map(str, version or ()))}"; exit; fi\n'
+        f'exec "{sys.executable}" "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def device(place):
+    """Call install.sh of a bundle for this machine as somebody who is not root."""
+    machine = os.uname().machine
+    if machine not in MACHINES:
+        pytest.skip(f"there are no locks for {machine}")
+    folder = bundles(place, machine=machine).out / "peer0"
+    given = {"PREFIX": str(place / "new"), "STATE": str(place / "state"), "PATH": shims(place, {"id": SOMEBODY})}
+    return folder, lambda **more: sh(folder / "install.sh", **given | more)
+
+
+@pytest.mark.parametrize("version", [(3, 9, 2), (3, 99, 0)])
+def test_an_installation_with_another_python_stops_before_pip(device, place, version):
+    _, call = device
+    log = place / "pip"
+    done = call(PYTHON=str(python(place, version=version, log=log)))
+    assert done.returncode == 1
+    oldest, newest = pythons(os.uname().machine)
+    assert f"this bundle is for Python {oldest} to {newest} and" in done.stderr
+    assert f"is Python {'.'.join(map(str, version))}; set PYTHON" in done.stderr
+    assert not log.exists()
+    assert not (place / "new").exists()
+
+
+def test_an_installation_takes_torch_by_itself_and_compiles_nothing(device, place):
+    folder, call = device
+    log = place / "pip"
+    done = call(PYTHON=str(python(place, version=(3, 11, 2), log=log)))
+    assert "there is no p2pfl in" in done.stderr  # pip has installed nothing here
+    how = "install --quiet --no-compile --no-deps --require-hashes --requirement"
+    assert log.read_text().splitlines() == [f"{how} torch.txt", f"{how} requirements.txt"]
+    assert "index" not in (folder / "requirements.txt").read_text()
+    log.unlink()
+    call(PYTHON=str(place / "python"), WHEELS="/media/wheels")
+    how = "install --quiet --no-compile --no-deps --require-hashes --no-index --find-links /media/wheels --requirement"
+    assert log.read_text().splitlines() == [f"{how} torch.txt", f"{how} requirements.txt"]
+
+
+def test_a_python_that_the_user_of_the_peer_cannot_run_stops_the_installation_before_pip(device, place):
+    _, call = device
+    log, folder = place / "pip", place / "shims"
+    for name, text in (SHIMS | {"runuser": 'echo "runuser $*" >>"$LOG"; exit 126'}).items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    done = call(PYTHON=str(python(place, version=(3, 11, 2), log=log)), LOG=str(place / "log"))
+    assert "the user p2pfl cannot run" in done.stderr
+    assert "install Python where all users can reach it" in done.stderr
+    assert os.path.realpath(sys.executable) in (place / "log").read_text()
+    assert not log.exists()
+
+
+def wheel(folder, name, **files):
+    """Write a small wheel and return its requirement with its hash."""
+    info = f"{name}-1.dist-info"
+    files |= {f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n"}
+    files |= {f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    files |= {f"{info}/RECORD": "".join(f"{file},,\n" for file in files)}
+    path = folder / f"{name}-1-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file, text in files.items():
+            entry = zipfile.ZipInfo(file)
+            entry.external_attr = 0o100755 << 16
+            archive.writestr(entry, text)
+    return f"{name}==1 --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+
+
+@pytest.mark.slow
+def test_a_device_without_internet_installs_from_a_folder_of_wheels(device, place):
+    """With the real pip, which may ask no index although a file names one, and refuses another package of that name."""
+    folder, call = device
+    wheels = place / "wheels"
+    wheels.mkdir()
+    command = {"p2pfl-1.data/scripts/p2pfl": '#!/bin/sh\necho "p2pfl $*"; echo request >"$6"\n'}
+    (folder / "torch.txt").write_text(f"--index-url https://index.invalid/\n{wheel(wheels, 'tiny')}")
+    (folder / "requirements.txt").write_text(wheel(wheels, "p2pfl", **command))
+    sums = [line for line in (folder / "SHA256SUMS").read_text().splitlines() if "requirements" not in line]
+    (folder / "SHA256SUMS").write_text("".join(f"{line}\n" for line in sums if "torch" not in line))
+    done = call(PYTHON=sys.executable, WHEELS=str(wheels))
+    if sys.version_info[:2] > tuple(map(int, pythons(os.uname().machine)[1].split("."))):
+        pytest.skip("the locks have no packages for this Python")
+    assert done.returncode == 0, done.stderr
+    assert "Send " in done.stdout
+    assert not [*(place / "new").rglob("tiny*/**/*.pyc")]
+    wheel(wheels, "tiny", **{"tiny.py": "print('another')"})
+    shutil.rmtree(place / "new")
+    done = call(PYTHON=sys.executable, WHEELS=str(wheels))
+    assert done.returncode == 1
+    assert "the packages of torch.txt cannot be installed" in done.stderr
 
 
 @pytest.mark.slow

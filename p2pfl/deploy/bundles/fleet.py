@@ -19,7 +19,7 @@ from p2pfl.deploy.bundles.authority import Authority
 from p2pfl.deploy.bundles.beside import NeighbouringFiles
 from p2pfl.deploy.bundles.certifying import CollectedRequests, Signing
 from p2pfl.deploy.bundles.requests import DeviceRequest
-from p2pfl.deploy.bundles.requirements import Machine, requirements
+from p2pfl.deploy.bundles.requirements import Machine, pythons, requirements, torch_requirement
 from p2pfl.errors import InputError, StorageError
 from p2pfl.experiment import Experiment, find, read
 from p2pfl.experiment.outline import built, loaded
@@ -149,7 +149,8 @@ class Fleet:
                 'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
             )
         needed = requirements(self.experiment, machine=machine, wheel=wheel)
-        fixed = {self._file, "broker.pem", "requirements.txt", wheel.name, *(path.name for path in TEMPLATES.iterdir())}
+        fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
+        fixed |= {path.name for path in TEMPLATES.iterdir()}
         carried = self._beside(added)
         beside = names.beside(self.source.parent, carried, taken=fixed)
         graphs = names.beside(self.source.parent, self._files.graphs(), taken=fixed)
@@ -222,12 +223,14 @@ class Fleet:
             "FILES": " ".join(files),
             "COPIES": "\n".join(copies(files)),
             "MACHINE": machine,
+            **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
             "VERSION": p2pfl.__version__,
         }
         made = {
             file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
             "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
             "requirements.txt": needed.encode(),
+            "torch.txt": torch_requirement(machine).encode(),
             wheel.name: wheel.read_bytes(),
             **{name: path.read_bytes() for name, path in beside.items()},
             **{path.name: filled(path.read_text("utf-8"), marks).encode() for path in sorted(TEMPLATES.iterdir())},

@@ -11,7 +11,7 @@ from p2pfl.topology.graph import NAME
 
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
-DEVICE = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml", "keys", "runs"})
+DEVICE = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml", "keys", "runs", "cache"})
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
 FLEET = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})

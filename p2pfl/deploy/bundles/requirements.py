@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -39,8 +40,25 @@ def extras(experiment: Experiment) -> list[str]:
     return [extra for extra, needed in wanted.items() if needed]
 
 
+def pythons(machine: Machine) -> tuple[str, str]:
+    """Return the oldest and the newest version of Python for which the locks of an architecture have packages.
+
+    Examples
+    --------
+    >>> pythons("aarch64")
+    ('3.11', '3.14')
+    """
+    [(oldest, newest)] = re.findall(r"\A# Python (3\.\d+) to (3\.\d+)\n", (LOCKS / f"{machine}.txt").read_text("utf-8"))
+    return oldest, newest
+
+
+def torch_requirement(machine: Machine) -> str:
+    """Return the text of ``torch.txt``: a file of its own, because it may name an index, which is for torch alone."""
+    return (LOCKS / f"{machine}-torch.txt").read_text("utf-8")
+
+
 def requirements(experiment: Experiment, *, machine: Machine, wheel: Path) -> str:
-    """Return the text of ``requirements.txt`` for ``pip install --require-hashes --no-deps``.
+    """Return the text of ``requirements.txt`` for ``pip install --require-hashes --no-deps``: all packages but torch.
 
     Parameters
     ----------

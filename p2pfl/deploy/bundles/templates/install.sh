@@ -7,7 +7,10 @@
 #   STATE    keys, experiment and runs           (default: /var/lib/p2pfl/@NAME@-@PEER@; the unit sees none
 #            below /home, /root or /tmp)
 #   UNITS    where the systemd unit goes         (default: /etc/systemd/system)
-#   PYTHON   the Python to use                   (default: python3)
+#   PYTHON   the Python to use, @LOWEST@ to @HIGHEST@  (default: python3)
+#   WHEELS   a folder with all packages, for a device without internet; hashes are checked all the same. To fill it on a
+#            machine like this one, call there for both files: pip download --no-deps --require-hashes --dest wheels
+#            --requirement torch.txt (requirements.txt), in this folder
 #   ENVIRONMENT=yes   PREFIX has p2pfl already, for example with a torch of the vendor: install nothing there
 set -eu
 
@@ -25,13 +28,15 @@ fail() {
 
 (cd "$bundle" && sha256sum --check --quiet --strict SHA256SUMS) || fail "a file of the bundle has changed; copy the bundle again"
 
+# All that can be known is checked before anything is made or downloaded.
 if [ "${ENVIRONMENT:-no}" != yes ]; then
     [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine $(uname -m)"
-    [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; install the package python3-venv, or set PREFIX"
-    (cd "$bundle" && "$prefix/bin/python" -m pip install --quiet --no-deps --require-hashes --requirement requirements.txt) ||
-        fail "the packages cannot be installed; see the message of pip above"
+    [ ! -x "$prefix/bin/python" ] || python=$prefix/bin/python
+    "$python" -c 'import sys; low, high = ([int(part) for part in each.split(".")] for each in sys.argv[1:])
+sys.exit(not low <= [*sys.version_info[:2]] <= high)' @LOWEST@ @HIGHEST@ ||
+        fail "this bundle is for Python @LOWEST@ to @HIGHEST@ and $python is $("$python" --version 2>&1 || echo missing); set PYTHON, and another PREFIX if it has an environment"
+    "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi
-[ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
 
 # Root makes a user for the peer; anybody else runs the peer as themselves.
 root=no
@@ -70,6 +75,19 @@ put() {
     as_peer sh -c 'umask 077; mkdir -p "$(dirname "$1")"; cat >"$1.part" && mv -f "$1.part" "$1"' sh "$state/$1" <"$bundle/$1"
 }
 
+if [ "${ENVIRONMENT:-no}" != yes ]; then
+    as_peer "$("$python" -c 'import os, sys; print(os.path.realpath(sys.executable))')" -c 1 2>/dev/null ||
+        fail "the user $user cannot run $python; install Python where all users can reach it, or set PYTHON"
+    [ -x "$prefix/bin/python" ] || "$python" -m venv "$prefix" || fail "no environment can be made in $prefix; set PREFIX to a folder that you may write"
+    # torch by itself, because its file may name an index, which is for torch alone.
+    for file in torch.txt requirements.txt; do
+        (cd "$bundle" && "$prefix/bin/python" -m pip install --quiet --no-compile --no-deps --require-hashes ${WHEELS:+--no-index --find-links "$WHEELS"} --requirement "$file") ||
+            fail "the packages of $file cannot be installed; see the message of pip above, and set WHEELS where no index can be reached"
+    done
+fi
+[ -x "$prefix/bin/p2pfl" ] || fail "there is no p2pfl in $prefix; leave ENVIRONMENT out, or install it there"
+as_peer test -x "$prefix/bin/p2pfl" || fail "the user $user cannot reach $prefix; choose another PREFIX"
+
 if [ "$root" = yes ]; then
     install -d -m 755 /var/lib/p2pfl
     install -d -o p2pfl -g p2pfl -m 700 "$state"
@@ -80,7 +98,7 @@ fi
 for file in @FILES@; do
     put "$file"
 done
-as_peer sh -c 'umask 077; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
+as_peer sh -c 'umask 077; export PYTHONPYCACHEPREFIX="$2/cache"; exec "$1" identity @PEER@ --keys "$2/keys" --request "$2/request.toml"' sh "$prefix/bin/p2pfl" "$state"
 as_peer cat "$state/request.toml" >"$bundle/request.toml" # it holds public keys alone
 
 if [ ! -f "$bundle/roster.toml" ] || [ ! -f "$bundle/certificate.pem" ]; then
