@@ -37,8 +37,8 @@ from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.report.records import Record, columns_of
-from p2pfl.report.results import PeerSummary, Summary
-from p2pfl.report.saved import OWN, SavedModels
+from p2pfl.report.results import BestKept, PeerSummary, Summary
+from p2pfl.report.saved import BEST, OWN, SavedModels
 
 
 class Run:
@@ -63,6 +63,8 @@ class Run:
         All notices, in the order in which they were written down.
     models
         State dicts by peer, under the names of the model.
+    best
+        State dicts of the best models by peer, where peers judge them; ``summary["best"]`` has their rounds.
     description
         Content of ``model.json``; empty until it is known.
     summary
@@ -76,6 +78,7 @@ class Run:
         self.metrics: list[Record] = []
         self.events: list[Notice] = []
         self.models: MutableMapping[str, Mapping[str, Any]] = {}
+        self.best: MutableMapping[str, Mapping[str, Any]] = {}
         self.description: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self._new = folder is not None
@@ -210,6 +213,22 @@ class Run:
                 mode=mode,
             )
 
+    def save_best(self, peer: str, model: Mapping[str, Any], kept: BestKept) -> None:
+        """Store the best model of a peer, under the round and the loss that it has on which of the peer's data.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        self.best[peer] = model
+        if self.folder is None:
+            return
+        from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
+
+        about = {"peer": peer, "round": str(kept.round), "loss": str(kept.loss), "part": kept.part}
+        replace(self.folder / kept.file, _file(model, about | metadata(self.description)))
+
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
         self.summary = _finite(msgspec.to_builtins(summary) | self.provenance)
@@ -324,6 +343,7 @@ class Run:
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
         run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
+        run.best = SavedModels(folder / "peers", ending=BEST)
         run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 

@@ -19,6 +19,7 @@ from p2pfl.files import DRIVE
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
+from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"
@@ -86,22 +87,27 @@ class SimulationCheckpoint:
         Bytes that each peer has sent, ``[N]`` int64.
     travelling
         Models on their way, where peers do not wait for each other.
+    best
+        Best models of all peers, where they judge them.
     """
 
     facts: Facts
     state: State
     sent: torch.Tensor
     travelling: Travelling | None = None
+    best: BestModels | None = None
 
     @property
     def bytes(self) -> int:
         """Memory of all models and of the state, in which tensors that are the same count once."""
         own = sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
-        return own + (0 if self.travelling is None else self.travelling.bytes)
+        best = 0 if self.best is None else self.best.rows.nbytes
+        return own + best + (0 if self.travelling is None else self.travelling.bytes)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have a place for each peer, by their names in the file."""
-        return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent}
+        best = {} if self.best is None else self.best.tensors()
+        return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent, **best}
 
     @property
     def costs(self) -> Counter[Cost]:
@@ -176,7 +182,7 @@ class SimulationCheckpoint:
                 facts = Facts(**json.loads(file.metadata()["facts"]))
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
             found |= {name: found[twin] for name, twin in facts.same.items()}
-            rows, sent = found.pop("rows"), found.pop("sent")
+            rows, sent, best = found.pop("rows"), found.pop("sent"), BestModels.taken(found)
             state = State.restore(rows, found)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
@@ -185,7 +191,7 @@ class SimulationCheckpoint:
                 f"{path} holds models of shape {tuple(rows.shape)}, not {(peers, size)}; resume the experiment that "
                 "the run began with"
             )
-        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers))
+        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers), best)
 
 
 def _travelling(
@@ -336,6 +342,7 @@ def after(
     costs: Mapping[Cost, int],
     sampled: Mapping[str, Mapping[Sampling, int]],
     travelling: Travelling | None,
+    best: BestModels | None,
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
@@ -345,4 +352,6 @@ def after(
         for each, count in rounds.items()
     )
     facts = Facts(round, ended=False, stop=stop, steps=work.steps, seconds=work.seconds, costs=listed, sampled=trained)
-    return SimulationCheckpoint(facts, state, sent.clone(), travelling)
+    if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
+        best = best.copy()
+    return SimulationCheckpoint(facts, state, sent.clone(), travelling, best)
