@@ -38,6 +38,7 @@ from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
 from p2pfl.simulation.judging import judge_of
+from p2pfl.simulation.mean_model import MeanModel
 from p2pfl.simulation.memory import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
@@ -371,18 +372,21 @@ async def _recorded(
         trained = shard.collect(own, int)
         shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
+    average = MeanModel(resolved, shard, evaluator.scope)
     judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
 
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
         sent.add_(net.bytes_out)
-        whole = evaluator.scope.full or (round == rounds.stop - 1 and learner.turns is None)
+        last = round == rounds.stop - 1 and learner.turns is None
+        whole = evaluator.scope.full or last
         evaluated = await evaluator.met(state.rows, meet) if whole else evaluator.after(round, state.rows)
         final = evaluated if whole else None
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed else None
-        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
+        about: dict[str, Any] = {"mean_model": average.scores(round, state.rows, whole=last), "spent": spent}
+        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, **about)
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
         facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling}

@@ -129,8 +129,9 @@ class BestModel:
 
         A peer without validation data has no such model, and holds nobody back.
         """
-        judged = self.best is not None and self.best.part == "validation"
-        return torch.full((1, 1), float(judged and round - self.best.round < patience))
+        best = self.best
+        young = best is not None and best.part == "validation" and round - best.round < patience
+        return torch.full((1, 1), float(young))
 
     def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:
         """Return the loss on training samples; ``None`` where only the user's own code could tell."""
