@@ -54,6 +54,12 @@ class State:
         for name, value in self.known.items():
             checked(value, f'"{name}", which a state names as known to all,')
 
+    @property
+    def mixed(self) -> bool:
+        """True if the models are those that the last gossip step left; reading it may wait for the device."""
+        public = self.public.rows
+        return self.rows is public or torch.equal(self.rows, public)
+
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return all tensors to save beside the models, by name."""
         known = {name: value.rows for name, value in self.known.items()}

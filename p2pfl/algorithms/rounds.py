@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
+import torch
+
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change
 from p2pfl.algorithms.gossip import maximum
 from p2pfl.neighbourhood import Neighbourhood
@@ -15,17 +17,21 @@ Net = TypeVar("Net", bound=Neighbourhood)
 
 @dataclass(frozen=True)
 class StopCondition:
-    r"""Condition that stops a run: no peer's released model moved by more than ``change`` in a round.
+    r"""Condition that stops a run: no model moves any more, or no peer's validation loss has improved for some rounds.
 
-    Peers flood the largest move over the graph, so all of them stop in the same round. They do so from the second round
-    on, because the first release of an algorithm may be the model with which all peers begin.
+    Peers flood the largest number of all of them over the graph, so all of them stop in the same round: how far their
+    released models moved, and 1 if their best model is younger than ``patience`` rounds, 0 otherwise. They do so from
+    the second round on, because the first release of an algorithm may be the model with which all peers begin.
 
     Parameters
     ----------
     change
-        Distance of a model.
+        Distance of a model; ``None`` for any.
     steps
         Gossip steps of the flood, at least the diameter of the graph.
+    patience
+        Rounds without a better model after which a peer no longer holds the others back; ``None`` if peers do not judge
+        their models.
 
     Examples
     --------
@@ -33,8 +39,28 @@ class StopCondition:
     0.01
     """
 
-    change: float
+    change: float | None
     steps: int
+    patience: int | None = None
+
+    async def reached(self, net: Neighbourhood, before: State, after: State, *, improving: torch.Tensor | None) -> bool:
+        """Return whether all peers stop after a round, which all of them answer alike.
+
+        Parameters
+        ----------
+        net
+            Neighbourhood that carries the flood.
+        before, after
+            States before and after the round.
+        improving
+            ``[R, 1]``: 1 where a peer still finds better models; ``None`` without ``patience``.
+        """
+        moved = None if self.change is None else change(before, after)  # [R, 1]
+        given = [each for each in (moved, improving) if each is not None]
+        columns = torch.cat([each.to(given[0]) for each in given], dim=1)  # [R, K]
+        limits = [limit for limit, each in ((self.change, moved), (1.0, improving)) if each is not None]
+        largest = await maximum(net, columns, steps=self.steps)  # [R, K]
+        return bool((largest < torch.tensor(limits).to(largest)).all(dim=0).any())
 
 
 async def learn(
@@ -47,6 +73,7 @@ async def learn(
     private: Callable[[Net, int], Neighbourhood],
     observe: Callable[[int, State, Net], Awaitable[None]],
     stop: StopCondition | None = None,
+    judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
 ) -> State:
     """Run rounds of an algorithm.
 
@@ -66,6 +93,9 @@ async def learn(
         Coroutine function that is awaited after each round.
     stop
         Condition to stop before the last round, if any.
+    judge
+        Coroutine function that judges the models after each round, and returns ``[R, 1]``: 1 where a peer still finds
+        better ones. Needed for a condition with ``patience``.
 
     Returns
     -------
@@ -80,9 +110,9 @@ async def learn(
         state = await algorithm.round(handed.pop(), learner, private(net, round), round)
         handed.append(state)
         done = False
+        improving = None if judge is None else await judge(round, state)  # [R, 1]
         if stop is not None and before is not None:
-            moved = await maximum(net, change(before, state), steps=stop.steps)  # [R, 1]
-            done = bool((moved < stop.change).all())
+            done = await stop.reached(net, before, state, improving=improving)
         await observe(round, state, net)
         if done or state.over:
             break

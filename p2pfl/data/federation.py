@@ -100,6 +100,13 @@ class Federation:
         return Sizes(*(len(part[peer]) for part in (self.train, self.validation, self.test)))
 
     @property
+    def validates(self) -> bool:
+        """True if some peer of the run has samples in its validation part."""
+        if self.elsewhere is not None:
+            return any(sizes.validation for sizes in self.elsewhere.sizes.values())
+        return any(len(part) for part in self.validation.values())
+
+    @property
     def common(self) -> bool:
         """True if all peers of the run have the same test part."""
         if self.elsewhere is not None:

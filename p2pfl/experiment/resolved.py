@@ -141,6 +141,11 @@ class Plan:
                 f"{norm:.3g}; set privacy.mask to the deviation of a mask"
             )
 
+    @property
+    def validates(self) -> bool:
+        """True if peers judge their models on a validation part."""
+        return self.experiment.data.validation > 0 or self.federation.validates
+
     @cached_property
     def flood_steps(self) -> int:
         """Gossip steps after which a number reaches all peers."""

@@ -12,7 +12,7 @@ from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
 from p2pfl.compression import Codec
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.encodings import Ints
-from p2pfl.errors import P2PFLError
+from p2pfl.errors import ExperimentError, P2PFLError
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
@@ -176,6 +176,12 @@ def assembled(
     local = bool(trained.layout.local)
     check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
     heavy, stop = experiment.gossip.acceleration == "heavy_ball", experiment.learning.stop
+    patience = experiment.learning.patience
+    if patience is not None and not (experiment.data.validation > 0 or parts.federation.validates):
+        raise ExperimentError(
+            "learning.patience needs samples to judge models by; set data.validation, such as 0.2, or give the "
+            "federation a validation part"
+        )
     averaging = partial(_given, parts)
     sums, weighed = None, (1.0, 1.0)
     if asked.mode.sums:
@@ -206,7 +212,7 @@ def assembled(
         make(averaging(rounds)),
         protection,
         rounds,
-        None if stop is None else StopCondition(stop, graphs.flood_steps(topology)),
+        None if stop is patience is None else StopCondition(stop, graphs.flood_steps(topology), patience),
         codec,
         masses=weighed,
         rule=rule,

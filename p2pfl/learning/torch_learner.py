@@ -29,10 +29,10 @@ from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.rates import Factor
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.trial import Trial, engines
+from p2pfl.learning.updates.rates import Factor
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Rows, placed
 from p2pfl.traits import LearnerTraits
@@ -210,9 +210,11 @@ class TorchLearner:
     def on(self, federation: Federation) -> Self:
         """Return the same learner on other data of the same shape."""
         other = copy.copy(self)
+        if federation.dataset is not self.federation.dataset:
+            whole = not self.features.is_floating_point()  # as the model takes them
+            how: dict[str, Any] = {"device": self.device, "dtype": self.dtype, "whole": whole}
+            other.features, other.targets = inputs(federation.dataset, **how)
         other.federation = federation
-        whole = not self.features.is_floating_point()  # as the model takes them
-        other.features, other.targets = inputs(federation.dataset, device=self.device, dtype=self.dtype, whole=whole)
         other.parts = self._held(federation)
         return other
 

@@ -10,6 +10,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+import torch
+
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Accounting, Algorithm, State, Statistics, learn, start
 from p2pfl.errors import BudgetError, CoverError, ResumeError, RunError, UndecidedError, foremost
@@ -168,6 +170,7 @@ class Peer:
         self.unsettled = Unsettled()
         self._refused = set[str]()  # neighbours of whose unusable models people have been told
         self.best = BestModel(name, store)
+        self._judged: tuple[dict[str, float], float | None] | None = None  # scores before the round was recorded
         self._alarms = Alarms(name, notice)
         self._agreeing = Agreeing(plan, name)
         self._training = Threaded(plan.learner, count=self.meter.samples.count)
@@ -328,6 +331,7 @@ class Peer:
                 private=lambda net, round: self._contested(net, round=round, late=late and round == first),
                 observe=self._after,
                 stop=plan.stop,
+                judge=None if plan.experiment.learning.patience is None else self._judge,
             )
         except (BudgetError, CoverError, UndecidedError) as error:  # the others go on
             self._notify(LearningStopped(peer=self.name, reason=reason_of(error), message=str(error)))
@@ -441,16 +445,27 @@ class Peer:
         for neighbour in sorted({*net.refused} - self._refused):
             self._refused.add(neighbour)
             self._notify(ModelsRefused(peer=self.name, neighbour=neighbour, round=round))
-        scores, spent = await asyncio.to_thread(self._measured, state)
+        judged, self._judged = self._judged, None
+        scores, spent = await asyncio.to_thread(self._measured, state) if judged is None else judged
         self._alarm(round, scores, net)
         record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)
         if self.observe is not None:
             self.observe(record, state)
-        if self.keeper.store is not None:  # awaited: it evaluates the model that the next round trains
+        if (
+            self.keeper.store is not None and judged is None
+        ):  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
         if checkpointed(round, apart=self._apart, rounds=self.plan.experiment.rounds):
             await self._save(state)
+
+    async def _judge(self, round: int, state: State) -> torch.Tensor:
+        """Keep a round's model if it is the best so far; return whether this peer still finds such models."""
+        scores, spent = await asyncio.to_thread(self._measured, state)
+        self._judged = scores, spent
+        loss = scores.get("validation_loss")
+        await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
+        return self.best.improving(round, patience=self.plan.experiment.learning.patience or 0)
 
     def _measured(self, state: State) -> tuple[dict[str, float], float | None]:
         """Return the scores of a model and the epsilon spent so far; both can take long."""

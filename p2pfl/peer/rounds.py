@@ -60,4 +60,5 @@ def recorded(
         missed=net.missed,
         privacy_spent=spent,
         update=training.update,
+        mixed=state.mixed,
     )

@@ -96,6 +96,10 @@ def figure(
     upper, *lower = picture.subplots(2, 1, sharex=True, height_ratios=(2, 1)) if distance else [picture.subplots()]
     _band(upper, scores)
     upper.lines[0].set_label("together: mean, and range of the peers")
+    known_means = [record for record in records if metric in record.mean_model]
+    if known_means:
+        averaged = {record.round: record.mean_model[metric] for record in known_means}
+        upper.plot([*averaged], [*averaged.values()], color="0.2", linewidth=1, label="mean of all models")
     for name, style in (("alone", ":"), ("pooled", "--")):
         if summary.get(name) is not None and "per_peer" in summary:
             label = {"alone": "alone: mean", "pooled": "one model on all data"}[name]

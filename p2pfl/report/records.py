@@ -39,6 +39,12 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     diversity
         Diversity of the updates of all peers, the mean of their squared norms over the squared norm of their mean:
         1 where all agree, N where they have nothing in common. Only a simulation knows it.
+    mixed
+        Whether the scores are those of the model that the last gossip step left. False where local steps came after it,
+        as in D-PSGD, or a part of the model is the peer's own; null if it is unknown.
+    mean_model
+        Scores of the mean of all models on the test data of all peers, or on some of these samples; the same for all
+        peers of a round. Only a simulation knows it.
     bytes_out
         Bytes sent since the start of the run.
     bytes_in
@@ -72,6 +78,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     update: float | None = None
     disagreement: float | None = None
     diversity: float | None = None
+    mixed: bool | None = None
+    mean_model: dict[str, float] = {}
 
 
 def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
@@ -102,13 +110,17 @@ def mean_scores(records: Sequence[Record]) -> dict[str, float]:
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
 
-    A score whose name is that of a field has ``score`` before it. Simulations have no column of times.
+    A score whose name is that of a field has ``score`` before it, and one of the mean model ``mean model``. Simulations
+    have no column of times.
     """
-    fields = [name for name in Record.__struct_fields__ if name not in {"schema", "time", "scores", "missed"}]
+    apart = {"schema", "time", "scores", "missed", "mean_model"}
+    fields = [name for name in Record.__struct_fields__ if name not in apart]
     columns = {name: [getattr(record, name) for record in records] for name in fields}
     for name in dict.fromkeys(name for record in records for name in record.scores):
         column = f"score {name}" if name in {*fields, "time", "missed"} else name
         columns[column] = [record.scores.get(name) for record in records]
+    for name in dict.fromkeys(name for record in records for name in record.mean_model):
+        columns[f"mean model {name}"] = [record.mean_model.get(name) for record in records]
     columns |= {"missed": [" ".join(record.missed) for record in records]}
     timed = any(record.time is not None for record in records)
     return columns | ({"time": [record.time for record in records]} if timed else {})

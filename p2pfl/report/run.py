@@ -40,8 +40,8 @@ from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.report.records import Record, columns_of, frame
-from p2pfl.report.results import PeerSummary, Summary
-from p2pfl.report.saved import OWN, SavedModels, model_file
+from p2pfl.report.results import BestKept, PeerSummary, Summary
+from p2pfl.report.saved import BEST, OWN, SavedModels, model_file
 
 
 class Run:
@@ -66,6 +66,8 @@ class Run:
         All notices, in the order in which they were written down.
     models
         State dicts by peer, under the names of the model.
+    best
+        State dicts of the best models by peer, where peers judge them; ``summary["best"]`` has their rounds.
     description
         Content of ``model.json``; empty until it is known.
     summary
@@ -79,6 +81,7 @@ class Run:
         self.metrics: list[Record] = []
         self.events: list[Notice] = []
         self.models: MutableMapping[str, Mapping[str, Any]] = {}
+        self.best: MutableMapping[str, Mapping[str, Any]] = {}
         self.description: dict[str, Any] = {}
         self.summary: dict[str, Any] = {}
         self._new = folder is not None
@@ -218,6 +221,22 @@ class Run:
                 mode=OWNER_ONLY,
             )
 
+    def save_best(self, peer: str, model: Mapping[str, Any], kept: BestKept) -> None:
+        """Store the best model of a peer, under the round and the loss that it has on which of the peer's data.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        self.best[peer] = model
+        if self.folder is None:
+            return
+        from p2pfl.report.model import metadata  # noqa: PLC0415 (imports torch)
+
+        about = {"peer": peer, "round": str(kept.round), "loss": str(kept.loss), "part": kept.part}
+        replace(self.folder / kept.file, model_file(model, about | metadata(self.description)), mode=OWNER_ONLY)
+
     def finish(self, summary: Summary | PeerSummary) -> None:
         """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
         self.summary = _finite(msgspec.to_builtins(summary) | self.provenance)
@@ -325,6 +344,7 @@ class Run:
         run.provenance = table_of(folder / "provenance.json", what="the provenance of a run")
         run.description = table_of(folder / "model.json", what="a description of the model")
         run.models = SavedModels(folder / "peers")
+        run.best = SavedModels(folder / "peers", ending=BEST)
         run.summary = table_of(folder / "summary.json", what="a summary")
         return run
 

@@ -58,10 +58,12 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
     ----------
     folder
         Folder of ``NAME.safetensors``.
+    ending
+        Ending of ``NAME`` for other models than the last ones, such as :data:`BEST`.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, *, ending: str = "") -> None:
+        self._folder, self._ending = folder, ending
         self._changed: dict[str, Mapping[str, Any] | None] = {}
 
     def __getitem__(self, peer: str) -> Mapping[str, Any]:
@@ -79,7 +81,7 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
         changed = self._changed.get(peer)
         if changed is not None:
             return changed
-        path = self._folder / f"{peer}.safetensors"
+        path = self._folder / f"{peer}{self._ending}.safetensors"
         try:
             model: Mapping[str, Any] = safetensors.torch.load_file(path)
         except (OSError, safetensors.SafetensorError) as error:
@@ -102,11 +104,19 @@ class SavedModels(MutableMapping[str, Mapping[str, Any]]):
 
     def _names(self) -> set[str]:
         files = {path.name.removesuffix(".safetensors") for path in self._folder.glob("*.safetensors")}
-        last = {name for name in files if not any(_besides(name, ending, files) for ending in (BEST, OWN))}
+        if self._ending:
+            there = {name.removesuffix(self._ending) for name in files if _besides(name, self._ending, files)}
+        else:
+            there = {name for name in files if not any(_besides(name, ending, files) for ending in (BEST, OWN))}
         changed = {peer for peer, model in self._changed.items() if model is not None}
-        return (last | changed) - {peer for peer, model in self._changed.items() if model is None}
+        return (there | changed) - {peer for peer, model in self._changed.items() if model is None}
 
 
 def _besides(name: str, ending: str, files: set[str]) -> bool:
     """Return whether a file lies beside that of the last model of a peer."""
     return name.endswith(ending) and name.removesuffix(ending) in files
+
+
+def best_file(peer: str) -> str:
+    """Return the file of a peer's best model, from the run directory."""
+    return f"peers/{peer}{BEST}.safetensors"

@@ -385,7 +385,7 @@ def describe(
 def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
     """Return the scores on the test part, each ``[R]``; with a validation part also those under ``validation_...``."""
     found = plan.learner.evaluate(rows, peers=peers)
-    if plan.experiment.data.validation > 0:
+    if plan.validates:
         held = plan.learner.evaluate(rows, peers=peers, part="validation")
         found = found | {f"validation_{name}": values for name, values in held.items()}
     return found

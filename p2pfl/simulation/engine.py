@@ -27,12 +27,17 @@ from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.progress import progressing
+from p2pfl.report.results import BestKept
+from p2pfl.report.saved import best_file
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
 from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
+from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.judging import judge_of
+from p2pfl.simulation.mean_model import MeanModel
 from p2pfl.simulation.memory import check_memory, memory_errors
 from p2pfl.simulation.placing import HOST, moved
 from p2pfl.simulation.playing import playing
@@ -243,13 +248,14 @@ async def simulating(
         evaluator = Evaluator(resolved, shard)
         how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
         how |= {"sent": sent, "keeper": keeper, "left": left}
-        state, work, meter, final = await _recorded(resolved, shard, run, **how)
+        state, work, meter, final, best = await _recorded(resolved, shard, run, **how)
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
         if wanted.learning.consensus:
             state, agreed["common"] = closed(resolved, shard, state, round=ended + 1)
             final = evaluator.full(state.rows)
         last = time.perf_counter()
         _write_models(resolved, shard, run, moved(state, HOST), round=ended)
+        kept = None if best is None else _write_best(resolved, shard, run, best)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
         weights_given = given(resolved, state, peers=shard.peers)
@@ -275,6 +281,7 @@ async def simulating(
             baselines=baselines,
             everyone=lambda: everyone(resolved, found),
             gradients=int(steps),
+            best=kept,
             evaluation=None if evaluator.scope.full else evaluator.stated,
             apart=apart,
             workers=workers,
@@ -299,6 +306,21 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
             )
 
 
+def _write_best(resolved: Plan, shard: Shard, run: Run, best: BestModels) -> dict[str, BestKept]:
+    """Write the best model of every peer; return what the summary lists of them."""
+    found: dict[str, BestKept] = {}
+    tensors = {"rows": best.rows, "losses": best.losses, "rounds": best.rounds}
+    for numbers, block in shard.blocks(tensors):
+        rounds, losses = block["rounds"].tolist(), block["losses"].tolist()
+        for place, number in enumerate(numbers.tolist()):
+            if rounds[place] < 0:
+                continue
+            name = shard.everyone[number]
+            found[name] = BestKept(rounds[place], losses[place], "validation", best_file(name))
+            run.save_best(name, resolved.saved(block["rows"][place]), found[name])
+    return found
+
+
 def _both(
     learner: Learner | None, topology: graphs.Topology | graphs.Schedule | None
 ) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
@@ -320,14 +342,14 @@ async def _recorded(
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
     meet: Meet | None,
-) -> tuple[State, Inline, Meter | None, list[dict[str, float]]]:
+) -> tuple[State, Inline, Meter | None, list[dict[str, float]], BestModels | None]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 
     Returns
     -------
     tuple
-        The last state, the learner, the meter of the process that leads, and the scores of its peers after the last
-        round.
+        The last state, the learner, the meter of the process that leads, the scores of its peers after the last round,
+        and their best models, if they judge them.
     """
     names, claimed, secret = shard.everyone, resolved.protection.claimed, resolved.protection.secret
     final: list[dict[str, float]] | None = None
@@ -347,20 +369,26 @@ async def _recorded(
         trained = shard.collect(own, int)
         shard.lead(lambda: None if meter is None else meter.samples.count_turns(trained))
 
+    average = MeanModel(resolved, shard, evaluator.scope)
+    judge = judge_of(resolved, shard, evaluator, begun=None if left is None else left.best)
+
     async def record(round: int, state: State, net: StackedNeighbourhood, learner: Inline) -> None:
         nonlocal final
         sent.add_(net.bytes_out)
-        whole = evaluator.scope.full or (round == rounds.stop - 1 and learner.turns is None)
+        last = round == rounds.stop - 1 and learner.turns is None
+        whole = evaluator.scope.full or last
         evaluated = await evaluator.met(state.rows, meet) if whole else evaluator.after(round, state.rows)
         final = evaluated if whole else None
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
+        judge.record(state.rows, evaluated, rounds=own)
         spent = shard.shared((meter and meter.spent) or 0.0) if claimed and secret else None
-        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, spent=spent)
+        about: dict[str, Any] = {"mean_model": average.scores(round, state.rows, whole=last), "spent": spent}
+        mine = records_of(own, state, net, learner, evaluated=evaluated, sent=sent, **about)
         records = [record for each in shard.collect(mine, list[Record]) for record in each]
         run.record(records)
         facts: dict[str, Any] = {"stop": rounds.stop, "work": learner, "travelling": net.travelling, "secret": secret}
         costs, sampled = ({}, {}) if meter is None else (meter.costs, meter.samples.own)
-        keeper.keep(checkpointed(round, state, sent, costs=costs, sampled=sampled, **facts))
+        keeper.keep(checkpointed(round, state, sent, costs=costs, sampled=sampled, best=judge.best, **facts))
         if observe is not None and records:
             observe(records)
 
@@ -369,9 +397,10 @@ async def _recorded(
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
     how: dict[str, Any] = {"charge": charge, "observe": record, "meet": meet}
     how["count"] = None if resolved.source is None else count
+    how["judge"] = None if judge.patience is None else judge.judge
     state, work = await playing(resolved, source=source, rounds=rounds, faults=faults, left=left, shard=shard, **how)
     keeper.end()
     if final is None:  # it stopped early, or slow peers end their rounds later
         final = evaluator.full(state.rows)
         run.rescore(dict(zip(names, shard.collect(final, Scores), strict=False)))
-    return state, work, meter, final
+    return state, work, meter, final, judge.best

@@ -134,8 +134,9 @@ class Evaluator:
         self.shard = shard or Shard(plan.topology.peers)
         self.asked = plan.experiment.evaluation != EvaluationSettings()
         self.names = self.shard.peers
-        self.validates = plan.experiment.data.validation > 0
+        self.validates = plan.validates
         self.shared = plan.federation.common
+        self._judged: tuple[Rows, dict[str, torch.Tensor]] | None = None
         seed, count = plan.experiment.seed, self.scope.peers
         self.chosen: IntArray | None = None
         self.some = self.names
@@ -159,9 +160,24 @@ class Evaluator:
         peers, count = self.scope.peers, len(self.shard.everyone)
         return Evaluated(self.scope.every, count if peers is None else peers, self.scope.samples)
 
+    def judged(self, rows: Rows) -> torch.Tensor:
+        """Return the losses of all peers on all samples of their validation parts, ``[R]``.
+
+        The scores of these rows are not computed again until :meth:`judged` gets others.
+        """
+        found = self.plan.learner.evaluate(rows, peers=self.names, part="validation")
+        self._judged = rows, found
+        return found["loss"]
+
     def full(self, rows: Rows) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples."""
-        return self._assessed(self.plan.learner, rows, self.names)
+        return self._assessed(self.plan.learner, rows, self.names, held=self._held(rows))
+
+    def _held(self, rows: Rows, where: torch.Tensor | None = None) -> dict[str, torch.Tensor] | None:
+        """Return the scores that were computed to judge these rows, of some of the peers, if they were."""
+        if self._judged is None or self._judged[0] is not rows:
+            return None
+        return {name: each if where is None else each[where.to(each.device)] for name, each in self._judged[1].items()}
 
     async def met(self, rows: Rows, meet: Meet | None) -> list[dict[str, float]]:
         """Return the scores of all peers on all samples, evaluated together with other runs if there are any."""
@@ -186,18 +202,21 @@ class Evaluator:
         if (round + 1) % self.scope.every:
             return [{} for _ in self.names]
         if self.chosen is None:
-            return self._assessed(self.learner, rows, self.names)
+            return self._assessed(self.learner, rows, self.names, held=self._held(rows))
         where = placed(torch.from_numpy(self.chosen), rows.device)
-        found = dict(zip(self.some, self._assessed(self.learner, rows[where], self.some), strict=True))
+        scored = self._assessed(self.learner, rows[where], self.some, held=self._held(rows, where))
+        found = dict(zip(self.some, scored, strict=True))
         return [found.get(name, {}) for name in self.names]
 
-    def _assessed(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> list[dict[str, float]]:
+    def _assessed(
+        self, learner: Learner, rows: Rows, peers: tuple[str, ...], *, held: dict[str, torch.Tensor] | None
+    ) -> list[dict[str, float]]:
         """Return scores on the test part, and with a validation part also those under ``validation_...``."""
         if not peers:
             return []
         found = learner.evaluate(rows, peers=peers)
         if self.validates:
-            held = learner.evaluate(rows, peers=peers, part="validation")
+            held = learner.evaluate(rows, peers=peers, part="validation") if held is None else held
             found = found | {f"validation_{name}": values for name, values in held.items()}
         return by_peer(found) if found else [{} for _ in peers]
 

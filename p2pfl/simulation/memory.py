@@ -40,7 +40,7 @@ STATES: Mapping[str, int] = {
 BASELINE_COPIES = 6.5
 """Copies while every peer trains alone for comparison, beside those of the state."""
 
-MASKED_COPIES = 4.0
+MASKED_COPIES = 3.0
 """Further copies while models are hidden: fixed-point numbers take eight bytes, before and after their masks."""
 
 RECORD = 1000
@@ -134,7 +134,7 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     playing = (
         least + COPIES_PER_STATE * kept + (MASKED_COPIES if mode_traits(plan.experiment.privacy.mode).hides else 0)
     )
-    if plan.experiment.data.validation > 0:
+    if plan.validates:
         playing += 1  # the best models
     if baselines and not plan.protection.totals:
         return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * _optimiser_states(plan))

@@ -73,6 +73,7 @@ async def playing(
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
     meet: Meet | None = None,
+    judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
 
@@ -94,6 +95,8 @@ async def playing(
         Peers that this process simulates; all of them by default.
     meet
         What trains together with other runs, as in :class:`Inline`.
+    judge
+        Coroutine function as in :func:`p2pfl.algorithms.learn`.
 
     Raises
     ------
@@ -159,6 +162,7 @@ async def playing(
         private=hidden,
         observe=after,
         stop=resolved.stop,
+        judge=judge,
     )
     try:
         state = await coroutine

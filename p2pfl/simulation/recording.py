@@ -23,6 +23,7 @@ def records_of(
     evaluated: Sequence[dict[str, float]],
     sent: torch.Tensor,
     spent: float | None,
+    mean_model: dict[str, float],
 ) -> list[list[Record]]:
     """Return the records of each peer, as of live ones: one if it ends a round of its own; a round of -1 means none."""
     report = state.report
@@ -37,7 +38,7 @@ def records_of(
     if report is not None:
         losses = [loss if steps else None for loss, steps in zip(told["loss"], report.steps.tolist(), strict=True)]
     updates = told.get("update", [None] * len(net.peers))
-    diversity = learner.diversity
+    diversity, mixed = learner.diversity, state.mixed
     return [
         [
             Record(
@@ -55,6 +56,8 @@ def records_of(
                 update=updates[index],
                 disagreement=told["apart"][index],
                 diversity=diversity,
+                mixed=mixed,
+                mean_model=mean_model,
             )
         ]
         if rounds[index] >= 0

@@ -51,6 +51,15 @@ CASES = {
     ],
     "D-PSGD, one-peer exponential that heals": ["learning.algorithm=dpsgd", "topology.heal=true", *EXPONENTIAL],
     "FedAvg, stopping rule": ["learning.stop=0.6"],
+    "FedAvg, early stopping": ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"],
+    "D-PSGD on a ring, early stopping": [
+        *("learning.algorithm=dpsgd", "topology.kind=ring", "data.validation=0.3", "learning.patience=2", "rounds=30"),
+        "learning.rate=4.0",
+    ],
+    "FedAvg, clipped gradients, warm-up, schedule by step": [
+        *("learning.max_norm=0.3", "learning.warmup=5", "learning.schedule=CosineAnnealingLR"),
+        *("learning.schedule_options={T_max=20}", "learning.schedule_by=step"),
+    ],
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
     "FedAvg, masks, noise, clip": ["privacy.mode=pairwise", "privacy.noise=0.01", "privacy.clip=1.0"],

@@ -255,7 +255,7 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         return {
             "totals": f"{cost['rounds']} rounds{beside}, two messages a peer for each total; simulate counts the bytes",
             "a model": f"{size(cost['row_bytes'])}, which never travels",
-            "memory": _memory_said(found["memory"]),
+            "memory to simulate": _memory_said(found["memory"]),
         }
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
@@ -263,14 +263,14 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",
         "the broker takes in": f"{size(cost['bytes_sent'])} in all",
-        "memory": _memory_said(found["memory"]),
+        "memory to simulate": _memory_said(found["memory"]),
     }
 
 
 def _memory_said(memory: Mapping[str, Any]) -> str:
     """Return the memory of a simulation in words."""
-    said = f"about {size(memory['total'])} to simulate, models {size(memory['models'])}"
+    said = f"about {size(memory['total'])}, models {size(memory['models'])} of it"
     needed, free = memory["total"] - memory["held"], memory["free"]
     if free is None:
         return said
-    return f"{said}; {size(free)} {'is free' if needed <= free else 'is too little'}"
+    return f"{said}; {size(free)} free{'' if needed <= free else ', too little'}"

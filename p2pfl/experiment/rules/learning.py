@@ -18,6 +18,10 @@ HURRIED: tuple[tuple[When, str], ...] = (
         lambda it: it.hurried and it.experiment.learning.stop is not None,
         "with learning.stop, which all peers decide together",
     ),
+    (
+        lambda it: it.hurried and it.experiment.learning.patience is not None,
+        "with learning.patience, after which all peers stop together",
+    ),
 )
 WAITING = (
     *(SettingsRule("transport.hurry", when, because, "leave one of the two out") for when, because in HURRIED),
@@ -50,7 +54,7 @@ WAITING = (
             lambda it: it.algorithm.asynchronous,
             "with {algorithm}, whose peers run cycles of their own and take no decision together",
         ),
-        keys=("learning.stop",),
+        keys=("learning.stop", "learning.patience"),
         remedy=APART,
     ),
     *each(

@@ -22,6 +22,12 @@ SUMMED: tuple[tuple[str, When, str, str], ...] = (
         "none",
     ),
     (
+        "learning.patience",
+        lambda it: it.mode.sums and it.experiment.learning.patience is not None,
+        "peers show each other whether their validation loss still improves",
+        "none",
+    ),
+    (
         "learning.fraction",
         lambda it: it.mode.sums and it.experiment.learning.fraction < 1,
         "a sum over few participants reveals their models",
@@ -91,6 +97,14 @@ PRIVATE = (
         keys=("data.scale",),
         remedy="leave the noise out, or scale the features by known bounds instead",
     ),
+    *each(
+        (
+            lambda it: it.claims,
+            "with private noise, whose guarantee does not cover whether the validation loss of a peer improves",
+        ),
+        keys=("learning.patience",),
+        remedy="leave one of them out",
+    ),
     SettingsRule(
         "learning.algorithm",
         lambda it: it.mode.sums and not it.algorithm.linear and it.algorithm.nonlinear,
@@ -144,6 +158,10 @@ DECIDED = tuple(
             "with learning.stop on {kind}, where peers flood the condition to stop after a round counts",
         ),
         (
+            lambda it: _sparse(it) and it.experiment.learning.patience,
+            "with learning.patience on {kind}, where peers flood the condition to stop after a round counts",
+        ),
+        (
             lambda it: _sparse(it) and it.experiment.transport.quorum < 1,
             "with transport.quorum below 1 on {kind}, where all peers agree on the number of the first attempt",
         ),
@@ -190,7 +208,7 @@ ADDED = (
     ),
     *each(
         (lambda it: it.algorithm.additive, "with {algorithm}, whose models end by themselves"),
-        keys=("learning.stop",),
+        keys=("learning.stop", "learning.patience"),
         remedy="leave it out, or set model.options.early_stopping where the model has it",
     ),
 )

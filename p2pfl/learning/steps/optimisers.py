@@ -21,7 +21,7 @@ from torch import optim
 from p2pfl.errors import ModelError
 from p2pfl.importing import located
 from p2pfl.learning.learner import Memory
-from p2pfl.learning.steps.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
+from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
 from p2pfl.rows import Layout
 
 ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
@@ -60,7 +60,7 @@ class Recipe:
         Further arguments of the optimiser, such as ``momentum``.
     schedule
         Name of a class of :mod:`torch.optim.lr_scheduler`; or a function, or its ``package.module:function``, see
-        :class:`p2pfl.learning.steps.rates.OwnSchedule`; or ``None``.
+        :class:`p2pfl.learning.updates.rates.OwnSchedule`; or ``None``.
     schedule_options
         Arguments of the schedule.
     schedule_by
@@ -68,7 +68,7 @@ class Recipe:
     warmup
         Optimiser steps of each peer in which the rate rises linearly to what it would be, over rounds too.
     max_norm
-        Largest L2 norm of the gradient of a batch, see :func:`p2pfl.learning.steps.clipping.clip`; ``None`` for no
+        Largest L2 norm of the gradient of a batch, see :func:`p2pfl.learning.updates.clipping.clip`; ``None`` for no
         bound.
 
     Raises

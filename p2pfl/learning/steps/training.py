@@ -19,13 +19,13 @@ from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
-from p2pfl.learning.steps.clipping import clip
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.rates import StepClock
 from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
+from p2pfl.learning.updates.clipping import clip
+from p2pfl.learning.updates.rates import StepClock
 from p2pfl.process import cores, one_at_a_time, spread
 from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 

@@ -12,6 +12,7 @@ import torch
 
 from p2pfl.learning import learner_traits
 from p2pfl.report.results import BestKept
+from p2pfl.report.saved import best_file
 
 if TYPE_CHECKING:
     from p2pfl.data import IntArray
@@ -55,29 +56,32 @@ class Shelf(Protocol):
 
 def kept(peer: str, best: Best) -> BestKept:
     """Return a peer's best model as the summary lists it."""
-    return BestKept(best.round, best.loss, best.part, f"peers/{peer}.best.safetensors")
+    return BestKept(best.round, best.loss, best.part, best_file(peer))
 
 
 class BestModel:
-    """Writes ``NAME.best.safetensors`` whenever a round's model is better than those before.
+    """Keeps each round's model that is better than those before, as ``NAME.best.safetensors`` where there is a store.
 
     Parameters
     ----------
     peer
         Name of the peer.
     store
-        Store; ``None`` keeps nothing.
+        Store; without one, models are kept in memory, and only those that a validation part judges.
 
     Attributes
     ----------
     best
-        What is written; of an earlier incarnation too.
+        What is kept; of an earlier incarnation too.
+    rows
+        Its parameters ``[1, P]``, where there is no store.
     """
 
     def __init__(self, peer: str, store: Shelf | None) -> None:
         self.peer = peer
         self.store = store
         self.best: Best | None = None if store is None else store.best()
+        self.rows: torch.Tensor | None = None
 
     @property
     def place(self) -> str:
@@ -103,7 +107,9 @@ class BestModel:
         StorageError
             If the disk is full or not writable; the model that was kept stays.
         """
-        if self.store is None or learner_traits(plan.learner).additive:  # of these the last is the best, of all peers
+        if learner_traits(plan.learner).additive:  # of these the last is the best, of all peers
+            return
+        if self.store is None and validation is None:
             return
         part = "train" if validation is None else "validation"
         loss = self._trained(plan, rows) if validation is None else validation
@@ -112,8 +118,20 @@ class BestModel:
         if self.best is not None and self.best.part == part and self.best.loss <= loss:
             return
         best = Best(round, loss, part)
-        self.store.keep(best, plan.saved(rows[0]))
+        if self.store is None:
+            self.rows = rows.clone()
+        else:
+            self.store.keep(best, plan.saved(rows[0]))
         self.best = best
+
+    def improving(self, round: int, *, patience: int) -> torch.Tensor:
+        """Return 1 if the best model is less than ``patience`` rounds old, and 0 otherwise, ``[1, 1]``.
+
+        A peer without validation data has no such model, and holds nobody back.
+        """
+        best = self.best
+        young = best is not None and best.part == "validation" and round - best.round < patience
+        return torch.full((1, 1), float(young))
 
     def _trained(self, plan: Plan, rows: torch.Tensor) -> float | None:
         """Return the loss on training samples; ``None`` where only the user's own code could tell."""

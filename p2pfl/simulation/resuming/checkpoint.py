@@ -19,6 +19,7 @@ from p2pfl.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report.spending.meter import Meter
+from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 
 FILE = "simulation.state"
@@ -90,22 +91,27 @@ class SimulationCheckpoint:
         Bytes that each peer has sent, ``[N]`` int64.
     travelling
         Models on their way, where peers do not wait for each other.
+    best
+        Best models of all peers, where they judge them.
     """
 
     facts: Facts
     state: State
     sent: torch.Tensor
     travelling: Travelling | None = None
+    best: BestModels | None = None
 
     @property
     def bytes(self) -> int:
         """Memory of all models and of the state, in which tensors that are the same count once."""
         own = sum({id(value): value.nbytes for value in (self.state.rows, *self.state.tensors().values())}.values())
-        return own + (0 if self.travelling is None else self.travelling.bytes)
+        best = 0 if self.best is None else self.best.rows.nbytes
+        return own + best + (0 if self.travelling is None else self.travelling.bytes)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Return the tensors that have a place for each peer, by their names in the file."""
-        return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent}
+        best = {} if self.best is None else self.best.tensors()
+        return {"rows": self.state.rows, **self.state.tensors(), "sent": self.sent, **best}
 
     @property
     def costs(self) -> Counter[Cost]:
@@ -182,7 +188,7 @@ class SimulationCheckpoint:
                 facts = Facts(**json.loads(file.metadata()["facts"]))
                 found = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dictionary)
             found |= {name: found[twin] for name, twin in facts.same.items()}
-            rows, sent = found.pop("rows"), found.pop("sent")
+            rows, sent, best = found.pop("rows"), found.pop("sent"), BestModels.taken(found)
             state = State.restore(rows, found)
         except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{path} is damaged ({error}); start the simulation again") from None
@@ -191,7 +197,7 @@ class SimulationCheckpoint:
                 f"{path} holds models of shape {tuple(rows.shape)}, not {(peers, size)}; resume the experiment that "
                 "the run began with"
             )
-        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers))
+        return cls(facts, state, sent, _travelling(path, found, edges, peers=peers), best)
 
 
 def _travelling(
@@ -343,6 +349,7 @@ def after(
     sampled: Mapping[str, Mapping[Sampling, int]],
     travelling: Travelling | None,
     secret: bool,
+    best: BestModels | None,
 ) -> SimulationCheckpoint:
     """Return the checkpoint after a round; ``work`` counts ``steps`` and ``seconds``."""
     listed = tuple((cost.mu, cost.probability, count) for cost, count in costs.items())
@@ -353,4 +360,6 @@ def after(
     )
     counted: dict[str, Any] = {"steps": work.steps, "seconds": work.seconds, "costs": listed, "sampled": trained}
     facts = Facts(round, ended=False, stop=stop, secret=secret, **counted)
-    return SimulationCheckpoint(facts, state, sent.clone(), travelling)
+    if best is not None and best.rows.nbytes <= HELD:  # a larger one is written at once, or not held
+        best = best.copy()
+    return SimulationCheckpoint(facts, state, sent.clone(), travelling, best)

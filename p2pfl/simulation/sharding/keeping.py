@@ -20,6 +20,7 @@ from p2pfl.algorithms import State
 from p2pfl.encodings import Ints
 from p2pfl.errors import StorageError
 from p2pfl.files import DRIVE, OWNER_ONLY
+from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 from p2pfl.simulation.sharding.part import WorkerShard
@@ -223,9 +224,9 @@ def _scattered(shard: WorkerShard, whole: SimulationCheckpoint | None) -> Simula
     shapes, told, models = json.loads(shard.group.share(json.dumps([about, facts, models]).encode()))
     found = {name: shard.scatter(given.get(name), _like(*shape)) for name, shape in shapes.items()}
     told |= {"costs": tuple(map(tuple, told["costs"])), "steps": told["steps"] if shard.leads else 0}
-    rows, bytes_out = found.pop("rows"), found.pop("sent")
+    rows, bytes_out, best = found.pop("rows"), found.pop("sent"), BestModels.taken(found)
     travelling = None if models is None else _travelling(shard, sent, like=_like(*models))
-    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), bytes_out, travelling)
+    return SimulationCheckpoint(Facts(**told), State.restore(rows, found), bytes_out, travelling, best)
 
 
 def _travelling(shard: WorkerShard, whole: Travelling | None, *, like: torch.Tensor) -> Travelling:

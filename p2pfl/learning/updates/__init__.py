@@ -1,0 +1,1 @@
+"""What happens to gradients and learning rates before an optimiser takes a step."""
