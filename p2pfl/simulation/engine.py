@@ -17,7 +17,7 @@ from p2pfl.compression import Codec
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment, Plan, read
 from p2pfl.experiment.agreement import reported
-from p2pfl.experiment.composing import compose
+from p2pfl.experiment.composing import both, compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import SecretSource, SeededSource, Source
 from p2pfl.learning import Learner
@@ -55,7 +55,7 @@ WRITTEN = 32 * 2**20
 def simulate(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
     learner: Learner | None = None,
-    topology: graphs.Topology | graphs.Schedule | None = None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
     *,
     rounds: int = 10,
     seed: int = 0,
@@ -141,8 +141,7 @@ def simulate(
         made = read(experiment, changes=changes)
     else:
         more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        needed = _both(learner, topology)
-        made = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
+        made = compose(experiment, *both(learner, topology), rounds=rounds, seed=seed, settings=settings, **more)
     if isinstance(source, SecretSource) and (workers > 1 or launched()):
         raise InputError(
             "workers must draw the same keys, but the operating system gives each its own; pass SeededSource as source"
@@ -297,15 +296,6 @@ def _write_models(resolved: Plan, shard: Shard, run: Run, state: State, *, round
                 round=round,
                 own={peer: model for peer, model in owned.items() if model},
             )
-
-
-def _both(
-    learner: Learner | None, topology: graphs.Topology | graphs.Schedule | None
-) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
-    """Return the learner and the topology, both of which a run without an experiment file needs."""
-    if learner is None or topology is None:
-        raise InputError("an algorithm alone cannot be simulated; pass a learner and a topology beside it")
-    return learner, topology
 
 
 async def _recorded(
