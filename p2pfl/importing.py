@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
 from typing import Any
@@ -55,15 +57,36 @@ def imported(
         raise refused(
             f"{said} cannot be imported ({located(error, module=module)}); {_remedy(error, module)}"
         ) from error
+    standard = module in sys.stdlib_module_names
+    if standard and (own := _namesake(module, holder, [""])) is not None:
+        raise refused(_taken(said, holder, own))
     try:
         found = getattr(holder, name)
     except Exception as error:
+        if (own := _namesake(module, holder, ["", *sys.path])) is not None:
+            raise refused(_taken(said, holder, own)) from error
         reason = located(error, module=module)
         raise refused(f"{said} cannot be imported ({reason}); correct the name after the colon") from error
     if not callable(found):
         raise refused(f"{said} is an object of the type {type(found).__name__}; name {sought}")
     function: Callable[..., Any] = found
     return function
+
+
+def _namesake(module: str, holder: ModuleType, folders: Sequence[str]) -> Path | None:
+    """Return the first file in some folders that has the name of a module and is not the imported one."""
+    used = holder.__spec__.origin if holder.__spec__ is not None else None
+    place = Path(*module.split("."))
+    for folder in folders:
+        for file in (Path(folder, f"{place}.py"), Path(folder, place, "__init__.py")):
+            if file.is_file() and not (used is not None and Path(used).is_file() and file.samefile(used)):
+                return file.resolve()
+    return None
+
+
+def _taken(said: str, holder: ModuleType, own: Path) -> str:
+    used = holder.__spec__.origin if holder.__spec__ is not None else None
+    return f"{said} is not {own}, because another module has this name: {used or 'one of Python'}; rename {own.name}"
 
 
 def _remedy(error: Exception, module: str) -> str:

@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def federate(
 
 
 def gather(
-    given: Mapping[str, Any],
+    given: Mapping[Any, Any],
     *,
     seed: int,
     classes: int | None = None,
@@ -157,9 +158,9 @@ def gather(
     Parameters
     ----------
     given
-        By peer, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and ``[n, ...]``; or a map-style Dataset of
-        torch. Targets that are whole numbers are classes, others are to be predicted as numbers. With a ``table``, the
-        path of a CSV or Parquet file or a data frame.
+        By peer, whose name is text or a whole number, ``(features, targets)``: arrays or tensors ``[n, *shape]`` and
+        ``[n, ...]``; or a map-style Dataset of torch. Targets that are whole numbers are classes, others are to be
+        predicted as numbers. With a ``table``, the path of a CSV or Parquet file or a data frame.
     seed
         Decides what is held out.
     classes
@@ -185,6 +186,7 @@ def gather(
     >>> gather({"ada": (torch.zeros(10, 3), torch.arange(10) % 2)}, seed=0).samples(["ada"])
     tensor([8])
     """
+    given = {str(peer) if isinstance(peer, Integral) else peer: data for peer, data in given.items()}
     names = _checked_peers(list(given))
 
     def load(*, peer: str, peers: tuple[str, ...], seed: int) -> Any:
@@ -201,6 +203,8 @@ def gather(
 
 
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
+    if odd := [peer for peer in peers if not isinstance(peer, str)]:
+        raise DataError(f"a peer is named by {odd[0]!r}, a {type(odd[0]).__name__}; name peers by text")
     names = tuple(sorted(peers))
     if not names or len(set(names)) < len(names):
         raise DataError(

@@ -7,12 +7,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import msgspec
+import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
 from p2pfl.compression import Codec, Half
 from p2pfl.data import Federation, nothing
-from p2pfl.errors import ExperimentError
+from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
@@ -24,8 +25,9 @@ from p2pfl.experiment.resolving import Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
-from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner
+from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.robust import Attack, Rule
+from p2pfl.topology.graph import brief
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
 """Parameters of algorithms that a run fills in."""
@@ -37,7 +39,7 @@ AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stra
 def compose(
     algorithm: Algorithm,
     learner: Learner,
-    topology: graphs.Topology | graphs.Schedule,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph,
     *,
     rounds: int = 10,
     seed: int = 0,
@@ -58,7 +60,7 @@ def compose(
     learner
         Local training and the data of the peers.
     topology
-        Topology, all peers of which belong to the learner.
+        Topology, all peers of which belong to the learner; or a networkx graph, whose nodes name the peers.
     rounds
         Number of rounds.
     seed
@@ -75,7 +77,7 @@ def compose(
     Returns
     -------
     Plan
-        What :func:`p2pfl.simulate` and :class:`p2pfl.Peer` run.
+        What :func:`p2pfl.simulate`, :func:`p2pfl.live` and :class:`p2pfl.Peer` run.
 
     Raises
     ------
@@ -91,6 +93,8 @@ def compose(
     >>> made.experiment.rounds, made.learner.epochs
     (3, 5)
     """
+    topology = graphs.as_topology(topology)
+    _check_parts(algorithm, learner)
     learner = _adjusted(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
@@ -99,10 +103,52 @@ def compose(
     graphs.check_connected(topology)
     weights = mixing(experiment, topology)
     check(asked.on(topology, weights))
+    if not live:
+        check_data(learner, topology)
     federation = _federation(learner, topology)
     sizes: dict[str, int] | None = {} if live else None
     parts = Parts(asked, topology, weights, federation, learner, sizes=sizes)
     return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
+
+
+def both(
+    learner: Learner | None, topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None
+) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
+    """Return the learner and the topology, both of which a run without an experiment file needs.
+
+    Raises
+    ------
+    InputError
+        One is missing, or the topology is none.
+    """
+    if learner is None or topology is None:
+        raise InputError("an algorithm alone cannot run; pass a learner and a topology beside it")
+    return learner, graphs.as_topology(topology)
+
+
+def check_live(made: Plan) -> Plan:
+    """Return a plan whose peers may run live, each on its own.
+
+    Raises
+    ------
+    InputError
+        Its parts work in a simulation alone.
+    """
+    asked = replace(Composition.of(made.experiment, live=True), algorithm=declared(made.algorithm))
+    local = bool(made.learner.layout.local)
+    check(replace(asked.on(made.topology, made.weights), learner=learner_traits(made.learner), local=local))
+    return made
+
+
+def _check_parts(algorithm: object, learner: object) -> None:
+    """Refuse parts that are none, such as a class in place of an object."""
+    if isinstance(algorithm, type):
+        raise ExperimentError(
+            f"the algorithm is the class {algorithm.__name__}; pass an object, {algorithm.__name__}()"
+        )
+    if isinstance(learner, type | torch.nn.Module):
+        given = f"the class {learner.__name__}" if isinstance(learner, type) else f"a {type(learner).__name__}"
+        raise ExperimentError(f"the learner is {given}; pass an object, such as p2pfl.TorchLearner(model, data)")
 
 
 def bound(algorithm: Algorithm, given: Mapping[str, Any]) -> Algorithm:
@@ -248,17 +294,32 @@ def _with_parts(
     return experiment
 
 
+def check_data(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> None:
+    """Refuse a learner that knows the data of its peers, but not of all peers of a topology.
+
+    Raises
+    ------
+    ExperimentError
+        Peers of the topology have no data; the message names them, and whose data there are.
+    """
+    bare = learner.bare
+    if not isinstance(bare, Federated):
+        return
+    peers = bare.federation.train
+    if lacking := [peer for peer in topology.peers if peer not in peers]:
+        others = sorted({*peers} - {*topology.peers}) or sorted(peers)
+        raise ExperimentError(
+            f"the topology has the peers {brief(lacking)}, of which the learner has no data, and the learner has data "
+            f"of {brief(others)}; name both alike, for instance by topology.named(sorted(data))"
+        )
+
+
 def _federation(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> Federation:
-    """Return the data of the peers, as far as the learner knows it; refuse a topology none of whose peers has data."""
+    """Return the data of the peers of a topology, as far as the learner knows it."""
     bare = learner.bare
     if not isinstance(bare, Federated):
         return nothing(topology.peers)
-    federation = bare.federation
-    here = [peer for peer in topology.peers if peer in federation.train]
+    here = [peer for peer in topology.peers if peer in bare.federation.train]
     if not here:
-        peers, others = ", ".join(federation.peers[:3]), ", ".join(topology.peers[:3])
-        raise ExperimentError(
-            f"no peer of the topology ({others}, ...) has data in the learner, whose peers are {peers}, ...; name them "
-            "alike, for instance by topology.named"
-        )
-    return federation.of(*here)
+        check_data(learner, topology)
+    return bare.federation.of(*here)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from numbers import Real
 from traceback import walk_tb
 
 import torch
@@ -48,6 +49,31 @@ def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype)
             f"mixed precision needs float32 parameters on cpu or cuda, but they are {dtype} on {device.type}; "
             "set learning.precision to 'full'"
         )
+
+
+def check_module(model: object) -> None:
+    """Raise :class:`ModelError` unless a model is a module of torch."""
+    if isinstance(model, type):
+        raise ModelError(f"the model is the class {model.__name__}; pass an object, {model.__name__}(...)")
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"the model is of type {type(model).__name__}; pass a torch.nn.Module")
+
+
+def finite(given: object, *, key: str) -> float:
+    """Return a finite number as a float, whatever library it comes from.
+
+    Raises
+    ------
+    ModelError
+        It is text, no number, or not finite.
+    """
+    scalar = isinstance(given, torch.Tensor) and given.numel() == 1 and not given.is_complex()
+    if isinstance(given, bool) or not (scalar or isinstance(given, Real)):
+        raise ModelError(f"{key} is {given!r}, which is no number; pass one, such as 0.1")
+    number = float(given)  # type: ignore[arg-type] # a tensor with one number is one
+    if not math.isfinite(number):
+        raise ModelError(f"{key} is {number}, not a finite number; change it")
+    return number
 
 
 def check_losses(loss: torch.Tensor, *, peers: Sequence[str], round: int) -> None:

@@ -18,9 +18,10 @@ from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, predicted, tallied
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
-from p2pfl.learning.losses import PerSample, binary_cross_entropy, cross_entropy, named, squared_error
+from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, named, squared_error
 from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import Held
@@ -77,12 +78,13 @@ class TorchLearner:
     stragglers
         Share of the peers that do only a part of these in a round, see :mod:`p2pfl.learning.stragglers`.
     loss
-        Function ``loss(outputs, targets) -> [B]`` with one number per sample; cross-entropy for classes, also at each
-        place, and squared error for numbers if ``None``.
+        Function ``loss(outputs, targets) -> [B]`` with one number per sample, or a name that ``learning.loss`` takes;
+        cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
     metrics
-        Scores by name: functions like ``loss``, functions with the attribute ``whole`` that return one number for all
-        outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`. By default accuracy or :math:`R^2`; the
-        mean intersection over union as well for a class at each place; the area under the ROC curve and F1 for labels.
+        Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
+        ``whole`` that return one number for all outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`.
+        By default accuracy or :math:`R^2`; the mean intersection over union as well for a class at each place; the area
+        under the ROC curve and F1 for labels.
     pretrained
         State dict, or path of a safetensors file, loaded into the model first. Tensors that it lacks keep their values.
     frozen
@@ -130,8 +132,8 @@ class TorchLearner:
         epochs: int = 1,
         steps: int | None = None,
         stragglers: float = 0.0,
-        loss: PerSample | None = None,
-        metrics: Mapping[str, PerSample | Whole] | None = None,
+        loss: PerSample | str | None = None,
+        metrics: Mapping[str, PerSample | Whole | str] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
         norm: Norm | None = None,
@@ -143,6 +145,8 @@ class TorchLearner:
         self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
         self.seed, self.dtype = seed or 0, dtype
         self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
+        checks.check_module(model)
+        rate = checks.finite(rate, key="learning.rate")
         scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
@@ -151,12 +155,14 @@ class TorchLearner:
         self.recipe.attempt(dtype)
         dataset = self.federation.dataset
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
-        self.loss = named(loss) if loss else (squared_error if dataset.classes is None else cross_entropy)
-        chosen = usual(dataset, loss=self.loss) if metrics is None else metrics
+        own = squared_error if dataset.classes is None else cross_entropy
+        self.loss = own if loss is None else named(chosen(loss, key="learning.loss", known=LOSSES))
+        wanted: Mapping[str, PerSample | Whole]
+        wanted = usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
         self.metrics: Mapping[str, PerSample]
         self.whole: Mapping[str, Whole]
-        self.metrics, self.whole = scores_of(chosen)
-        self.order: Sequence[str] = ("loss", *chosen, "r2")  # of the scores
+        self.metrics, self.whole = scores_of(wanted)
+        self.order: Sequence[str] = ("loss", *wanted, "r2")  # of the scores
         self.r2 = metrics is None and dataset.classes is None and self.loss is not binary_cross_entropy
         self.parts = self._held(self.federation)
         self.alone = one_at_a_time()  # shared by copies: one row at a time is in the model, see bind of Plain

@@ -17,7 +17,7 @@ def composed(
     name: str,
     algorithm: Plan | Algorithm,
     learner: Learner | None,
-    topology: graphs.Topology | graphs.Schedule | None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None,
     *,
     parts: Mapping[str, Any],
 ) -> Plan:
@@ -32,6 +32,7 @@ def composed(
         return algorithm
     if learner is None or topology is None:
         raise ExperimentError("a peer needs a learner and a topology beside its algorithm; pass both")
+    topology = graphs.as_topology(topology)
     if name not in topology.peers:
         some = ", ".join(topology.peers[:8])
         raise ExperimentError(f'"{name}" is no peer of the topology; its peers are {some}')

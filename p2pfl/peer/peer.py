@@ -116,7 +116,7 @@ class Peer:
         name: str,
         algorithm: Plan | Algorithm,
         learner: Learner | None = None,
-        topology: graphs.Topology | graphs.Schedule | None = None,
+        topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
         *,
         transport: Transport | str,
         parts: Mapping[str, Any] | None = None,

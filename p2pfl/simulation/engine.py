@@ -14,10 +14,9 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
 from p2pfl.compression import Codec
-from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment, Plan, read
 from p2pfl.experiment.agreement import reported
-from p2pfl.experiment.composing import compose
+from p2pfl.experiment.composing import both, compose
 from p2pfl.experiment.modes import Mode
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
@@ -62,7 +61,7 @@ WRITTEN = 32 * 2**20
 def simulate(
     experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
     learner: Learner | None = None,
-    topology: graphs.Topology | graphs.Schedule | None = None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
     *,
     rounds: int = 10,
     seed: int = 0,
@@ -150,8 +149,7 @@ def simulate(
         made = read(experiment, changes=changes)
     else:
         more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        needed = _both(learner, topology)
-        made = compose(experiment, *needed, rounds=rounds, seed=seed, settings=settings, **more)
+        made = compose(experiment, *both(learner, topology), rounds=rounds, seed=seed, settings=settings, **more)
     given = {"baselines": baselines, "resume": resume, "source": source}
     with sharded(made, workers=workers, follow=follow, given=given, unaccounted=unaccounted) as (planned, shard):
         given["source"] = drawn = source_of(planned, shard, source)
@@ -319,15 +317,6 @@ def _write_best(resolved: Plan, shard: Shard, run: Run, best: BestModels) -> dic
             found[name] = BestKept(rounds[place], losses[place], "validation", best_file(name))
             run.save_best(name, resolved.saved(block["rows"][place]), found[name])
     return found
-
-
-def _both(
-    learner: Learner | None, topology: graphs.Topology | graphs.Schedule | None
-) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
-    """Return the learner and the topology, both of which a run without an experiment file needs."""
-    if learner is None or topology is None:
-        raise InputError("an algorithm alone cannot be simulated; pass a learner and a topology beside it")
-    return learner, topology
 
 
 async def _recorded(

@@ -19,7 +19,7 @@ Examples
 
 from p2pfl.topology.distances import diameter, flood_steps
 from p2pfl.topology.files import load, save
-from p2pfl.topology.graph import UNBOUND, Schedule, Topology, check_connected, turns
+from p2pfl.topology.graph import UNBOUND, NetworkxGraph, Schedule, Topology, as_topology, check_connected, turns
 from p2pfl.topology.kinds.builders import (
     circulant,
     complete,
@@ -54,10 +54,12 @@ __all__ = [
     "BUILDERS",
     "UNBOUND",
     "Healing",
+    "NetworkxGraph",
     "Schedule",
     "Topology",
     "Tree",
     "Weights",
+    "as_topology",
     "base",
     "best_rate",
     "build",

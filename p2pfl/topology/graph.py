@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, compress, pairwise
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -198,6 +199,42 @@ class Topology:
                 f'peer "{peer}" is not one of the {len(self.peers)} peers ({brief(self.peers)}); check its name'
             )
         return table[peer]
+
+
+class NetworkxGraph(Protocol):
+    """A graph of networkx, which is imported when it is first needed."""
+
+    def is_directed(self) -> bool:
+        """Return whether edges go one way."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the nodes."""
+        ...
+
+
+def as_topology(given: Topology | Schedule | NetworkxGraph) -> Topology | Schedule:
+    """Return a topology as it is, and that of a networkx graph.
+
+    Raises
+    ------
+    TopologyError
+        It is neither.
+
+    Examples
+    --------
+    >>> import networkx
+    >>> as_topology(networkx.path_graph(3)).edges
+    (('0', '1'), ('1', '2'))
+    """
+    if isinstance(given, Topology | Schedule):
+        return given
+    if isinstance(given, nx.Graph):
+        return Topology.from_graph(given)
+    raise TopologyError(
+        f"the topology is of type {type(given).__name__}; pass a graph of p2pfl.topology, such as "
+        "p2pfl.topology.ring(8), or a networkx graph"
+    )
 
 
 @dataclass(frozen=True)

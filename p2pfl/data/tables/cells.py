@@ -102,7 +102,7 @@ def read(source: Any, *, header: bool = True) -> TextCells:
         The file is missing or damaged, has no rows, or needs a package that is not installed.
     """
     if isinstance(source, str | Path):
-        path = Path(source)
+        path = Path(source).expanduser()
         cells = _parquet(path) if path.suffix.lower() in PARQUET else _csv(path, header=header)
     else:
         cells = _frame(source)

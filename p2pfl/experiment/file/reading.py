@@ -83,6 +83,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         table, origin = plain(source), "the experiment"
     elif isinstance(source, Mapping):
         table, origin = copy.deepcopy(dict(source)), "the experiment"
+        _expand(table)
     else:
         path = find(source)
         table, origin = _load(path), str(path)
@@ -302,13 +303,8 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
     A missing file that a run creates belongs into the first folder, so that the next run finds it from anywhere: a
     budget that is not found would be spent twice.
     """
-    for dotted in PATHS:
-        *parents, key = dotted.split(".")
-        inner: Any = table
-        for parent in parents:
-            inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
-        if not isinstance(inner, dict):
-            continue
+    _expand(table)
+    for dotted, inner, key in _paths(table):
         value = inner.get(key)
         if isinstance(value, str) and value:  # what is empty is no path, and refused as it is
             inner[key] = _found(value, folder)
@@ -316,6 +312,39 @@ def _resolve(table: dict[str, Any], folder: Path) -> None:
                 inner[key] = str((folder / value).resolve())
         elif isinstance(value, list):
             inner[key] = [_found(each, folder) if isinstance(each, str) else each for each in value]
+
+
+def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield the keys that hold a path, each with its section and its name there."""
+    for dotted in PATHS:
+        *parents, key = dotted.split(".")
+        inner: Any = table
+        for parent in parents:
+            inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
+        if isinstance(inner, dict):
+            yield dotted, inner, key
+
+
+def _expand(table: dict[str, Any]) -> None:
+    """Replace a leading ``~`` by the home folder where the file is there, or a run creates it there.
+
+    What is not there stays as it is: the file may lie on a device whose user has another home folder.
+    """
+    for dotted, inner, key in _paths(table):
+        value = inner.get(key)
+        if isinstance(value, str) and value.startswith("~/"):
+            inner[key] = _at_home(value, always=dotted in MADE)
+        elif isinstance(value, list):
+            inner[key] = [_at_home(each) if isinstance(each, str) and each.startswith("~/") else each for each in value]
+
+
+def _at_home(path: str, *, always: bool = False) -> str:
+    try:
+        home = Path(path).expanduser()
+        there = home.exists() or ("{peer}" in path and any(_of_peers(str(home), Path("/"))))
+    except (RuntimeError, ValueError):  # there is no such user, or no path of this name
+        return path
+    return str(home) if always or there else path
 
 
 def _found(path: str, folder: Path) -> str:

@@ -13,7 +13,6 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.sources import nearest
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.exact import ExactLearner, ExactModel
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
@@ -23,10 +22,10 @@ from p2pfl.identity import SecretSource, Source
 from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
-from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
+from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
-from p2pfl.learning.scores.whole import WHOLE, Whole
+from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
 
@@ -88,12 +87,8 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,
         stragglers=learning.stragglers,
-        loss=None if learning.loss is None else _own(learning.loss, key="learning.loss", known=LOSSES),
-        metrics={
-            name: _own(reference, key=f"learning.metrics.{name}", known=METRICS)
-            for name, reference in learning.metrics.items()
-        }
-        or None,
+        loss=_loss(experiment),
+        metrics=metrics_named(learning.metrics, find=imported) or None,
         pretrained=None if is_reference(model.name) else model.pretrained,
         frozen=model.frozen,
         norm=_norm(experiment),
@@ -102,6 +97,15 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         precision=learning.precision,
     )
     found.check_schedule(experiment.rounds)
+    return found
+
+
+def _loss(experiment: Experiment) -> PerSample | None:
+    """Return the loss of an experiment; ``None`` for that of its data."""
+    wanted = experiment.learning.loss
+    found: PerSample | None = None
+    if wanted is not None:
+        found = chosen(wanted, key="learning.loss", known=LOSSES, find=imported)
     return found
 
 
@@ -305,20 +309,6 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
     if dataset.classes is not None and experiment.learning.loss != "binary_cross_entropy":
         return None
     return math.prod(dataset.targets.shape[1:])
-
-
-METRICS: Mapping[str, PerSample | Whole] = {**LOSSES, "accuracy": accuracy, **WHOLE}
-"""Metrics by name."""
-
-
-def _own(reference: str, *, key: str, known: Mapping[str, Any]) -> Any:
-    """Return a loss or metric by its name, or a user's function under the user's name for it."""
-    if reference in known:
-        return known[reference]
-    if ":" not in reference:
-        raise ExperimentError(f'{key} is "{reference}"; {nearest(reference, known)}, or name "package.module:function"')
-    function: PerSample = imported(reference, key=key)
-    return function if function in BUILT_IN or isinstance(function, Whole) else UserFunction(function, name=reference)
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:

@@ -10,9 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from p2pfl import topology as graphs
+from p2pfl.algorithms import Algorithm
+from p2pfl.compression import Codec
 from p2pfl.errors import P2PFLError, RunError, foremost
 from p2pfl.experiment import Experiment, Plan, plan, read
+from p2pfl.experiment.composing import both, check_data, check_live, compose
+from p2pfl.experiment.modes import Mode
 from p2pfl.identity import FIRST, Source
+from p2pfl.learning import Learner
 from p2pfl.peer.launch.ended import Ended
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.peer import Peer
@@ -20,12 +26,23 @@ from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
 from p2pfl.report.progress import progressing
 from p2pfl.report.summary import Durations
+from p2pfl.robust import Attack, Rule
 from p2pfl.transport import MemoryTransport
 
 
 async def live(
-    experiment: str | Path | Experiment | Mapping[str, Any],
+    experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
+    learner: Learner | None = None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
     *,
+    rounds: int = 10,
+    seed: int = 0,
+    privacy: Mode | None = None,
+    codec: Codec | None = None,
+    rule: Rule | None = None,
+    attack: Attack | None = None,
+    settings: Mapping[str, Any] | None = None,
+    peers: int | None = None,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
     progress: bool = False,
@@ -40,7 +57,11 @@ async def live(
     Parameters
     ----------
     experiment
-        File, name of a shipped experiment, table, or an experiment already read.
+        Algorithm; or a file, name of a shipped experiment, table, an experiment already read, or its plan.
+    learner, topology, rounds, seed, privacy, codec, rule, attack, settings
+        The other parts of a run, if the first argument is an algorithm, see :func:`p2pfl.compose`.
+    peers
+        Number of peers in place of ``topology.peers``.
     source
         Source of keys and private noise; the operating system's secrets by default. With that of a simulation, such as
         ``SeededSource(seed)``, the models are those of the simulation, and no epsilon is stated.
@@ -57,7 +78,8 @@ async def live(
     Raises
     ------
     InputError
-        The experiment cannot run, or needs peers that remember their votes, as ``privacy.departures`` does.
+        The experiment cannot run, a part is missing, or it needs peers that remember their votes, as
+        ``privacy.departures`` does.
     RunError
         A peer failed; the others have been ended.
 
@@ -68,12 +90,38 @@ async def live(
     >>> table = {"rounds": 1, "topology": {"kind": "complete", "peers": 2}, "data": {"name": "wine"}}
     >>> sorted(asyncio.run(live(table, baselines=False)).models)
     ['peer0', 'peer1']
+
+    The same without an experiment file:
+
+    >>> import torch
+    >>> from p2pfl.algorithms import FedAvg
+    >>> from p2pfl.learning import TorchLearner
+    >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(3).peers}
+    >>> learner = TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+    >>> sorted(asyncio.run(live(FedAvg(), learner, graphs.ring(3), rounds=1, baselines=False)).models)
+    ['peer0', 'peer1', 'peer2']
     """
-    first, began, wanted = time.perf_counter(), datetime.now(UTC), read(experiment)
-    resolved = await asyncio.to_thread(plan, wanted, live=True, unaccounted=unaccounted)
+    first, began = time.perf_counter(), datetime.now(UTC)
+    make: Callable[[], Plan]
+    if isinstance(experiment, Plan):
+        make = partial(check_live, experiment)
+    elif isinstance(experiment, str | Path | Experiment | Mapping):
+        wanted = read(experiment, changes=[] if peers is None else [f"topology.peers={peers}"])
+        make = partial(plan, wanted, live=True, unaccounted=unaccounted)
+    else:
+        parts: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
+        parts |= {"rounds": rounds, "seed": seed, "settings": settings}
+        learner, topology = both(learner, topology)
+        check_data(learner, topology)
+        make = partial(compose, experiment, learner, topology, live=True, **parts)
+    resolved = await asyncio.to_thread(make)
     resolved = resolved if source is None else resolved.drawing(source)
     names = resolved.topology.peers
-    plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+    if isinstance(experiment, str | Path | Experiment | Mapping):  # each peer loads its own data
+        plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+    else:
+        plans = dict.fromkeys(names, resolved)
+    wanted = resolved.experiment
     run = Run(wanted, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
     with progressing(observe, rounds=wanted.rounds, wanted=progress) as seen:

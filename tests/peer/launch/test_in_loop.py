@@ -56,6 +56,56 @@ def test_records_and_events_are_kept_and_each_round_is_observed(runs):
     assert sum(isinstance(event, PeerFinished) for event in alive.events) == 4
 
 
+def parts(peers=4):
+    graph = p2pfl.topology.ring(peers)
+    random = torch.Generator().manual_seed(7)
+    x = torch.randn(100, 3, generator=random)
+    data = {peer: (x[row::peers], (x[row::peers].sum(1) > 0).long()) for row, peer in enumerate(graph.peers)}
+    model = torch.nn.Linear(3, 2)
+    torch.nn.init.zeros_(model.weight)
+    torch.nn.init.zeros_(model.bias)
+    return p2pfl.FedAvg(), p2pfl.TorchLearner(model, data, rate=0.5), graph
+
+
+@pytest.mark.fast
+async def test_parts_run_live_as_they_are_simulated():
+    simulated = p2pfl.simulate(*parts(), rounds=2, seed=3)
+    run = await p2pfl.live(*parts(), rounds=2, seed=3)
+    for name, model in run.models.items():
+        for key, value in simulated.models[name].items():
+            torch.testing.assert_close(model[key], value)
+    assert run.summary.keys() == simulated.summary.keys()
+    for key in ("alone", "together", "pooled"):
+        assert run.summary[key] == pytest.approx(simulated.summary[key])
+    assert {(each.peer, each.round) for each in run.metrics} == {(each.peer, each.round) for each in simulated.metrics}
+
+
+async def test_a_plan_runs_live():
+    made = p2pfl.compose(*parts(), rounds=1, seed=3)
+    run = await p2pfl.live(made, baselines=False)
+    assert run.summary["together"] == p2pfl.simulate(made, baselines=False).summary["together"]
+
+
+async def test_a_plan_that_works_in_simulations_alone_does_not_run_live():
+    how = {"settings": {"gossip": {"steps": 3, "acceleration": "chebyshev"}}, "privacy": p2pfl.Pairwise(mask=1.0)}
+    made = p2pfl.compose(*parts(), rounds=1, **how)
+    with pytest.raises(ExperimentError, match=r"gossip\.acceleration"):
+        await p2pfl.live(made, baselines=False)
+
+
+async def test_missing_parts_are_named():
+    algorithm, learner, _ = parts()
+    with pytest.raises(p2pfl.errors.InputError, match="pass a learner and a topology"):
+        await p2pfl.live(algorithm, learner)
+    with pytest.raises(ExperimentError, match=r"peer00, peer01.*no data.*data of peer0, peer1"):
+        await p2pfl.live(algorithm, learner, p2pfl.topology.ring(11))
+
+
+async def test_the_number_of_peers_replaces_that_of_the_file():
+    run = await p2pfl.live({"rounds": 1, "data": {"name": "wine"}}, peers=2, baselines=False)
+    assert sorted(run.models) == ["peer0", "peer1"]
+
+
 async def test_it_works_where_a_loop_runs():
     run = await p2pfl.live(read(QUICK), baselines=False)
     assert run.summary["together"] is not None
