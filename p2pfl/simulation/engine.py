@@ -27,6 +27,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.progress import progressing
+from p2pfl.report.repeating.digests import digests
 from p2pfl.report.spending.budget import check_accounted
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
@@ -234,6 +235,7 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
+        run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if wanted.data.scale:
             resolved, found = opened(resolved, shard, sent=sent)
