@@ -235,7 +235,8 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
-        run.note_data(digests(resolved.federation))
+        if run.folder is not None:
+            run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if wanted.data.scale:
             resolved, found = opened(resolved, shard, sent=sent)

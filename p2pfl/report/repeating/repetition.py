@@ -162,8 +162,9 @@ def _records(mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, 
 
 def _fields(record: Record) -> dict[str, Any]:
     """Return what is compared of a record, with its scores by name."""
-    fields = {name: value for name, value in msgspec.structs.asdict(record).items() if name not in VARYING}
-    return fields | fields.pop("scores")
+    fields: dict[str, Any] = msgspec.structs.asdict(record)
+    scores: dict[str, Any] = fields.pop("scores")
+    return {name: value for name, value in fields.items() if name not in VARYING} | scores
 
 
 def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
