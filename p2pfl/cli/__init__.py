@@ -20,7 +20,7 @@ from p2pfl.peer.launch import fork_server as server
 from p2pfl.texts import printable
 
 GROUPS = {
-    **dict.fromkeys(["run", "simulate", "peer"], "running"),
+    **dict.fromkeys(["run", "simulate", "peer", "repeat"], "running"),
     **dict.fromkeys(["topology", "explain", "privacy", "audit", "value"], "planning"),
     **dict.fromkeys(["identity", "broker", "deploy", "doctor"], "setup"),
     **dict.fromkeys(["sweep", "report", "watch", "schema"], "results"),

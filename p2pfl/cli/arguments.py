@@ -14,7 +14,7 @@ from p2pfl.cli.running import arguments as running
 from p2pfl.cli.setup import arguments as setup
 
 COMMANDS: tuple[Callable[[Any], None], ...] = (
-    *(running.run, running.simulate, running.peer),
+    *(running.run, running.simulate, running.peer, running.repeat),
     *(setup.identity, results.schema, setup.broker),
     *(planning.topology, planning.explain, planning.privacy, planning.audit, planning.value),
     *(results.describe, results.using, results.sweep, results.report, results.watch),

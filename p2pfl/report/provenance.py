@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
+import subprocess
 from datetime import datetime
+from functools import cache
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +17,11 @@ import msgspec
 import p2pfl
 from p2pfl.experiment import Experiment
 from p2pfl.report.notices.kinds import SCHEMA
+from p2pfl.report.repeating.own_code import OwnCode
+from p2pfl.texts import printable
+
+SOON = 5.0
+"""Seconds that git may take."""
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -32,6 +41,16 @@ class Versions(msgspec.Struct, frozen=True):
         Operating system and architecture.
     cpus
         Number of logical CPUs; null if unknown.
+    commit
+        ``git describe --always --dirty`` of p2pfl where it runs from a checkout; null otherwise.
+    cpu
+        Name of the processor; null if unknown.
+    kernels
+        Instructions for which torch chose its kernels on the processor, such as ``AVX2``: others round differently.
+    gpu
+        Name of the GPU on which models are trained; null without one.
+    threads
+        Threads of an operation of torch in the process that began the run.
     """
 
     p2pfl: str
@@ -40,6 +59,29 @@ class Versions(msgspec.Struct, frozen=True):
     numpy: str
     platform: str
     cpus: int | None
+    commit: str | None = None
+    cpu: str | None = None
+    kernels: str | None = None
+    gpu: str | None = None
+    threads: int | None = None
+
+
+class RecordedCode(msgspec.Struct, frozen=True):
+    """Source of the user's own modules that the experiment names, and of what they import from the same folder.
+
+    Attributes
+    ----------
+    digest
+        SHA-256 of the paths and contents.
+    files
+        Paths in the folder ``modules`` of the run directory.
+    whole
+        False if there were too many, so that none was copied, and the digest covers the first of them.
+    """
+
+    digest: str
+    files: list[str]
+    whole: bool
 
 
 class Provenance(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +101,11 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         Software and machine.
     began
         Start of the run in UTC, ISO 8601; null if it was not recorded.
+    commit
+        ``git describe --always --dirty`` of the folder of the user's own modules, or of the current folder; null where
+        that is no repository, and for a run in memory.
+    code
+        The user's own modules; null where the experiment names none, and for a run in memory.
     """
 
     schema: Literal[1] = SCHEMA
@@ -67,9 +114,13 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     split: str
     versions: Versions
     began: str | None
+    commit: str | None = None
+    code: RecordedCode | None = None
 
 
-def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, Any]:
+def provenance(
+    experiment: Experiment, *, began: datetime | None, code: OwnCode | None = None, folder: Path | None = None
+) -> dict[str, Any]:
     """Return the part of ``summary.json`` that states which experiment ran, when, and on what.
 
     Parameters
@@ -78,6 +129,10 @@ def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, A
         Resolved experiment.
     began
         Start of the run in UTC; ``None`` if it was not recorded.
+    code
+        The user's own modules; ``None`` if there are none.
+    folder
+        Folder whose commit is recorded; ``None`` to record none.
 
     Returns
     -------
@@ -95,14 +150,22 @@ def provenance(experiment: Experiment, *, began: datetime | None) -> dict[str, A
         seed=experiment.seed,
         algorithm=experiment.learning.algorithm,
         split=experiment.data.split,
-        versions=versions(),
+        versions=versions(experiment.learning.device),
         began=None if began is None else began.isoformat(timespec="seconds"),
+        commit=None if folder is None else commit_of(folder),
+        code=None if code is None else RecordedCode(code.digest, [*code.files], code.whole),
     )
     return dict(msgspec.to_builtins(found))
 
 
-def versions() -> Versions:
-    """Return the versions of p2pfl and its numerical libraries, the platform, and its number of logical CPUs."""
+def versions(device: str = "cpu") -> Versions:
+    """Return the versions of p2pfl and its numerical libraries, the platform, its processors, and how torch uses them.
+
+    Parameters
+    ----------
+    device
+        Device on which models are trained, as the experiment file names it.
+    """
     import torch  # noqa: PLC0415 (builds without metadata know their own version only)
 
     return Versions(
@@ -112,4 +175,57 @@ def versions() -> Versions:
         numpy=version("numpy"),
         platform=platform.platform(),
         cpus=os.cpu_count(),
+        commit=_own_commit(),
+        cpu=_processor(),
+        kernels=torch.backends.cpu.get_cpu_capability(),
+        gpu=_gpu(device),
+        threads=torch.get_num_threads(),
     )
+
+
+def commit_of(folder: Path) -> str | None:
+    """Return the commit of a folder as ``git describe --always --dirty`` names it; ``None`` without a repository.
+
+    Git runs without hooks, monitors and the environment of another repository, and for at most :data:`SOON` seconds.
+    """
+    git = shutil.which("git")
+    if git is None or not folder.is_dir():
+        return None
+    apart = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    guards = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+    command = [git, *guards, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        found = subprocess.run(  # noqa: S603 (fixed arguments)
+            command, env=apart | quiet, stdin=subprocess.DEVNULL, capture_output=True, timeout=SOON, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return printable(found.stdout.decode("utf-8", "replace").strip()) or None if found.returncode == 0 else None
+
+
+@cache
+def _own_commit() -> str | None:
+    """Return the commit of p2pfl, which does not change while it runs; ``None`` where it is installed as a package."""
+    package = Path(p2pfl.__file__).resolve().parent
+    return commit_of(package) if (package.parent / ".git").exists() else None
+
+
+def _gpu(device: str) -> str | None:
+    """Return the name of the GPU that a device of the experiment file stands for; ``None`` if it is none."""
+    import torch  # noqa: PLC0415
+
+    if not device.startswith(("auto", "cuda")) or not torch.cuda.is_available():
+        return None
+    return torch.cuda.get_device_name(None if device == "auto" else device)
+
+
+@cache
+def _processor() -> str | None:
+    """Return the name of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return platform.processor() or None
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, None) or platform.processor() or None

@@ -1,7 +1,9 @@
 """The run directory: ``runs/<name>-<time>/``.
 
 experiment.toml            the resolved experiment
-provenance.json            start and versions of the run
+provenance.json            start, versions, commit and own modules of the run
+modules/                   source of the own modules that the experiment names
+data.json                  digests of the data of each peer, which only their owner can read
 metrics.jsonl              one record per peer and round
 events.jsonl               one notice per line: what happened besides the rounds
 peers/<name>.safetensors   the model under its own names
@@ -33,13 +35,15 @@ from typing import Any, Self
 import msgspec
 
 from p2pfl.errors import InputError, P2PFLError, StorageError
-from p2pfl.experiment import Experiment, write
+from p2pfl.experiment import Experiment, plain, write
 from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.report.notices.kinds import Notice
 from p2pfl.report.provenance import provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.report.records import Record, columns_of, frame
+from p2pfl.report.repeating.own_code import FOLDER as MODULES
+from p2pfl.report.repeating.own_code import OwnCode, named_modules, own_code
 from p2pfl.report.results import BestKept, PeerSummary, Summary
 from p2pfl.report.saved import BEST, OWN, SavedModels, model_file
 
@@ -77,7 +81,9 @@ class Run:
     def __init__(self, experiment: Experiment, *, folder: Path | None = None, began: datetime | None = None) -> None:
         self.experiment = experiment
         self.folder = folder
-        self.provenance = {} if began is None else provenance(experiment, began=began)
+        code = None if folder is None or began is None else own_code(named_modules(plain(experiment)))
+        where = None if folder is None else Path.cwd() if code is None else code.folder
+        self.provenance = {} if began is None else provenance(experiment, began=began, code=code, folder=where)
         self.metrics: list[Record] = []
         self.events: list[Notice] = []
         self.models: MutableMapping[str, Mapping[str, Any]] = {}
@@ -86,7 +92,7 @@ class Run:
         self.summary: dict[str, Any] = {}
         self._new = folder is not None
         if folder is not None:
-            self._create(folder)
+            self._create(folder, code)
 
     def __enter__(self) -> Self:
         """Begin."""
@@ -100,7 +106,7 @@ class Run:
         if unused and self._new and self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _create(self, folder: Path) -> None:
+    def _create(self, folder: Path, code: OwnCode | None) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if any(folder.iterdir()):
@@ -111,6 +117,8 @@ class Run:
                 (folder / "events.jsonl").touch(mode=OWNER_ONLY)
                 if self.provenance:
                     replace(folder / "provenance.json", _json(self.provenance))
+                if code is not None and code.whole:
+                    _copy(code, folder / MODULES)
                 replace(folder / "experiment.toml", write(self.experiment).encode())
                 DRIVE.sync(folder.parent)  # its contents are durable only if its name is
             except BaseException:
@@ -179,6 +187,24 @@ class Run:
         if self.folder is not None:
             text = json.dumps(self.description, indent=2, allow_nan=False) + "\n"
             replace(self.folder / "model.json", text.encode(), mode=OWNER_ONLY)
+
+    def note_data(self, digests: Mapping[str, Any]) -> None:
+        """Write ``data.json``, the digests of the data, by which a repetition knows that it has the same.
+
+        Only its owner can read it, as whoever has a digest can test a guess at the data of a peer with few samples.
+
+        Parameters
+        ----------
+        digests
+            Result of :func:`p2pfl.report.repeating.digests.digests`; nothing is written if it is empty.
+
+        Raises
+        ------
+        StorageError
+            The disk is full or not writable.
+        """
+        if digests and self.folder is not None:
+            replace(self.folder / "data.json", _json(digests), mode=OWNER_ONLY)
 
     def save(
         self,
@@ -319,7 +345,8 @@ class Run:
             The directory cannot be written.
         """
         run = Run.load(folder)
-        run.provenance = provenance(run.experiment, began=None) | {"began": run.provenance.get("began")}
+        kept = {name: run.provenance.get(name) for name in ("began", "commit", "code")}
+        run.provenance = provenance(run.experiment, began=None) | kept
         run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
         replace(Path(folder) / "metrics.jsonl", _lines(run.metrics), mode=OWNER_ONLY)
         replace(Path(folder) / "events.jsonl", _lines(run.events), mode=OWNER_ONLY)
@@ -351,6 +378,14 @@ class Run:
 
 def _lines(items: Sequence[msgspec.Struct]) -> bytes:
     return b"".join(msgspec.json.encode(item) + b"\n" for item in items)
+
+
+def _copy(code: OwnCode, folder: Path) -> None:
+    """Write own modules into a folder."""
+    for path, content in code.files.items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content)
 
 
 def _json(table: Mapping[str, Any]) -> bytes:

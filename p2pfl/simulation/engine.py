@@ -26,6 +26,7 @@ from p2pfl.report import Record, Run
 from p2pfl.report.model import described
 from p2pfl.report.notices.masses import given
 from p2pfl.report.progress import progressing
+from p2pfl.report.repeating.digests import digests
 from p2pfl.report.results import BestKept
 from p2pfl.report.saved import best_file
 from p2pfl.report.spending.meter import Meter
@@ -236,6 +237,8 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
+        if run.folder is not None:
+            run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if left is not None:
             resolved = resolved.continuing(secret=left.facts.secret)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import importlib.util
 import json
-import re
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ from typing import Any
 import p2pfl
 from p2pfl.experiment import Experiment, flat
 from p2pfl.experiment.file.reading import PATHS
+from p2pfl.report.repeating.own_code import named_modules, own_code
 
 LENGTH = 20
 """Hexadecimal digits of a digest."""
@@ -25,15 +23,12 @@ ACCOUNT = "privacy.budget"
 PEER = "{peer}"
 """Part of a path that stands for the name of a peer."""
 
-OWN = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")
-"""A ``package.module:name``."""
-
 
 def digest(experiment: Experiment, **more: Any) -> str:
     """Return the digest of all that decides what a run gives, which names its directory.
 
-    Files that the experiment names count by their content, and so do the modules of ``package.module:name``, but not
-    what these import.
+    Files that the experiment names count by their content, and so do the modules of ``package.module:name`` with what
+    these import from the same folder.
 
     Parameters
     ----------
@@ -56,8 +51,8 @@ def digest(experiment: Experiment, **more: Any) -> str:
             table[f"{section}.options"] = options | {rest: _content(options[rest])}
         elif table.get(key) is not None:
             table[key] = _content(table[key])
-    modules = {name: _source(name) for name in sorted(_modules(table))}
-    whole = {"experiment": table, "modules": modules, "p2pfl": p2pfl.__version__, **more}
+    code = own_code(named_modules(table))
+    whole = {"experiment": table, "modules": None if code is None else code.digest, "p2pfl": p2pfl.__version__, **more}
     text = json.dumps(whole, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
@@ -81,23 +76,3 @@ def _hashed(path: Path, changed: int, size: int) -> str:
     """Return the digest of a file; a file is read again if it has changed since."""
     del changed, size  # they are a part of the key of the cache
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _modules(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and (match := OWN.fullmatch(value)):
-        yield match[1]
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _modules(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _modules(each)
-
-
-def _source(module: str) -> str | None:
-    """Return the digest of a module's file; ``None`` if there is no such module, which the run itself reports."""
-    try:
-        found = importlib.util.find_spec(module)
-    except (ImportError, ValueError):
-        return None
-    return None if found is None or found.origin is None else str(_content(found.origin))

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -205,20 +205,23 @@ def _check(study: Study) -> None:
             raise InputError("a sweep varies the seed by itself; name the seeds with --seeds")
         if places.count(key) > 1:
             raise InputError(f"{key} has values in two places of the study; leave one of them out")
-    for key in study.against:
-        known = {*study.over, *([NAMED] if study.settings else [])}
-        if key not in known:
-            varied = ", ".join(sorted(known)) or "none"
-            raise InputError(f"the reference names {key}, which the study does not vary (it varies: {varied})")
-        wanted = shown(study.against[key])
-        levels = [*study.settings] if key == NAMED else [shown(value) for value in study.over[key]]
-        if wanted not in levels:
-            raise InputError(f"the reference names {key}={wanted}, which is none of {', '.join(levels)}; name one")
-    for key in dict.fromkeys(key for each in study.without for key in each):
-        if key not in (varied := [*study.over, *study.random, *([NAMED] if study.settings else [])]):
-            raise InputError(
-                f"--without names {key}, which the study does not vary; name {', '.join(varied) or 'none'}"
-            )
+    levels = {key: [shown(value) for value in values] for key, values in study.over.items()}
+    levels |= {NAMED: [*study.settings]} if study.settings else {}
+    for key, value in study.against.items():
+        _check_value("the reference", key, shown(value), levels)
+    for combination in study.without:
+        for key, value in combination.items():
+            if key not in study.random:
+                _check_value("--without", key, shown(value), levels)
+
+
+def _check_value(what: str, key: str, value: str, levels: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a value that no setting of the study has."""
+    if key not in levels:
+        varied = ", ".join(sorted(levels)) or "none"
+        raise InputError(f"{what} names {key}, which the study does not vary (it varies: {varied})")
+    if value not in levels[key]:
+        raise InputError(f"{what} names {key}={value}, which is none of {', '.join(levels[key])}; name one")
 
 
 def _settings(study: Study) -> Iterator[tuple[dict[str, str], dict[str, Any]]]:

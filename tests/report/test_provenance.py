@@ -2,6 +2,9 @@
 
 import json
 import platform
+import re
+import shutil
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -11,6 +14,7 @@ import p2pfl
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.report import Run
+from p2pfl.report.provenance import commit_of
 from p2pfl.simulation import simulate
 
 EXPERIMENT = read(
@@ -71,3 +75,58 @@ def test_a_provenance_that_is_no_json_is_refused_with_its_file(tmp_path):
         match=r" the file is not the provenance of a run \(Input data was truncated\); delete it to read the rest",
     ):
         Run.load(folder)
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=ada", "-c", "user.email=ada@example.org", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *identity, "-C", folder, *arguments], check=True, capture_output=True)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
+def test_a_run_names_the_commit_of_the_folder_of_own_modules(tmp_path, monkeypatch):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "own_loss_of_a_commit.py").write_text("def f(outputs, targets): pass\n")
+    git(own, "init", "-q")
+    git(own, "add", ".")
+    git(own, "commit", "-qm", "first")
+    monkeypatch.syspath_prepend(own)
+    monkeypatch.setenv("GIT_DIR", "/nowhere")  # as in a hook of another repository
+    experiment = read({"learning": {"loss": "own_loss_of_a_commit:f"}})
+    clean = Run(experiment, folder=tmp_path / "clean", began=BEGAN)
+    assert re.fullmatch("[0-9a-f]{12}", clean.provenance["commit"])
+    assert clean.provenance["code"]["files"] == ["own_loss_of_a_commit.py"]
+    (own / "own_loss_of_a_commit.py").write_text("def f(outputs, targets): return 1\n")
+    dirty = Run(experiment, folder=tmp_path / "dirty", began=BEGAN)
+    assert dirty.provenance["commit"] == f"{clean.provenance['commit']}-dirty"
+    assert dirty.provenance["code"]["digest"] != clean.provenance["code"]["digest"]
+    assert (tmp_path / "clean" / "modules" / "own_loss_of_a_commit.py").read_text().endswith("pass\n")
+    assert Run.resume(tmp_path / "clean", first={}).provenance["commit"] == clean.provenance["commit"]
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
+def test_git_runs_no_program_that_the_repository_names(tmp_path):
+    (tmp_path / "monitor").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    (tmp_path / "monitor").chmod(0o755)
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    git(tmp_path, "config", "core.fsmonitor", str(tmp_path / "monitor"))
+    assert commit_of(tmp_path) is not None
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_run_without_own_modules_or_a_repository_names_neither(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = Run(EXPERIMENT, folder=tmp_path / "run", began=BEGAN)
+    assert (run.provenance["commit"], run.provenance["code"]) == (None, None)
+    assert not (tmp_path / "run" / "modules").exists()
+    assert commit_of(tmp_path / "nowhere") is None
+
+
+def test_versions_name_the_processor_and_how_torch_uses_it(tmp_path):
+    versions = simulate(EXPERIMENT, folder=tmp_path / "run", baselines=False).summary["versions"]
+    assert versions["threads"] == 1
+    assert versions["kernels"]
+    assert versions["cpu"]
+    assert versions["gpu"] is None

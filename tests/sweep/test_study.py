@@ -99,7 +99,8 @@ def test_a_study_leaves_out_combinations(small, tmp_path):
     ("without", "reason"),
     [
         ({"data.split": "iid"}, "the study leaves out all of its settings"),
-        ({"learning.rate": 1}, "--without names learning.rate, which the study does not vary; name data.split"),
+        ({"learning.rate": 1}, r"--without names learning.rate, which the study does not vary \(it varies: data.split"),
+        ({"data.split": "shard"}, "--without names data.split=shard, which is none of iid; name one"),
     ],
 )
 def test_leaving_out_what_is_not_there_or_everything_is_refused(without, reason, small):

@@ -48,6 +48,25 @@ def simulate(commands: Any) -> None:
     options.output(command)
 
 
+def repeat(commands: Any) -> None:
+    """Add ``p2pfl repeat``."""
+    command = commands.add_parser("repeat", help="run a simulation again from its directory, and compare to the bit")
+    command.add_argument("run", metavar="RUN", help="the run directory of a simulation, or of a run of a sweep")
+    command.add_argument("--check", action="store_true", help="end with status 1 if models, records or results differ")
+    command.add_argument(
+        "--trust-code", action="store_true", help="agree to run the code that the directory holds or names"
+    )
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=PATH",
+        dest="changes",
+        help="where a file is on this machine, such as data.options.path=own.csv; again for more",
+    )
+    options.output(command)
+
+
 def peer(commands: Any) -> None:
     """Add ``p2pfl peer``."""
     command = commands.add_parser("peer", help="one peer on this device")

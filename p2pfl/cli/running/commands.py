@@ -142,6 +142,13 @@ def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     return _finish(result.summary, folder, options)
 
 
+def repeat(options: argparse.Namespace) -> int:
+    """``p2pfl repeat``."""
+    from p2pfl.cli.running import repeating  # noqa: PLC0415
+
+    return repeating.run(options)
+
+
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     with uncollected():

@@ -50,7 +50,7 @@ PANEL = (2.4, 2.1)
 HANDLE, CHARACTER, ENTRY = 0.62, 0.072, 0.2
 """Inches of a legend: a line with its margins, a letter beside it, and the height of both."""
 
-STYLE = {
+STYLE: Any = {
     "font.size": 9,
     "axes.spines.top": False,
     "axes.spines.right": False,

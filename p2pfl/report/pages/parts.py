@@ -168,8 +168,10 @@ def software(provenance: Mapping[str, Any]) -> Markup | None:
     known = provenance.get("versions")
     if not known:
         return None
-    names = {"cpus": "logical CPUs", "p2pfl": "p2pfl", "python": "Python"}
+    names = {"cpus": "logical CPUs", "python": "Python", "commit": "commit of p2pfl", "cpu": "processor"}
+    names |= {"kernels": "kernels of torch", "gpu": "GPU"}
     facts = {"began": moment(provenance.get("began")), "seed": provenance.get("seed", "unknown")}
+    facts |= {} if provenance.get("commit") is None else {"commit of own modules": provenance["commit"]}
     return pairs(
         "Start, seed, software and machine",
         facts | {names.get(key, key): value for key, value in known.items() if value is not None},

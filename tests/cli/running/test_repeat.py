@@ -1,0 +1,182 @@
+"""``p2pfl repeat``: a run directory repeats elsewhere, and its code runs only with consent."""
+
+import json
+import shutil
+import sys
+
+import pytest
+
+from p2pfl.report.lock import PEER, RUN
+
+OWN = """
+name = "own"
+rounds = 2
+[topology]
+peers = 3
+[data]
+name = "own_part:rows"
+test = 0.5
+options = {{ classes = 2 }}
+[model]
+name = "linear"
+[privacy]
+mode = "none"
+"""
+
+PART = """
+import torch
+from own_helpers.draws import drawn
+def rows(*, peer, peers, seed):
+    x = drawn(seed + peers.index(peer))
+    return x, (x.sum(1) > 0).long()
+"""
+
+DRAWS = """
+import torch
+from pathlib import Path
+Path({marker!r}).touch()
+def drawn(seed):
+    return torch.randn(40, 5, generator=torch.Generator().manual_seed(seed))
+"""
+
+
+def simulated(p2pfl, place, *arguments):
+    before = {*(place / "runs").glob("*")}
+    said = p2pfl("simulate", *arguments)
+    assert said.status == 0, said.err
+    [run] = {*(place / "runs").glob("*")} - before
+    return run
+
+
+def test_a_run_is_repeated_to_the_bit_and_a_change_is_noticed(p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines")
+    said = p2pfl("repeat", run, "--check")
+    assert said.status == 0
+    assert said.err.splitlines()[-1] == "the run repeats to the bit"
+    assert "models: all 3 are equal" in said.err
+    assert "data: equal" in said.err
+    text = (run / "metrics.jsonl").read_text()
+    first = json.loads(text.splitlines()[0])
+    first["training_loss"] += 0.5
+    (run / "metrics.jsonl").write_text("\n".join([json.dumps(first), *text.splitlines()[1:]]) + "\n")
+    said = p2pfl("repeat", run, "--check")
+    assert said.status == 1
+    assert "records: DIFFER: training_loss by up to 0.5 (1 value)" in said.err
+    found = p2pfl("repeat", run, "--json")
+    assert found.status == 0
+    assert json.loads(found.out)["same"] is False
+
+
+@pytest.mark.slow
+def test_a_repetition_of_a_run_with_baselines_and_workers_has_them_too(p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--workers", "2")
+    said = p2pfl("repeat", run, "--check")
+    assert said.status == 0, said.err
+    newest = max((place / "runs").iterdir(), key=lambda each: each.stat().st_mtime_ns)
+    summary = json.loads((newest / "summary.json").read_text())
+    assert summary["alone"] is not None
+    assert len(summary["workers"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"], "adds private noise, which comes from"),
+        (["learning.example_noise=1.0", "learning.example_clip=1.0"], "adds private noise, which comes from"),
+    ],
+)
+def test_a_run_with_private_noise_is_refused_with_the_reason(changes, reason, p2pfl, place):
+    options = [part for change in changes for part in ("--set", change)]
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines", *options)
+    said = p2pfl("repeat", run, "--check")
+    assert said.status == 2
+    assert reason in said.err
+    assert [*(place / "runs").iterdir()] == [run]
+
+
+def test_what_does_not_follow_from_its_directory_is_refused(p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines")
+    assert "is no run directory" in p2pfl("repeat", place / "nowhere").err
+    for lock in (RUN, PEER):
+        (run / lock).touch()
+        said = p2pfl("repeat", run)
+        assert said.status == 2
+        assert "holds live peers, whose masks and messages no second run repeats" in said.err
+        (run / lock).unlink()
+    said = p2pfl("repeat", run, "--set", "rounds=9")
+    assert said.status == 2
+    assert "--set rounds would make another run" in said.err
+    (run / "summary.json").unlink()
+    assert "has not ended; go on with p2pfl simulate --resume" in p2pfl("repeat", run).err
+
+
+def test_a_run_from_parts_in_python_is_refused(p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines")
+    text = (run / "experiment.toml").read_text().replace('kind = "complete"', 'kind = "own"')
+    (run / "experiment.toml").write_text(text)
+    said = p2pfl("repeat", run)
+    assert said.status == 2
+    assert "was put together in Python" in said.err
+
+
+@pytest.fixture
+def own(p2pfl, place):
+    """Return the directory of a run with own modules, and a file that importing them creates."""
+    marker = place / "imported"
+    (place / "own_helpers").mkdir()
+    (place / "own_helpers" / "draws.py").write_text(DRAWS.format(marker=str(marker)))
+    (place / "own_helpers" / "patients.csv").write_text("secret")
+    (place / "own_part.py").write_text(PART)
+    (place / "own.toml").write_text(OWN.format())
+    run = simulated(p2pfl, place, "own.toml", "--no-baselines")
+    yield run, marker
+    forget()
+
+
+def forget():
+    for name in [name for name in sys.modules if name.partition(".")[0] in {"own_part", "own_helpers"}]:
+        del sys.modules[name]
+
+
+def test_a_received_directory_runs_its_code_only_with_consent(own, p2pfl, place, monkeypatch, tmp_path_factory):
+    run, marker = own
+    kept = sorted(path.relative_to(run / "modules").as_posix() for path in (run / "modules").rglob("*"))
+    assert kept == ["own_helpers", "own_helpers/draws.py", "own_part.py"]
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    received = shutil.copytree(run, elsewhere / "received")
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(place)])
+    forget()
+    marker.unlink()
+    said = p2pfl("repeat", received, "--check")
+    assert said.status == 2
+    assert "own_helpers/draws.py, own_part.py of" in said.err
+    assert "read it, and agree with --trust-code" in said.err
+    assert not marker.exists()
+    assert not (elsewhere / "runs").exists()
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
+    said = p2pfl("repeat", received, "--check", "--trust-code")
+    assert said.status == 0, said.err
+    assert marker.exists()
+    assert "as --trust-code agrees" in said.err
+    assert "own modules: equal" in said.err
+    assert sorted(path.name for path in (received / "modules").rglob("*.pyc")) == []
+
+
+def test_in_the_folder_with_the_very_modules_no_consent_is_needed(own, p2pfl, place):
+    run, _ = own
+    forget()
+    assert p2pfl("repeat", run, "--check").status == 0
+    (place / "own_helpers" / "draws.py").write_text("raise SystemExit('another')\n")
+    forget()
+    assert "agree with --trust-code" in p2pfl("repeat", run, "--check").err
+
+
+@pytest.mark.parametrize("reference", ["os:system", "subprocess:Popen", "torch.hub:load"])
+def test_a_directory_that_names_installed_code_needs_consent_as_well(reference, p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines")
+    text = (run / "experiment.toml").read_text().replace("[learning]\n", f'[learning]\nloss = "{reference}"\n')
+    (run / "experiment.toml").write_text(text)
+    said = p2pfl("repeat", run, "--check")
+    assert said.status == 2
+    assert f"repeat would run it with your rights: {reference.partition(':')[0]}" in said.err
