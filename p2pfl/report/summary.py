@@ -378,7 +378,7 @@ def describe(
     examples = plan.examples(count, played=played)
     said = promise(plan.experiment, plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
     if said["epsilon"] is not None or examples is not None:
-        said["account"] = None if account is None else str(account)
+        said["account"] = None if account is None else account.name
     return said if spent is None else said | stated(plan.protection, rounds=count)
 
 

@@ -91,8 +91,8 @@ class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
     observers
         Guarantee of this run alone by observer, if no peer disappears; absent without a claim, and above 64 peers.
     account
-        File that adds up what runs spend of the data, with ``{peer}`` for the name of a peer; null where none does,
-        absent without a claim.
+        Name of the file that adds up what runs spend of the data, with ``{peer}`` for the name of a peer; null where
+        none does, absent without a claim.
     learned
         What each party learns from exact totals; absent where models travel.
     """
