@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "audit")]
 
-from mutants import MUTANTS, PARTS, REVIEW, Mutant  # noqa: E402 (they lie beside the tests)
+from mutants import HEADINGS, MUTANTS, PARTS, Mutant  # noqa: E402 (they lie beside the tests)
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def broken(mutant: Mutant) -> Iterator[None]:
 
 def audited(mutant: Mutant) -> str:
     """Return which claim the audit reports as broken, that of its own part first; ``no`` for none."""
-    order = sorted(PARTS, key=lambda part: part != mutant.part)
+    order = sorted(PARTS, key=lambda part: part != mutant.part)  # if its own part notices it, no other one has to run
     for part in order:
         with broken(mutant):
             found = [claim.name for claim in PARTS[part]() if claim.broken]
@@ -90,8 +90,8 @@ def main() -> None:
     found = {number: tested(MUTANTS[number]) for number in options.only}  # first, while this process has no threads
     for number, failed in found.items():
         mutant = MUTANTS[number]
-        if number == REVIEW:
-            print("| *of our own:* | | |")
+        if number in HEADINGS:
+            print(f"| *{HEADINGS[number]}:* | | |")
         noticed = "" if options.tests_only else audited(mutant)
         print(f"| {mutant.name} | {noticed} | {failed} |", flush=True)
 

@@ -115,7 +115,7 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
     one, other = (
         TotalMasks(swarm_secrets(graph, source=fresh(seed + run), run="audit"), graph=graph) for run in (0, 1)
     )
-    alone, apart, off = list[Ring](), list[Ring](), 0.0
+    alone, apart, within, off = list[Ring](), list[Ring](), list[Ring](), 0.0
     peer, everybody = graph.peers[0], graph.peers
     some = tuple(name for name in everybody if name in {peer, *graph.neighbours(peer)})[:-1]
     first, nothing = TotalSlot(1, 0, 0), np.zeros(SIZE, np.int64)
@@ -131,11 +131,13 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
             others += [one.hide(nothing, slot=first, **how | {"participants": some})]
         alone += [_wide(each) for each in (base, *others)]
         apart += [_wide(base - each) for each in others]
+        within += [_wide(base[: SIZE // 2] - base[SIZE // 2 :], size=SIZE // 4)]
     differing = "Masks of two totals differ by uniform numbers: of a round, of attempts, rounds, participants and runs"
     return [
         ExactClaim("masks of totals cancel", "The masks of a total leave the exact sum.", off, 0.0, PART),
         uniform("masks of totals are uniform", "What a peer adds to a total is uniform in its ring", alone, part=PART),
         uniform("no two totals share masks", differing, apart, part=PART),
+        uniform("masks of a total never repeat", "The halves of a mask differ by uniform numbers", within, part=PART),
         _keyed(one, peer),
     ]
 
@@ -328,6 +330,6 @@ def _additive(learner: Learner) -> Additive:
     return found
 
 
-def _wide(values: Ring) -> Ring:
-    """Return as many numbers of 64 bits of either ring, ``[SIZE / 2]``: two of 32 bits become one."""
-    return np.ascontiguousarray(values).view(np.uint64)[: SIZE // 2]
+def _wide(values: Ring, *, size: int = SIZE // 2) -> Ring:
+    """Return as many numbers of 64 bits of either ring, ``[size]``: two of 32 bits become one."""
+    return np.ascontiguousarray(values).view(np.uint64)[:size]

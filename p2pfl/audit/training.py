@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -154,25 +155,19 @@ class _Trainee:
 
     def learner(self, source: Source) -> tuple[ExamplePrivateLearner, ChosenGradients]:
         """Return the learner with secrets from a source, and its engine."""
-        learning = self.experiment.learning
-        table = {
-            "data": {"name": "wine"},
-            "model": {"name": "linear"},
-            "learning": {
-                "device": "cpu",
-                "dtype": "float64",
-                "optimizer": "sgd",
-                "rate": 1.0,
-                "batch": learning.batch,
-                "epochs": learning.epochs,
-                "steps": self.steps or learning.steps,
-                "example_noise": learning.example_noise,
-                "example_clip": learning.example_clip,
-            },
-            "privacy": {"mode": "none"},
-        }
-        if table["learning"]["steps"] is None:
-            del table["learning"]["steps"]
+        given = self.experiment.learning
+        steps = self.steps or given.steps
+        learning: dict[str, Any] = {
+            "device": "cpu",
+            "dtype": "float64",
+            "optimizer": "sgd",
+            "rate": 1.0,
+            "batch": given.batch,
+            "epochs": given.epochs,
+            "example_noise": given.example_noise,
+            "example_clip": given.example_clip,
+        } | ({} if steps is None else {"steps": steps})
+        table = {"data": {"name": "wine"}, "model": {"name": "linear"}, "learning": learning}
         found = copy.copy(made(check(table), self.federation, source=source))
         assert isinstance(found, ExamplePrivateLearner)  # noqa: S101 (the experiment asks for noise)
         engine = ChosenGradients(found.layout)
@@ -307,13 +302,12 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     learner, engine = one.learner(fresh(FIRST))
     moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
-    used = len(engine.chosen) / (2 * PEERS)
     error = statistics.normal(tests=1) * math.sqrt(2 / moved.size)
     own = _sampling(plan.experiment, learner, one.samples)
     trained = _accounted(plan, learner, one)
     lacking = max(_lacking(own, each) for each in trained)
     rate, count = own.rate, own.steps
-    off = abs(used - one.samples * rate * count) / max(1e-9, math.sqrt(one.samples * rate * (1 - rate) * count / 4))
+    drawn = 2 * PEERS * one.samples * count
     return [
         ExactClaim(
             "a round has its steps",
@@ -324,9 +318,9 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
         ),
         ExactClaim(
             "a round has its samples",
-            "The batches of a round have as many samples as are accounted (standard deviations off).",
-            off if rate < 1 else abs(used - one.samples * count),
-            statistics.normal(tests=1),
+            "The batches of a round have as many samples as are accounted (surprise in powers of ten).",
+            _surprise(np.array([len(engine.chosen)]), drawn, rate),
+            -math.log10(statistics.ALARM),
             PART,
         ),
         ExactClaim(

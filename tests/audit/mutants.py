@@ -1,12 +1,14 @@
 """Builds that are broken on purpose, which part of the audit must notice each, and which tests look near it.
 
-The first nineteen are those of the security review, the others are ours. ``python -m benchmarks.audit`` prints what the
-audit and the tests make of each.
+Some are those of security reviews, the others are ours. ``python -m benchmarks.audit`` prints what the audit and the
+tests make of each.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -16,21 +18,29 @@ import numpy as np
 import torch
 from scipy.special import ndtr
 from scipy.stats import laplace
+from sklearn import datasets
 
+from p2pfl import files
 from p2pfl.algorithms import averaging
-from p2pfl.audit import claims, noise_claims
+from p2pfl.audit import accounts, claims, noise_claims, total_attacks, training
 from p2pfl.audit.claims import ExactClaim
 from p2pfl.audit.live import restarts, secure_sums
-from p2pfl.experiment import plan, read
-from p2pfl.identity import SecretSource, SeededSource, SenderKey
+from p2pfl.exact import RandomBoosting
+from p2pfl.experiment import plan, protection, read
+from p2pfl.identity import SecretSource, SeededSource, SenderKey, exchange
+from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.neighbourhood import Public as Known
 from p2pfl.neighbourhood import derived
 from p2pfl.peer.masking import paying
 from p2pfl.peer.masking.paying import Republished
 from p2pfl.peer.masking.settling import Cover
-from p2pfl.privacy import PrivateNeighbourhood, Settings, masks
+from p2pfl.privacy import PrivateNeighbourhood, Settings, masks, totals
 from p2pfl.privacy import release as release_
+from p2pfl.privacy.accounting import accountant, examples, noisy_totals, spending
 from p2pfl.protocol.ledgers import payments
+from p2pfl.protocol.membership import membership
+from p2pfl.protocol.wire import envelope
+from p2pfl.report.spending import sampling
 from p2pfl.report.spending.meter import Meter
 from p2pfl.secagg import protocol as secagg
 from p2pfl.topology import metropolis, ring
@@ -39,6 +49,25 @@ BOTH = Settings(clip=1.0, noise=1.0, mask=4.0, participation=0.5)
 MASKS = Settings(mask=4.0)
 LAYERS = Settings(clip=1.0, noise=1.0, layers=(900, 30, 7))
 ROUNDS = 8
+
+RING = {"topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+RING |= {"learning": {"device": "cpu"}}
+COMPLETE = RING | {"topology": {"kind": "complete", "peers": 5}}
+ACCOUNTED = (
+    RING | {"privacy": {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}},
+    COMPLETE | {"rounds": 6, "privacy": {"mode": "pairwise", "epsilon": 8.0, "adjacency": "replace", "colluders": 2}},
+    COMPLETE | {"rounds": 6, "privacy": {"mode": "secagg", "noise": 1.0, "clip": 1.0, "colluders": 2}},
+    RING | {"privacy": {"mode": "independent", "clip": 1.0, "noise": 2.0, "participation": 0.5}},
+)
+SAMPLED = RING | {"rounds": 3, "learning": {"device": "cpu", "example_noise": 1.0, "example_clip": 1.0, "batch": 8}}
+EXACT = {"rounds": 3, "topology": {"kind": "complete", "peers": 4}, "data": {"name": "wine"}}
+EXACT |= {"model": {"name": "boosting"}, "privacy": {"mode": "pairwise"}}
+BOUNDS = {name: [-5.0, 5.0] for name in datasets.load_wine().feature_names}
+BOOSTED = EXACT | {
+    "rounds": 5,
+    "model": {"name": "random_boosting", "options": {"bounds": BOUNDS}},
+    "privacy": {"mode": "pairwise", "epsilon": 4.0, "colluders": 1},
+}
 
 
 def drawn_as(change):
@@ -284,6 +313,357 @@ def partial_keeps_private_numbers(patch):
     patch.setattr(averaging.Averaging, "__call__", mean)
 
 
+def noise_before_clip(patch):
+    """Private noise is added to the update, and then both are clipped."""
+    real = PrivateNeighbourhood._hide
+
+    def hide(self, update, attempt):
+        keys = self._noise_keys(attempt)
+        if not keys:
+            return real(self, update, attempt)
+        unit = 2.0**self._settings.bits
+        sampler = release_.NoiseSampler(self._settings.noise * unit)
+        size = update.rows.shape[1]
+        width = release_.BLOCK // len(keys)
+        drawn = [sampler.window(keys, span).copy() for span in release_.spans(size, width)]
+        noise = torch.from_numpy(np.concatenate(drawn, axis=1) / unit)
+        kept, self._settings = self._settings, replace(self._settings, noise=0.0)
+        try:
+            return real(self, replace(update, rows=update.rows.double() + noise), attempt)
+        finally:
+            self._settings = kept
+
+    patch.setattr(PrivateNeighbourhood, "_hide", hide)
+
+
+def noise_is_even(patch):
+    """Private noise is on every second point of the grid."""
+
+    class Even(release_.NoiseSampler):
+        def __init__(self, deviation):
+            super().__init__(deviation / 2)
+
+        def window(self, keys, span):
+            return super().window(keys, span) * 2
+
+    patch.setattr(release_, "NoiseSampler", Even)
+
+
+def clipped_softly(most):
+    """Updates of up to ``most`` clips pass."""
+
+    def build(patch):
+        real = release_._Update.factors
+
+        def factors(self, group):
+            found = real(self, group)
+            return np.where(found > 1 / most, 1.0, found)
+
+        patch.setattr(release_._Update, "factors", factors)
+
+    return build
+
+
+def epochs_without(**left_out):
+    """Epochs of edges do not name some parts of an announcement."""
+
+    def build(patch):
+        real = exchange.epoch_of
+
+        def epoch(one, other):
+            return real(one._replace(**left_out), other._replace(**left_out))
+
+        for module in (
+            "p2pfl.identity.exchange",
+            "p2pfl.identity",
+            "p2pfl.privacy.masks",
+            "p2pfl.protocol.wire.envelope",
+            "p2pfl.protocol.membership.membership",
+        ):
+            patch.setattr(f"{module}.epoch_of", epoch)
+
+    return build
+
+
+def total_keys_without(**left_out):
+    """Keys of masks of totals do not name some parts of the slot."""
+
+    def build(patch):
+        real = totals.TotalMasks.keys
+
+        def keys(self, peer, *, slot, participants):
+            return real(self, peer, slot=slot._replace(**left_out), participants=participants)
+
+        patch.setattr(totals.TotalMasks, "keys", keys)
+
+    return build
+
+
+def total_keys_without_participants(patch):
+    patch.setattr(totals, "_digest", lambda _participants: "all")
+
+
+def narrow_total_masks(patch):
+    """Masks of totals have 40 bits in a ring of 64."""
+    real = totals.mask
+
+    def mask(values, *, plus, minus):
+        for sign, keys in ((1, plus), (-1, minus)):
+            for key in keys:
+                drawn = np.zeros_like(values)
+                real(drawn, plus=[key], minus=[])
+                drawn >>= np.array(24 if values.dtype.itemsize == 8 else 12, values.dtype)
+                np.add(values, drawn if sign > 0 else np.zeros_like(drawn) - drawn, out=values)
+
+    patch.setattr(totals, "mask", mask)
+
+
+def total_masks_repeat(patch):
+    """The second half of a total has the masks of the first."""
+    real = totals.mask
+
+    def mask(values, *, plus, minus):
+        half = len(values) // 2
+        for part in (values[:half], values[half:]):
+            real(part, plus=plus, minus=minus)
+
+    patch.setattr(totals, "mask", mask)
+
+
+def one_sender_key(patch):
+    """The sender key follows from the exchange key, which incarnations share."""
+    real = envelope.Envelope.__init__
+
+    def begin(self, *given):
+        real(self, *given)
+        self.sender = SenderKey(hashlib.sha256(self.exchange._private.private_bytes_raw()).digest())
+
+    patch.setattr(envelope.Envelope, "__init__", begin)
+
+
+def handed_over_without_receiver(patch):
+    """The keys that hand over sender keys do not name the receiver, so both directions have one key."""
+    real = envelope.Envelope._edge
+
+    def edge(self, *given, receiver, **how):
+        del receiver
+        return real(self, *given, receiver="", **how)
+
+    patch.setattr(envelope.Envelope, "_edge", edge)
+
+
+def unsigned_unless_up(patch):
+    """Goodbyes and wills need no signature."""
+    real = membership.Membership._doubt
+    patch.setattr(
+        membership.Membership,
+        "_doubt",
+        lambda self, said, trust: real(self, said, trust) if said.status == "up" else None,
+    )
+
+
+def accounted_at(**changes):
+    """DP-SGD is accounted with other numbers than those of training."""
+
+    def build(patch):
+        real = sampling.Sampling
+        made = lambda noise, rate, steps: real(  # noqa: E731
+            noise * changes.get("noise", 1), rate * changes.get("rate", 1), int(steps * changes.get("steps", 1))
+        )
+        patch.setattr(sampling, "Sampling", made)
+        patch.setattr("p2pfl.experiment.resolved.Sampling", made)
+
+    return build
+
+
+def half_of_the_steps(patch):
+    """Epsilon of samples is that of half of the steps."""
+    real = examples.epsilon
+    patch.setattr(
+        examples,
+        "epsilon",
+        lambda noise, *, rate, steps, delta: real(noise, rate=rate, steps=max(1, steps // 2), delta=delta),
+    )
+
+
+def batch_is_clipped(patch):
+    """DP-SGD clips the mean of a batch, not the gradient of each sample."""
+    real = ExamplePrivateLearner.clipped
+
+    def clipped(self, parts, chosen):
+        kept, self.clip = self.clip, math.inf
+        try:
+            loss, total = real(self, parts, chosen)
+        finally:
+            self.clip = kept
+        length = float(total.norm()) / max(1, len(chosen))
+        return loss, total * min(1.0, self.clip / max(length, 1e-300))
+
+    patch.setattr(ExamplePrivateLearner, "clipped", clipped)
+
+
+def step_noise(change):
+    """Change the noise of a step: ``change(noise, step)``, where ``noise(step)`` returns that of any step."""
+
+    def build(patch):
+        real, kept = ExamplePrivateLearner.hidden, {}
+
+        def hidden(self, total, *, peer, round, step):
+            def noise(at):
+                drawn = real(self, torch.zeros_like(total), peer=peer, round=round, step=at)
+                found = kept.setdefault((id(self), peer, round, at), (self, drawn))  # also from a source without memory
+                return found[1]
+
+            return total + change(noise, step)
+
+        patch.setattr(ExamplePrivateLearner, "hidden", hidden)
+
+    return build
+
+
+def batches_of_equal_size(patch):
+    """Batches are drawn without replacement, so all have the same size."""
+
+    def sampled(self, peer, *, round, step):
+        part, rate = self.federation.train[peer], self.cost(peer)[0]
+        order = np.random.default_rng([round, step]).permutation(len(part))
+        return part[np.sort(order[: int(rate * len(part))])]
+
+    patch.setattr(ExamplePrivateLearner, "sampled", sampled)
+
+
+def one_batch_for_all_rounds(patch):
+    """All rounds have the batches of the first."""
+    real, kept = ExamplePrivateLearner.sampled, {}
+
+    def sampled(self, peer, *, round, step):
+        return kept.setdefault((id(self), peer, step), (self, real(self, peer, round=round, step=step)))[1]
+
+    patch.setattr(ExamplePrivateLearner, "sampled", sampled)
+
+
+def first_samples_always_join(patch):
+    """The first sample of a peer is in every batch."""
+    real = ExamplePrivateLearner.sampled
+
+    def sampled(self, peer, *, round, step):
+        return np.union1d(real(self, peer, round=round, step=step), self.federation.train[peer][:1])
+
+    patch.setattr(ExamplePrivateLearner, "sampled", sampled)
+
+
+def divided_by_what_joined(patch):
+    """A step divides by the size of its batch, which is secret, instead of the mean one."""
+    real = ExamplePrivateLearner.hidden
+
+    def hidden(self, total, *, peer, round, step):
+        mean = self.cost(peer)[0] * len(self.federation.train[peer])
+        joined = max(1, len(self.sampled(peer, round=round, step=step)))
+        return real(self, total, peer=peer, round=round, step=step) * (mean / joined)
+
+    patch.setattr(ExamplePrivateLearner, "hidden", hidden)
+
+
+def colluders_count(patch):
+    """The noise of colluders counts in totals."""
+    for module in ("p2pfl.experiment.protection.guarantee_of_total", "p2pfl.privacy.accounting.noisy_totals.guarantee"):
+        real = noisy_totals.guarantee
+
+        def guarantee(peers, *, noise, colluders, adjacency="zero-out", real=real):
+            without = real(peers, noise=noise, colluders=0, adjacency=adjacency)
+            return replace(real(peers, noise=noise, colluders=colluders, adjacency=adjacency), mu=without.mu)
+
+        patch.setattr(module, guarantee)
+    real_noise = noisy_totals.calibrated
+    patch.setattr(
+        "p2pfl.experiment.parts.masks_and_noise.calibrated_total",
+        lambda mu, *, peers, colluders, adjacency="zero-out": real_noise(
+            mu, peers=peers, colluders=0 * colluders, adjacency=adjacency
+        ),
+    )
+
+
+def boosting_declares_half(patch):
+    real = RandomBoosting.change.fget
+    patch.setattr(RandomBoosting, "change", property(lambda self: real(self) / 2))
+
+
+def boosting_unclipped(patch):
+    """Random boosting declares clipped derivatives and does not clip them."""
+    steepest = RandomBoosting.steepest.fget
+
+    def declared(self):
+        curves = 1 / 16 if self.columns == 1 else 1 / 4
+        return math.sqrt(steepest(self) ** 2 + curves / 4) + math.sqrt(2 * self.columns) * 2.0**-21
+
+    patch.setattr(RandomBoosting, "change", property(declared))
+    patch.setattr(RandomBoosting, "steepest", property(lambda _self: 1e9))
+
+
+def half_corrections(patch):
+    """A correction counts half."""
+    real = Meter._write
+
+    def write(self, round, cost, *, check=None):
+        real(self, round, cost if check is not None else replace(cost, mu=cost.mu / 2), check=check)
+
+    patch.setattr(Meter, "_write", write)
+
+
+def totals_not_charged(patch):
+    """Totals are not charged."""
+    real = PrivateNeighbourhood.total
+
+    async def total(self, contribution, **how):
+        kept, self._charge = self._charge, None
+        try:
+            return await real(self, contribution, **how)
+        finally:
+            self._charge = kept
+
+    patch.setattr(PrivateNeighbourhood, "total", total)
+
+
+def replacements_count_half(patch):
+    """Replacing an update by another counts as leaving it out."""
+    patch.setitem(accountant._CHANGE, "replace", 1.0)
+
+
+def first_colluder_is_honest(patch):
+    """The accountant overlooks that colluders know their masks with others."""
+    patch.setattr(
+        "p2pfl.privacy.accounting.leakage.NoiseCover.honest",
+        lambda self, _colluders: np.arange(len(self.peers), dtype=np.int64),
+    )
+
+
+def half_of_the_rounds(patch):
+    """Half of the rounds are stated."""
+    real = protection.Protection.spent
+    patch.setattr(
+        protection.Protection,
+        "spent",
+        lambda self, costs: real(self, {cost: max(1, count // 2) for cost, count in costs.items()}),
+    )
+
+
+def larger_delta(patch):
+    """Epsilon is stated at ten times delta."""
+    real = spending.divergence.epsilon
+    patch.setattr(spending.divergence, "epsilon", lambda mu, *, delta: real(mu, delta=min(0.5, 10 * delta)))
+
+
+def health_says_scores(patch):
+    module = importlib.import_module("p2pfl.peer.telemetry")
+    real = module.encoded
+    patch.setattr(module, "encoded", lambda entry, **_: real(entry, level="scores"))
+
+
+def files_for_all(patch):
+    real = files.Drive.write
+    patch.setattr(files.Drive, "write", lambda self, path, data, *, mode: real(self, path, data, mode=mode | 0o044))
+
+
 def _claimed(settings):
     graph = ring(6)
     return claims.claims(settings, graph=graph, weights=[metropolis(graph)], fresh=_fresh, keys=2000)
@@ -303,6 +683,19 @@ def _released(settings):
     return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
 
 
+def _planned(table):
+    return plan(read(table))  # not kept: a mutant may change it
+
+
+def _accounted():
+    """Check the accounting in four modes."""
+    found = []
+    for table in ACCOUNTED:
+        resolved = _planned(table)
+        found += accounts.accounts(resolved, stated=resolved.protection.observers())
+    return found
+
+
 PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
     "stacked": lambda: noise_claims.stacked(BOTH, fresh=_fresh),
@@ -310,6 +703,10 @@ PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "masks": lambda: _released(MASKS),
     "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
     "sums": lambda: secure_sums.sums(_secagg()),
+    "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
+    "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
+    "training": lambda: training.training(_planned(SAMPLED), fresh=_fresh),
+    "accounting": _accounted,
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""
 
@@ -352,6 +749,17 @@ SEALED = ("tests/identity/test_sealing.py", "tests/peer/masking/test_secrets.py"
 LIVE = ("tests/peer/masking/test_secrets.py", "tests/peer/attacks/test_security.py", "tests/peer/test_live.py")
 LATE = ("tests/peer/masking/test_settling.py", "tests/peer/masking/test_churn.py")
 SUMS = ("tests/secagg/test_protocol.py", "tests/secagg/test_live.py")
+
+EPOCHS = ("tests/identity/test_exchange.py", *LIVE)
+ENVELOPE = ("tests/protocol/wire/test_envelope.py", *SEALED)
+TOTALS = ("tests/privacy/test_totals.py", "tests/protocol/totals")
+BOOSTING = (
+    "tests/exact/trees/test_random_boosting.py",
+    "tests/privacy/test_totals.py",
+)
+SAMPLES = ("tests/learning/test_example_private.py",)
+METER = ("tests/report/test_meter.py",)
+ACCOUNTS = ("tests/privacy/test_accountant.py", "tests/privacy/test_leakage.py", "tests/experiment/test_protection.py")
 
 MUTANTS = [
     Mutant("noise x 0.8", drawn_as(lambda z: z * 0.8), "stacked", "private noise has its deviation"),
@@ -407,7 +815,13 @@ MUTANTS = [
         "every release is charged",
         ("tests/report/test_budget.py", "tests/peer/joining/test_resume.py"),
     ),
-    Mutant("rows are sealed under a key from the sender's name", sealed_under_names, "", "", SEALED),
+    Mutant(
+        "rows are sealed under a key from the sender's name",
+        sealed_under_names,
+        "live",
+        "no key and nonce encrypt twice",
+        SEALED,
+    ),
     Mutant(
         "averages keep private numbers",
         partial_keeps_private_numbers,
@@ -415,10 +829,70 @@ MUTANTS = [
         "",
         ("tests/algorithms/test_public.py", "tests/algorithms"),
     ),
+    Mutant("noise before the clip", noise_before_clip, "clip", "updates are clipped"),
+    Mutant("noise on every second point of the grid", noise_is_even, "stacked", "private noise is fine-grained"),
+    Mutant("updates up to 1.5 clips pass", clipped_softly(1.5), "clip", "updates are clipped"),
+    Mutant("epochs without nonces", epochs_without(nonce=b""), "live", "no key and nonce encrypt twice", EPOCHS),
+    Mutant("one key for all totals of a round", total_keys_without(number=0), "exact totals", "no two totals", TOTALS),
+    Mutant("masks of totals have 40 of 64 bits", narrow_total_masks, "exact totals", "masks of totals are", TOTALS),
+    Mutant("one sender key for all incarnations", one_sender_key, "live", "no key and nonce encrypt twice", ENVELOPE),
+    Mutant("wills and goodbyes need no signature", unsigned_unless_up, "", "", ("tests/protocol/membership",)),
+    Mutant("DP-SGD is accounted at half of its rate", accounted_at(rate=0.5), "training", "steps are acc", SAMPLES),
+    Mutant("DP-SGD clips the batch, not the sample", batch_is_clipped, "training", "gradients of samples are", SAMPLES),
+    Mutant("noise of colluders counts in totals", colluders_count, "totals", "noise of a total", BOOSTING),
+    Mutant("random boosting declares half of the change", boosting_declares_half, "totals", "what a sample", BOOSTING),
+    Mutant("random boosting does not clip", boosting_unclipped, "totals", "what a sample changes", BOOSTING),
+    Mutant("a correction counts half", half_corrections, "accounting", "corrections are charged", METER),
+    Mutant("telemetry of health says scores", health_says_scores, "", "", ("tests/watch/test_live.py",)),
+    Mutant("private files are readable by all", files_for_all, "", "", ("tests/peer/storage/test_checkpoint.py",)),
+    Mutant("updates up to 1.05 clips pass", clipped_softly(1.05), "clip", "updates are clipped"),
+    Mutant("epochs without incarnations or nonces", epochs_without(nonce=b"", incarnation=1), "live", "rel", EPOCHS),
+    Mutant(
+        "keys handed over both ways are under one key",
+        handed_over_without_receiver,
+        "live",
+        "no key and nonce",
+        ENVELOPE,
+    ),
+    Mutant("masks of totals return in each attempt", total_keys_without(attempt=0), "exact totals", "no two", TOTALS),
+    Mutant("masks of totals return in each round", total_keys_without(round=0), "exact totals", "no two t", TOTALS),
+    Mutant(
+        "masks of totals without participants",
+        total_keys_without_participants,
+        "exact totals",
+        "keys of totals are of",
+        TOTALS,
+    ),
+    Mutant("masks of a total repeat", total_masks_repeat, "exact totals", "masks of a total never repeat", TOTALS),
+    Mutant("totals are not charged", totals_not_charged, "totals", "every total is charged", BOOSTING),
+    Mutant("DP-SGD is accounted at twice its noise", accounted_at(noise=2.0), "training", "steps are acc", SAMPLES),
+    Mutant("DP-SGD is accounted at half of its steps", accounted_at(steps=0.5), "training", "steps are acc", SAMPLES),
+    Mutant("epsilon of half of the steps of DP-SGD", half_of_the_steps, "training", "epsilon of samples", SAMPLES),
+    Mutant(
+        "DP-SGD with half of its noise", step_noise(lambda noise, at: noise(at) / 2), "training", "noise of", SAMPLES
+    ),
+    Mutant(
+        "the steps of a round share noise", step_noise(lambda noise, _: noise(0)), "training", "a round has", SAMPLES
+    ),
+    Mutant(
+        "noise in the first step of a round alone",
+        step_noise(lambda noise, at: noise(at) * (at == 0)),
+        "training",
+        "a round has its steps",
+        SAMPLES,
+    ),
+    Mutant("batches of equal size", batches_of_equal_size, "training", "sizes of batches vary", SAMPLES),
+    Mutant("one batch for all rounds", one_batch_for_all_rounds, "training", "each sample has its rate", SAMPLES),
+    Mutant("one sample is in every batch", first_samples_always_join, "training", "each sample has its", SAMPLES),
+    Mutant("a step divides by the size of its batch", divided_by_what_joined, "training", "gradients", SAMPLES),
+    Mutant("replacing counts as leaving out", replacements_count_half, "accounting", "mu of", ACCOUNTS),
+    Mutant("colluders keep their masks secret", first_colluder_is_honest, "accounting", "mu of", ACCOUNTS),
+    Mutant("epsilon of half of the rounds", half_of_the_rounds, "accounting", "epsilon of all rounds", ACCOUNTS),
+    Mutant("epsilon at ten times delta", larger_delta, "accounting", "epsilon of all rounds", ACCOUNTS),
 ]
 """All of them."""
 
-REVIEW = 19
-"""How many of them, the first ones, are the review's."""
+HEADINGS = {19: "of our own", 32: "of the third review", 48: "of our own, after it"}
+"""Whose the mutants from each number on are; the first ones are those of the first review."""
 
-__all__ = ["MUTANTS", "PARTS", "REVIEW", "Mutant", "builds", "torch"]
+__all__ = ["HEADINGS", "MUTANTS", "PARTS", "Mutant", "builds", "torch"]

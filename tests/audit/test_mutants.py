@@ -1,16 +1,21 @@
 """Builds that are broken on purpose, each of which the whole audit must notice; and the build as it is."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import builds
 import pytest
-from mutants import MUTANTS, PARTS
+from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.audit import Effort, audit
 from p2pfl.audit.page import page
 from p2pfl.experiment import plan, read
 
 pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent.parent
+UNSEEN = {"noise from keys of 48 bits", "masks from keys of 16 bits"}
+"""Mutants for which no single part of the audit has to notice them."""
 
 LITTLE = Effort(trials=8000, canaries=200, rounds=1, shadows=2, samples=1, iterations=5, keys=2000, live=0)
 
@@ -120,20 +125,53 @@ def test_the_build_as_it_is_breaks_no_claim_of_any_part(part):
     assert broken(part) == []
 
 
-NOTICED = [mutant for mutant in MUTANTS if mutant.part]
+ARITHMETIC = ("exact totals", "accounting")
+"""Parts that take a tenth of a second, as little in them is up to chance."""
+
+NOTICED = [mutant for mutant in MUTANTS if mutant.part and mutant.part not in ARITHMETIC]
+CHEAP = [mutant for mutant in MUTANTS if mutant.part in ARITHMETIC]
 
 
-@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.sampled(fast=0, all=8)
 @pytest.mark.parametrize("mutant", NOTICED, ids=lambda mutant: mutant.name)
 def test_a_mutant_is_noticed_by_its_part_of_the_audit(mutant, monkeypatch):
     mutant.build(monkeypatch)
     assert any(name.startswith(mutant.said) for name in broken(mutant.part))
 
 
+@pytest.mark.fast
+@pytest.mark.parametrize("mutant", CHEAP, ids=lambda mutant: mutant.name)
+def test_arithmetic_notices_a_mutant_at_once(mutant, monkeypatch):
+    mutant.build(monkeypatch)
+    assert any(name.startswith(mutant.said) for name in broken(mutant.part))
+
+
+@pytest.mark.fast
+@pytest.mark.parametrize("part", ARITHMETIC)
+def test_arithmetic_breaks_no_claim_of_the_build_as_it_is(part):
+    assert broken(part) == []
+
+
+@pytest.mark.fast
+def test_every_mutant_has_a_claim_or_a_test_that_must_notice_it():
+    assert all(mutant.said if mutant.part else mutant.tests for mutant in MUTANTS if mutant.name not in UNSEEN)
+    files = {Path(ROOT, file) for mutant in MUTANTS for file in mutant.tests}
+    assert [str(file) for file in files if not file.exists()] == []
+    assert {*HEADINGS} <= {*range(len(MUTANTS))}
+
+
+@pytest.mark.sampled(fast=0, all=2)
+@pytest.mark.parametrize("table", [SAMPLED, SAMPLED | {"privacy": NOISY}])
+def test_training_that_hides_samples_is_not_certified_unseen(table):
+    found = audit(plan(read(table)), effort=LITTLE)
+    assert found.broken == []
+    assert "training on samples" in {claim.part for claim in found.claims}
+
+
 def test_the_whole_audit_attacks_a_live_swarm():
     found = attacked(PRIVATE, effort=replace(LITTLE, live=4))
     assert found.broken == []
-    assert {claim.part for claim in found.claims} == {"the release", "stacked peers", "live peers"}
+    assert {claim.part for claim in found.claims} == {"the release", "stacked peers", "live peers", "the accounting"}
 
 
 def test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well():

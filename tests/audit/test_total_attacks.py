@@ -141,6 +141,7 @@ def test_exact_totals_are_audited_without_a_promise():
         "masks of totals cancel",
         "masks of totals are uniform",
         "no two totals share masks",
+        "masks of a total never repeat",
         "keys of totals are of one use",
     ]
     assert [each.peers for each in found.exposures] == [1, 2, 3, 4]

@@ -2,6 +2,7 @@
 
 import errno
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from p2pfl.errors import RunError, StorageError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.neighbourhood import Public, settled
+from p2pfl.peer.storage.best import Best
 from p2pfl.peer.storage.checkpoint import Checkpoint, Former, Store, checkpointed, packed, rounds_apart, unpacked
 from p2pfl.peer.storage.journal import Journal, opened, sealed
 from p2pfl.privacy.accounting.spending import Cost
@@ -72,6 +74,19 @@ def test_what_wraps_an_algorithm_goes_on_as_well(changes):
     resolved = plan(read(SMALL, changes=["topology.kind=path", "topology.peers=3", "gossip.steps=1", *changes]))
     half = played(resolved, start(resolved.learner, resolved.topology.peers), range(2))
     assert same(unpacked(packed(Checkpoint("all", 2, half))).state, half)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are those of POSIX")
+def test_what_a_peer_keeps_is_for_its_owner_alone(tmp_path):
+    store = Store(tmp_path, "ada")
+    model = {"weight": torch.zeros(2)}
+    for round in (4, 5):  # the second keeps the first
+        store.save(replace(CHECKPOINT, round=round), model, own=model)
+    store.note(Journal(1, bytes(32)))
+    store.keep(Best(3, 0.5, "validation"), model)
+    kept = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(kept) == 6  # two checkpoints, two models, the best one and the journal
+    assert set(kept.values()) == {0o600}
 
 
 @given(st.data())
