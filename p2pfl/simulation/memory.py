@@ -32,10 +32,13 @@ STATES: Mapping[str, int] = {
     **dict.fromkeys(
         ("d2", "exact_diffusion", "gradient_tracking", "qg_dsgdm", "choco", "ditto", "pfedme", "fedavgm"), 1
     ),
-    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip", "robust_sgp", "relay_sgd"), 2),
+    **dict.fromkeys(("fedadam", "fedyogi", "fedadagrad", "power_gossip"), 2),
     "scaffold": 3,
 }
 """Further numbers per parameter that an algorithm keeps, by its name."""
+
+PER_NEIGHBOUR: Mapping[str, int] = {"robust_sgp": 1, "relay_sgd": 2}
+"""Models that an algorithm keeps for each neighbour, by its name."""
 
 BASELINE_COPIES = 6.5
 """Copies while every peer trains alone for comparison, beside those of the state."""
@@ -131,14 +134,20 @@ def copies(plan: Plan, *, baselines: bool) -> float:
     name = plan.experiment.learning.algorithm
     kept = STATES.get(name, 0) + _optimiser_states(plan)
     least = FEWEST_COPIES if name == "dpsgd" else COPIES
-    playing = (
-        least + COPIES_PER_STATE * kept + (MASKED_COPIES if mode_traits(plan.experiment.privacy.mode).hides else 0)
-    )
+    playing = least + COPIES_PER_STATE * (kept + PER_NEIGHBOUR.get(name, 0) * _neighbours(plan))
+    if mode_traits(plan.experiment.privacy.mode).hides:
+        playing += MASKED_COPIES
     if plan.validates:
         playing += 1  # the best models
     if baselines and not plan.protection.totals:
         return max(playing, BASELINE_COPIES + STATES.get(name, 0) + COPIES_PER_STATE * _optimiser_states(plan))
     return playing
+
+
+def _neighbours(plan: Plan) -> float:
+    """Return the mean number of neighbours of a peer."""
+    peers = len(plan.topology.peers)
+    return sum(int(each.matrix.nnz) for each in plan.weights) / (len(plan.weights) * peers) - 1
 
 
 def _optimiser_states(plan: Plan) -> int:
@@ -177,7 +186,7 @@ def check_memory(plan: Plan, *, workers: int = 1, peers: int | None = None, base
         raise InputError(
             f"the simulation needs about {size(together)} of memory beside the {size(needed.held)} that it holds, "
             f"mostly for {_largest(plan, needed, peers=peers)}, but {_stated(free)}; "
-            f"{_advice(plan, free, together, workers=workers)}"
+            f"{_advice(plan, free, together, workers=workers, baselines=baselines)}"
         )
 
 
@@ -203,11 +212,13 @@ def _stated(free: FreeMemory) -> str:
     return limits[free.limit].format(size(free.bytes))
 
 
-def _advice(plan: Plan, free: FreeMemory, needed: int, *, workers: int) -> str:
+def _advice(plan: Plan, free: FreeMemory, needed: int, *, workers: int, baselines: bool) -> str:
     """Return what makes a simulation smaller."""
     fitting = int(len(plan.topology.peers) * free.bytes / needed * ROUNDING)
     advice = [f"simulate fewer peers (about {fitting:,} fit)"] if fitting >= FEWEST_PEERS else []
     advice.append("take a smaller model")
+    if baselines and copies(plan, baselines=False) < copies(plan, baselines=True):
+        advice.append("leave the baselines out (--no-baselines)")
     if plan.learner.dtype == torch.float64:
         advice.append('set learning.dtype to "float32"')
     if free.limit == "process":

@@ -54,8 +54,14 @@ def test_optimisers_algorithms_masks_and_best_models_take_memory():
     assert memory.copies(masked, baselines=False) == averaged + memory.MASKED_COPIES
 
 
+def test_models_that_an_algorithm_keeps_for_each_neighbour_take_memory():
+    graph = {"topology": {"kind": "circulant", "peers": 12, "degree": 4}, "learning": {"algorithm": "robust_sgp"}}
+    found = memory.copies(planned(**graph), baselines=False)
+    assert found == pytest.approx(memory.COPIES + 4 * memory.COPIES_PER_STATE)
+
+
 def test_every_algorithm_with_further_states_is_in_the_catalogue():
-    assert set(memory.STATES) <= set(ALGORITHMS.places)
+    assert {*memory.STATES, *memory.PER_NEIGHBOUR} <= set(ALGORITHMS.places)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +85,8 @@ def test_the_refusal_names_what_takes_the_memory_and_how_many_peers_fit(monkeypa
     needed = memory.estimated(made).further
     monkeypatch.setattr(memory, "free_memory", lambda: FreeMemory(needed // 2, "machine"))
     sentence = r"mostly for 100 models of 48,010 parameters, .* simulate fewer peers \(about 45 fit\), take a smaller "
-    with pytest.raises(InputError, match=sentence + 'model, set learning.dtype to "float32" or'):
+    sentence += r"model, leave the baselines out \(--no-baselines\), set learning.dtype to \"float32\" or"
+    with pytest.raises(InputError, match=sentence):
         memory.check_memory(made)
 
 
@@ -169,3 +176,28 @@ def test_too_many_models_under_a_limit_of_the_address_space_are_refused_in_one_l
     assert done.stderr.count("\n") == 1, done.stderr
     assert "the limit of the process (ulimit -v) leaves" in done.stderr
     assert "--workers" in done.stderr
+
+
+MEASURED = """
+import json, sys
+from p2pfl.experiment import plan, read
+from p2pfl.process import peak_memory
+from p2pfl.simulation import simulate
+from p2pfl.simulation.memory import estimated
+made = plan(read(json.loads(sys.argv[1])))
+needed = estimated(made, baselines=False).total
+simulate(made, baselines=False)
+print(json.dumps([needed, peak_memory()]))
+"""
+
+
+@LINUX
+@pytest.mark.slow
+@pytest.mark.parametrize("learning", [{"algorithm": "dpsgd"}, {"algorithm": "dpsgd", "optimizer": "adam"}, {}], ids=str)
+def test_the_estimate_is_near_the_largest_memory_of_a_real_run(learning):
+    table = {"rounds": 2, "topology": {"kind": "ring", "peers": 600}, "model": {"name": "mlp", "hidden": [512]}}
+    table |= {"learning": {"steps": 1, "batch": 16} | learning, "privacy": {"mode": "none"}, "gossip": {"steps": 1}}
+    command = [sys.executable, "-c", MEASURED, json.dumps(table)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    needed, measured = json.loads(done.stdout)
+    assert 1 / 1.5 < needed / measured < 1.5
