@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -58,12 +58,12 @@ def imported(
             f"{said} cannot be imported ({located(error, module=module)}); {_remedy(error, module)}"
         ) from error
     standard = module in sys.stdlib_module_names
-    if standard and (own := _namesake(module, holder, [""])) is not None:
+    if standard and (own := _namesake(module, holder)) is not None:
         raise refused(_taken(said, holder, own))
     try:
         found = getattr(holder, name)
     except Exception as error:
-        if (own := _namesake(module, holder, ["", *sys.path])) is not None:
+        if (own := _namesake(module, holder)) is not None:
             raise refused(_taken(said, holder, own)) from error
         reason = located(error, module=module)
         raise refused(f"{said} cannot be imported ({reason}); correct the name after the colon") from error
@@ -73,14 +73,13 @@ def imported(
     return function
 
 
-def _namesake(module: str, holder: ModuleType, folders: Sequence[str]) -> Path | None:
-    """Return the first file in some folders that has the name of a module and is not the imported one."""
+def _namesake(module: str, holder: ModuleType) -> Path | None:
+    """Return the file in the current folder that has the name of a module and is not the imported one."""
     used = holder.__spec__.origin if holder.__spec__ is not None else None
     place = Path(*module.split("."))
-    for folder in folders:
-        for file in (Path(folder, f"{place}.py"), Path(folder, place, "__init__.py")):
-            if file.is_file() and not (used is not None and Path(used).is_file() and file.samefile(used)):
-                return file.resolve()
+    for file in (Path(f"{place}.py"), place / "__init__.py"):
+        if file.is_file() and not (used is not None and Path(used).is_file() and file.samefile(used)):
+            return file.resolve()
     return None
 
 

@@ -1,17 +1,19 @@
-"""User-defined functions as sources of data."""
+"""User-defined functions as sources of data, and as splits of central data."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from p2pfl import importing
-from p2pfl.data.dataset import Dataset
+from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.description import Description
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
+from p2pfl.data.splits import Parts, Targets
 from p2pfl.errors import DataError
 from p2pfl.importing import located
 
@@ -91,3 +93,98 @@ def _loaded(
     except DataError as error:
         raise DataError(f"{name} {whose}: {error}") from None
     return features, targets
+
+
+def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mapping[str, Any]) -> Parts:
+    """Split a training part by ``package.module:function``.
+
+    p2pfl calls ``function(targets, peers=names, seed=seed)`` with those keyword arguments that it has parameters for;
+    ``alpha``, ``shards_per_peer`` and ``exponent`` are others. The function returns by peer, or in the order of the
+    names, the positions of their samples in the training part. Each live peer calls it, so it must return the same for
+    the same arguments.
+
+    Parameters
+    ----------
+    name
+        Name of the function.
+    targets
+        Targets of the training part, ``[n]``.
+    peers
+        Names of all peers, sorted.
+    given
+        Further keyword arguments, such as ``seed``.
+
+    Returns
+    -------
+    dict
+        Positions by peer, sorted; samples that no peer has are left out.
+
+    Raises
+    ------
+    DataError
+        The function cannot be imported or raises, or returns no positions, none for a peer, or one for two peers.
+    """
+    function = importing.imported(name, key="data.split", sought="a function", refused=DataError)
+    try:
+        takes = inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise DataError(f"data.split: {name} has no signature; wrap it in a function") from None
+    offered = {"peers": tuple(peers), **given}
+    try:
+        found = function(targets, **{key: value for key, value in offered.items() if key in takes})
+    except DataError:
+        raise
+    except Exception as error:
+        reason = located(error, module=name.partition(":")[0])
+        raise DataError(f"data.split: {name} raised {reason}; fix the function") from error
+    return _checked(name, _by_peer(name, found, peers), count=len(targets))
+
+
+def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
+    """Return what a function gives each peer."""
+    if isinstance(found, Mapping):
+        if odd := sorted({*map(str, found)} ^ {*peers}):
+            raise DataError(
+                f'data.split: {name} does not return the positions of the peers of the run, but differs in "{odd[0]}"; '
+                "use the names in `peers`"
+            )
+        return {str(peer): positions for peer, positions in found.items()}
+    if not isinstance(found, Sequence | np.ndarray) or len(found) != len(peers):
+        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else f"a {type(found).__name__}"
+        raise DataError(f"data.split: {name} returns {what}; return the positions of each of {len(peers)} peers")
+    return dict(zip(peers, found, strict=True))
+
+
+def _checked(name: str, parts: Mapping[str, Any], *, count: int) -> Parts:
+    """Return positions that are a part of the samples each, and of which no two peers have one."""
+    owner = np.full(count, -1)
+    checked: Parts = {}
+    peers = sorted(parts)
+    for number, peer in enumerate(peers):
+        positions = _positions(name, parts[peer], peer, count=count)
+        if (owner[positions] >= 0).any():
+            twice = int(positions[owner[positions] >= 0][0])
+            raise DataError(
+                f'data.split: {name} gives sample {twice} to "{peers[owner[twice]]}" and to "{peer}"; give each sample '
+                "to one peer at most"
+            )
+        owner[positions] = number
+        checked[peer] = positions
+    return checked
+
+
+def _positions(name: str, given: Any, peer: str, *, count: int) -> IntArray:
+    try:
+        positions = np.sort(np.asarray(given).reshape(-1))
+    except (TypeError, ValueError):
+        positions = np.empty(0)
+    if not len(positions) or positions.dtype.kind not in "iu":
+        raise DataError(f'data.split: {name} returns no positions for "{peer}"; return whole numbers, at least one')
+    if not 0 <= positions[0] <= positions[-1] < count:
+        raise DataError(
+            f'data.split: {name} gives "{peer}" the positions {positions[0]} to {positions[-1]}, and the training part '
+            f"has the positions 0 to {count - 1}; count within the training part"
+        )
+    if (np.diff(positions) == 0).any():
+        raise DataError(f'data.split: {name} gives "{peer}" a sample twice; name each position once')
+    return positions.astype(np.int64)

@@ -13,7 +13,7 @@ import torch
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.imported import imported
+from p2pfl.data.imported import imported, own_split
 from p2pfl.data.owned import Total, gathered, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
@@ -70,7 +70,8 @@ def federate(
     seed
         Seed of every draw.
     split
-        A key of :data:`~p2pfl.data.splits.SPLITS`, for data that the peers do not own already.
+        A key of :data:`~p2pfl.data.splits.SPLITS`, or a ``package.module:function``
+        (:func:`~p2pfl.data.imported.own_split`), for data that the peers do not own already.
     test
         Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data.
         MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.
@@ -121,8 +122,7 @@ def federate(
             f"test must be above 0 and below 1, and validation at least 0 and below 1, but they are {test} and "
             f"{validation}; both are shares of the samples"
         )
-    if split not in SPLITS:
-        raise DataError(f'"{split}" is not a split; {nearest(split, SPLITS)}')
+    check_split(split)
     source = _source(name, data_dir, options or {})
     if isinstance(source, Private):
         if split != "iid":
@@ -135,13 +135,28 @@ def federate(
     given = {"seed": seed, "alpha": alpha, "shards_per_peer": shards_per_peer, "exponent": exponent}
     if values is not None:
         given["values"] = values[whole]
-    takes = inspect.signature(SPLITS[split]).parameters
-    parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
+    if ":" in split:
+        parts = own_split(split, source.targets[whole], peers=names, given=given)
+    else:
+        takes = inspect.signature(SPLITS[split]).parameters
+        parts = SPLITS[split](source.targets[whole], peers=names, **{key: given[key] for key in takes if key in given})
     among = hands if total is None else names
     cut = {peer: set_aside(whole[parts[peer]], peer, "validation", seed=seed, fraction=validation) for peer in among}
     sizes = {peer: Sizes(len(own), len(aside), len(held)) for peer, (own, aside) in cut.items()}
     elsewhere = None if total is None else Elsewhere(sizes, common=True)
     return _central(source, {peer: cut[peer] for peer in hands}, whole, held, elsewhere)
+
+
+def check_split(name: str) -> None:
+    """Raise :class:`DataError` unless a split is known, or has the form of a user's own."""
+    if name not in SPLITS and ":" not in name:
+        raise DataError(f'"{name}" is not a split; {nearest(name, SPLITS)}, or name "package.module:function"')
+
+
+def check_name(name: str) -> None:
+    """Raise :class:`DataError` unless a data set is known, or has the form of a user's function."""
+    if name not in SOURCES and ":" not in name:
+        raise DataError(f'"{name}" is neither a data set nor a "package.module:function"; {nearest(name, SOURCES)}')
 
 
 def gather(
@@ -217,8 +232,7 @@ def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
 def _source(name: str, data_dir: Path | None, options: Mapping[str, Any]) -> Central | Private:
     if ":" in name:
         return imported(name, options)
-    if name not in SOURCES:
-        raise DataError(f'"{name}" is neither a data set nor a "package.module:function"; {nearest(name, SOURCES)}')
+    check_name(name)
     load = SOURCES[name]
     parameters = inspect.signature(load).parameters.values()
     known = {parameter.name: parameter for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

@@ -21,16 +21,13 @@ from p2pfl.experiment.file.reading import plain
 from p2pfl.experiment.modes import Mode, section
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
-from p2pfl.experiment.resolving import Parts, assembled
+from p2pfl.experiment.resolving import GIVEN, Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.robust import Attack, Rule
 from p2pfl.topology.graph import brief
-
-GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
-"""Parameters of algorithms that a run fills in."""
 
 AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stragglers")
 """Settings of ``learning`` that an algorithm has itself."""

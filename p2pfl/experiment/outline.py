@@ -6,13 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.masks_and_noise import protection, sizes_masks
+from p2pfl.experiment.parts.own_graph import own_graph
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
@@ -106,10 +107,14 @@ def outline(experiment: Experiment) -> Outline | None:
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
-    """Return the topology of ``topology.file``, or the schedule of several files; ``None`` if there is no file."""
+    """Return the topology of ``topology.file``, of several files in turn, or of a user's function in ``topology.kind``.
+
+    It is ``None`` for the kinds that p2pfl builds.
+    """
     settings = experiment.topology
     if settings.file is None:
-        return None
+        own = ":" in settings.kind
+        return own_graph(settings.kind, peers=settings.peers, options=_options(experiment)) if own else None
     if isinstance(settings.file, str):
         return graphs.load(settings.file)
     return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
@@ -118,21 +123,13 @@ def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
 def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
     """Return the topology that ``topology.kind`` and its keys define."""
     settings = experiment.topology
-    return graphs.build(
-        settings.kind,
-        peers=settings.peers,
-        seed=experiment.seed,
-        degree=settings.degree,
-        rewire=settings.rewire,
-        probability=settings.probability,
-        rows=settings.rows,
-        branching=settings.branching,
-        clusters=settings.clusters,
-        inside=settings.inside,
-        every=settings.every,
-        levels=settings.levels,
-        period=settings.period,
-    )
+    return graphs.build(settings.kind, peers=settings.peers, **_options(experiment))
+
+
+def _options(experiment: Experiment) -> dict[str, Any]:
+    """Return the keys of ``[topology]`` from which a builder takes those that it knows, and the seed."""
+    keys = ("degree", "rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+    return {"seed": experiment.seed} | {key: getattr(experiment.topology, key) for key in keys}
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:

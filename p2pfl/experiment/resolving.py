@@ -19,7 +19,7 @@ from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.healing import healer
-from p2pfl.experiment.parts.learners import algorithm, expected_update, learner, takes_data
+from p2pfl.experiment.parts.learners import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
@@ -29,6 +29,9 @@ from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, learner_traits
 from p2pfl.robust import Attack, Rule
+
+GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
+"""Parameters of algorithms that a run fills in."""
 
 
 class Share(Protocol):
@@ -81,6 +84,7 @@ def plan(
     live = live or only is not None
     asked = Composition.of(experiment, live=live)
     check(asked)
+    check_names(experiment, given=GIVEN)
     given = loaded(experiment)
     names = graphs.ring(experiment.topology.peers).peers if given is None else given.peers  # as all kinds call them
     check_peers(experiment, names, only or ())

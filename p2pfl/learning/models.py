@@ -121,6 +121,12 @@ def build(
     return model
 
 
+def check_name(name: str) -> None:
+    """Raise :class:`ModelError` unless there is a model of this name; a user's own class is imported."""
+    if name not in MODELS and not is_reference(name):
+        _class(name)
+
+
 def _class(name: str) -> type[nn.Module]:
     """Import the class that ``package.module:Class`` names; p2pfl never calls anything else.
 

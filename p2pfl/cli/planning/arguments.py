@@ -10,7 +10,7 @@ from p2pfl.cli import options
 def topology(commands: Any) -> None:
     """Add ``p2pfl topology``."""
     command = commands.add_parser("topology", help="degree, diameter, spectral gap, rounds to consensus")
-    command.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, or a graph file")
+    command.add_argument("topology", metavar="NAME|FILE", help="a kind such as ring, MODULE:FUNCTION, or a graph file")
     command.add_argument("--peers", type=options.count, default=16, metavar="N", help="default: %(default)s")
     command.add_argument("--degree", type=options.count, default=4, metavar="K", help="default: %(default)s")
     command.add_argument("--seed", type=int, default=0, help="of random kinds (default: %(default)s)")

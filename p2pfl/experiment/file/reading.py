@@ -10,15 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 import tomli_w
 
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
-from p2pfl.experiment.file.sentences import idle, mismatch, shown
+from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
 from p2pfl.experiment.schema import Experiment, Section
+from p2pfl.experiment.schema.learning import Split
 
 SHIPPED = Path(__file__).parents[2] / "experiments"
 """Folder of the experiments that come with the package."""
@@ -172,7 +173,19 @@ def check(table: Mapping[str, Any], *, origin: str = "the experiment") -> Experi
             catalogue.check(name)
         except ExperimentError as error:
             raise ExperimentError(f"{origin}: {error}") from None
+    _check_split(experiment.data.split, origin=origin)
     return experiment
+
+
+def _check_split(name: str, *, origin: str) -> None:
+    """Refuse a split that is neither known nor a function."""
+    known = get_args(Split)
+    if name not in known and ":" not in name:
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f'; did you mean "{near[0]}"?' if near else ""
+        raise ExperimentError(
+            f'{origin}: data.split is {shown(name)}; name "package.module:function", or set it to {words(Split)}{hint}'
+        )
 
 
 def _choose(table: Mapping[str, Any], experiment: Experiment, *, origin: str) -> None:

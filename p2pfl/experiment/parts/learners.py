@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, get_type_hints
 
 import msgspec
 import torch
 
+from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.data import Dataset, Federation
+from p2pfl.data.sharing import check_name as check_data_name
+from p2pfl.data.sharing import check_split
 from p2pfl.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.exact import ExactLearner, ExactModel
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
@@ -23,9 +26,11 @@ from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
+from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.choosing import chosen, metrics_named
+from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
 
@@ -335,6 +340,14 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     """
     kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
+    values = _own_options(name, kind, options=options, given=given)
+    made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    return made
+
+
+def _own_options(name: str, kind: Any, *, options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+    """Return a user's options of an algorithm, checked against its parameters other than those ``given``."""
+    parameters = inspect.signature(kind).parameters
     trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
     own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
     if unknown := [option for option in options if option not in own]:
@@ -343,9 +356,42 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
             f"learning.algorithm_options: {name} has no option {unknown[0]}; its options are: {known}"
         )
     hints = get_type_hints(kind, include_extras=True)
-    values = {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
-    made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
-    return made
+    return {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
+
+
+def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
+    """Refuse unknown names, and options of algorithms, before data are read and large graphs are made.
+
+    Parameters
+    ----------
+    experiment
+        Experiment to check.
+    given
+        Parameters of algorithms that a run fills in.
+
+    Raises
+    ------
+    InputError
+        A data set, split, kind of topology, model, optimiser, schedule, loss, metric or option is unknown.
+    """
+    learning, topology = experiment.learning, experiment.topology
+    if topology.file is None and ":" not in topology.kind:
+        graphs.check_kind(topology.kind)
+    algorithm = ALGORITHMS.kind(learning.algorithm)
+    _own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
+    if learning.learner is not None:
+        return
+    check_data_name(experiment.data.name)
+    check_split(experiment.data.split)
+    if traits_of(learning.algorithm).additive:
+        MODELS.kind(experiment.model.name)
+        return
+    if experiment.model.name not in MODELS:  # of totals, which other algorithms refuse with a sentence of their own
+        check_model_name(experiment.model.name)
+    _loss(experiment)
+    metrics_named(learning.metrics, find=imported)
+    recipe = Recipe(learning.optimizer, learning.rate, learning.options, learning.schedule, learning.schedule_options)
+    recipe.check(experiment.rounds)
 
 
 def _checked(value: Any, kind: Any, *, option: str, key: str = "learning.algorithm_options") -> Any:

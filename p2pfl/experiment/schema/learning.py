@@ -8,6 +8,9 @@ from msgspec import Meta
 
 from p2pfl.experiment.schema.values import NotNegative, Number, Positive, Reference, Section, Share
 
+Split = Literal["iid", "dirichlet", "shards", "power_law", "column"]
+"""Splits that p2pfl has."""
+
 
 class DataSettings(Section, frozen=True):
     """Data of the peers, and their split across peers.
@@ -18,7 +21,8 @@ class DataSettings(Section, frozen=True):
         A known data set, or a ``package.module:function`` that returns the data of one peer.
     split
         Split of the samples: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
-        (``exponent``), ``column`` (``column``).
+        (``exponent``), ``column`` (``column``); or a ``package.module:function`` of the targets that returns the
+        positions of each peer's samples.
     alpha
         Parameter of the Dirichlet split; smaller values make peers differ more.
     shards
@@ -39,7 +43,7 @@ class DataSettings(Section, frozen=True):
     """
 
     name: Reference = "digits"
-    split: Literal["iid", "dirichlet", "shards", "power_law", "column"] = "iid"
+    split: Reference = "iid"
     alpha: Positive = 0.3
     shards: Number = 2
     exponent: Positive = 1.5

@@ -18,7 +18,8 @@ class TopologySettings(Section, frozen=True):
         A builder: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
         ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``, or a
         schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``nested``, ``double_binary_tree``.
+        ``nested``, ``double_binary_tree``; or a ``package.module:function`` of the number of peers that returns a graph
+        or a schedule.
     peers
         Number of peers of ``kind``.
     file

@@ -42,6 +42,7 @@ HEALTH: Mapping[str, tuple[str, ...]] = {
     "learning_stopped": ("reason",),
     "version_differs": ("neighbour", "theirs", "ours"),
     "peer_excluded": ("neighbour", "key", "signed", "round", "step"),
+    "models_refused": ("neighbour", "round"),
     "neighbours_missing": ("absent", "gone"),
     "broker_unavailable": ("seconds",),
     "clock_behind": ("seconds", "key"),

@@ -73,9 +73,7 @@ def build(
     >>> build("torus", peers=12, seed=0) == builders.torus(3, 4)
     True
     """
-    if kind not in BUILDERS:
-        near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
-        raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(BUILDERS)}')
+    check_kind(kind)
     at_least_one(peers)
     if kind in {"grid", "torus"}:
         rows = _most_square(peers) if rows is None else rows
@@ -92,6 +90,13 @@ def build(
     options["levels"] = levels
     known = inspect.signature(BUILDERS[kind]).parameters
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
+
+
+def check_kind(kind: str) -> None:
+    """Raise :class:`TopologyError` unless there is a builder of this name; the message names the nearest."""
+    if kind not in BUILDERS:
+        near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
+        raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(BUILDERS)}')
 
 
 def _most_square(n: int) -> int:

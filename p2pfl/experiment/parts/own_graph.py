@@ -1,0 +1,69 @@
+"""Graphs and schedules that a user's function makes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from p2pfl import topology as graphs
+from p2pfl.errors import ExperimentError, P2PFLError
+from p2pfl.experiment.catalogue import imported
+from p2pfl.importing import located
+
+
+def own_graph(
+    reference: str, *, peers: int, options: Mapping[str, Any], key: str = "topology.kind"
+) -> graphs.Topology | graphs.Schedule:
+    """Return what ``package.module:function`` makes of a number of peers.
+
+    Parameters
+    ----------
+    reference
+        Name of the function, which p2pfl calls as ``function(peers, **options)``.
+    peers
+        Number of peers.
+    options
+        Keyword arguments, of which the function receives those that it has parameters for.
+    key
+        Key of the experiment file that names the function, for errors.
+
+    Returns
+    -------
+    Topology or Schedule
+        The graph, also of a networkx graph, or the schedule.
+
+    Raises
+    ------
+    ExperimentError
+        The function cannot be imported, needs another argument or raises, or its graph has another number of peers.
+    TopologyError
+        It returns no graph.
+    """
+    function = imported(reference, key=key)
+    takes = [*inspect.signature(function).parameters.values()][1:]
+    if lacking := [each.name for each in takes if _needed(each) and each.name not in options]:
+        raise ExperimentError(
+            f"{key}: {reference} needs {lacking[0]}, which p2pfl does not pass; give it a default, or one of the names "
+            f"{', '.join(options)}"
+        )
+    try:
+        found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
+    except P2PFLError:
+        raise
+    except Exception as error:
+        reason = located(error, module=reference.partition(":")[0])
+        raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
+    graph = graphs.as_topology(found)
+    if len(graph.peers) != peers:
+        raise ExperimentError(
+            f"{key}: {reference} made a graph of {len(graph.peers)} peers, not of topology.peers = {peers}; change one "
+            "of the two"
+        )
+    return graph
+
+
+def _needed(parameter: inspect.Parameter) -> bool:
+    """Return whether a call must give a parameter a value."""
+    variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    return parameter.default is parameter.empty and not variable
