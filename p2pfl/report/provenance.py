@@ -20,6 +20,9 @@ from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.repeating.own_code import OwnCode
 from p2pfl.texts import printable
 
+OWN_CODE = ("commit", "code")
+"""Fields of a provenance on the user's own code, which stand in ``provenance.json`` alone."""
+
 SOON = 5.0
 """Seconds that git may take."""
 

@@ -39,7 +39,7 @@ from p2pfl.experiment import Experiment, plain, write
 from p2pfl.experiment.file.reading import kept
 from p2pfl.files import DRIVE, OWNER_ONLY, replace, replace_all
 from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.provenance import provenance
+from p2pfl.report.provenance import OWN_CODE, provenance
 from p2pfl.report.reading import apart_by_masks, events_of, records_of, table_of
 from p2pfl.report.records import Record, columns_of, frame
 from p2pfl.report.repeating.own_code import FOLDER as MODULES
@@ -264,8 +264,9 @@ class Run:
         replace(self.folder / kept.file, model_file(model, about | metadata(self.description)), mode=OWNER_ONLY)
 
     def finish(self, summary: Summary | PeerSummary) -> None:
-        """Write the summary, with the provenance; NaN becomes null, as JSON has no NaN."""
-        self.summary = _finite(msgspec.to_builtins(summary) | self.provenance)
+        """Write the summary, with the provenance but for own code; NaN becomes null, as JSON has no NaN."""
+        stated = {name: value for name, value in self.provenance.items() if name not in OWN_CODE}
+        self.summary = _finite(msgspec.to_builtins(summary) | stated)
         if self.folder is not None:
             replace(self.folder / "summary.json", _json(self.summary), mode=OWNER_ONLY)
 
@@ -345,7 +346,7 @@ class Run:
             The directory cannot be written.
         """
         run = Run.load(folder)
-        kept = {name: run.provenance.get(name) for name in ("began", "commit", "code")}
+        kept = {name: run.provenance.get(name) for name in ("began", *OWN_CODE)}
         run.provenance = provenance(run.experiment, began=None) | kept
         run.metrics = [record for record in run.metrics if record.round < first.get(record.peer, 0)]
         replace(Path(folder) / "metrics.jsonl", _lines(run.metrics), mode=OWNER_ONLY)

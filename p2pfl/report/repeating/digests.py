@@ -63,5 +63,5 @@ def _digest(dataset: Dataset, samples: IntArray) -> str:
         height = max(1, BLOCK // max(1, tensor[:1].nbytes))
         for low in range(0, len(positions), height):
             block = tensor[positions[low : low + height]].cpu().contiguous()
-            found.update(memoryview(block.numpy()).cast("B") if block.numel() else b"")
+            found.update(block.numpy().data.cast("B") if block.numel() else b"")
     return found.hexdigest()

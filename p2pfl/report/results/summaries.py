@@ -9,7 +9,7 @@ import msgspec
 from p2pfl.explanations import Explained
 from p2pfl.report.notices.damage import LossRose, MasksUncancelled
 from p2pfl.report.notices.kinds import SCHEMA
-from p2pfl.report.provenance import RecordedCode, Versions
+from p2pfl.report.provenance import Versions
 from p2pfl.report.results.peers import BestKept, GainInterval, PeerResult, Unsettled
 from p2pfl.report.results.swarms import Evaluated, FeatureStatistics, PushSumWeights, WorkerResult
 from p2pfl.report.spending.stated import BudgetStop, StatedGuarantee
@@ -96,8 +96,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
         Software and machine.
     began
         Start of the run in UTC, ISO 8601; null if it was not recorded.
-    commit, code
-        As in ``provenance.json``.
     workers
         Processes that shared the peers of a simulation; empty if there was one.
     explained
@@ -142,8 +140,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     split: str | msgspec.UnsetType = msgspec.UNSET
     versions: Versions | msgspec.UnsetType = msgspec.UNSET
     began: str | msgspec.UnsetType | None = msgspec.UNSET
-    commit: str | msgspec.UnsetType | None = msgspec.UNSET
-    code: RecordedCode | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="peer"):
@@ -193,8 +189,6 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
         Software and machine.
     began
         Start of the run in UTC, ISO 8601; null if it was not recorded.
-    commit, code
-        As in ``provenance.json``.
     """
 
     schema: Literal[1] = SCHEMA
@@ -218,5 +212,3 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     split: str | msgspec.UnsetType = msgspec.UNSET
     versions: Versions | msgspec.UnsetType = msgspec.UNSET
     began: str | msgspec.UnsetType | None = msgspec.UNSET
-    commit: str | msgspec.UnsetType | None = msgspec.UNSET
-    code: RecordedCode | msgspec.UnsetType | None = msgspec.UNSET
