@@ -129,7 +129,8 @@ def digits(seeds: int, path: str | None) -> None:
     curves = {}
     print(f"{'digits, 16 peers, epsilon 8':>28} {'accuracy':>16} {'alone':>8} {'pooled':>8}")
     for name, changes in kinds.items():
-        runs = [simulate(read("private", changes=[*changes, *shared(name, seed)])) for seed in range(seeds)]
+        swarms = [read("private", changes=[*changes, *shared(name, seed)]) for seed in range(seeds)]
+        runs = [simulate(each, source=SeededSource(each.seed)) for each in swarms]  # so that the figures repeat
         finals = [run.summary["together"] for run in runs]
         alone, pooled = (statistics.mean(run.summary[key] for run in runs) for key in ("alone", "pooled"))
         print(f"{name:>28} {spread_of(finals):>16} {alone:>8.3f} {pooled:>8.3f}", flush=True)
@@ -169,7 +170,7 @@ def hospitals(seeds: int) -> None:
 
 def reached(swarms: Sequence[Experiment]) -> list[str]:
     """Scores alone and together, and what learning together gained, over seeds."""
-    found = [simulate(each).summary for each in swarms]
+    found = [simulate(each, source=SeededSource(each.seed)).summary for each in swarms]  # so that the figures repeat
     alone, together = ([each[key] for each in found] for key in ("alone", "together"))
     gains = [after - before for before, after in zip(alone, together, strict=True)]
     everybody = [peer for each in found for peer in each["per_peer"].values()]
@@ -182,7 +183,7 @@ def forecast(swarms: Sequence[Experiment]) -> list[str]:
     plans = [plan(each) for each in swarms]
     if not plans[0].protection.claimed:
         return ["-"] * 3
-    found = [compare(each) for each in plans]
+    found = [compare(each, source=SeededSource(each.experiment.seed)) for each in plans]
     curators = [math.nan if each.curator is None else each.curator for each in found]
     pays = sum(each.pays for each in found)
     asked = [

@@ -203,9 +203,11 @@ def test_masks_of_sums_have_the_same_floor():
     ],
 )
 def test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them(changes, least):
-    found = plan(read(SMALL, changes=[*FOUR, *MASKED, *changes])).protection
-    assert found.partners == least
-    assert ("one mask partner" in promise(found, spent=None)["statement"]) == ("privacy.partners=1" in changes)
+    made = plan(read(SMALL, changes=[*FOUR, *MASKED, *changes]))
+    assert made.protection.partners == least
+    assert ("one mask partner" in promise(made.experiment, made.protection, spent=None)["statement"]) == (
+        "privacy.partners=1" in changes
+    )
 
 
 def test_a_mask_graph_with_too_few_partners_is_refused():
