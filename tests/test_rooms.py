@@ -124,6 +124,7 @@ SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", 
 ONLY_IN = {
     "networkx": "topology/",
     "msgspec": (
+        "audit/",
         "protocol/",
         "experiment/",
         "report/",
