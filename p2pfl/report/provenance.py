@@ -189,22 +189,32 @@ def versions(device: str = "cpu") -> Versions:
 def commit_of(folder: Path) -> str | None:
     """Return the commit of a folder as ``git describe --always --dirty`` names it; ``None`` without a repository.
 
-    Git runs without hooks, monitors and the environment of another repository, and for at most :data:`SOON` seconds.
+    Git runs without hooks, monitors and the environment of another repository, and for at most :data:`SOON` seconds
+    each time. It only reads: ``describe --dirty`` would lock the index, and leave the lock if it were ended.
     """
     git = shutil.which("git")
     if git is None or not folder.is_dir():
         return None
+    name = _git(git, folder, "describe", "--always", "--abbrev=12")
+    changed = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
+    if not name or changed is None:
+        return None
+    return f"{name}-dirty" if changed else name
+
+
+def _git(git: str, folder: Path, *arguments: str) -> str | None:
+    """Return what a command of git prints about a repository that it only reads; ``None`` if it fails."""
     apart = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
     guards = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-    command = [git, *guards, "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
+    command = [git, *guards, "-C", str(folder), *arguments]
     try:
         found = subprocess.run(  # noqa: S603 (fixed arguments)
             command, env=apart | quiet, stdin=subprocess.DEVNULL, capture_output=True, timeout=SOON, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return printable(found.stdout.decode("utf-8", "replace").strip()) or None if found.returncode == 0 else None
+    return printable(found.stdout.decode("utf-8", "replace").strip()) if found.returncode == 0 else None
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import json
 import platform
+import os
 import re
 import shutil
 import subprocess
@@ -114,6 +115,21 @@ def test_git_runs_no_program_that_the_repository_names(tmp_path):
     git(tmp_path, "config", "core.fsmonitor", str(tmp_path / "monitor"))
     assert commit_of(tmp_path) is not None
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
+def test_git_writes_nothing_into_a_repository_and_waits_for_no_lock(tmp_path):
+    (tmp_path / "own.py").write_text("def f(): pass\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "first")
+    os.utime(tmp_path / "own.py", (1, 1))  # git would write the new time into its index
+    before = (tmp_path / ".git" / "index").read_bytes()
+    commit = commit_of(tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", commit)
+    assert (tmp_path / ".git" / "index").read_bytes() == before
+    (tmp_path / ".git" / "index.lock").touch()
+    assert commit_of(tmp_path) == commit
 
 
 def test_a_run_without_own_modules_or_a_repository_names_neither(tmp_path, monkeypatch):
