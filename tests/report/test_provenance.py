@@ -1,8 +1,8 @@
 """A run directory says what it ran on."""
 
 import json
-import platform
 import os
+import platform
 import re
 import shutil
 import subprocess
