@@ -116,7 +116,7 @@ def idle(experiment: Experiment) -> dict[str, str]:
 UNADDED: Mapping[str, tuple[str, ...]] = {
     "learning": (
         *("optimizer", "rate", "options", "schedule", "schedule_options", "batch", "epochs", "steps", "stragglers"),
-        *("loss", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
+        *("loss", "augment", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
     ),
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),

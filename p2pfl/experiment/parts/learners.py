@@ -27,6 +27,7 @@ from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, acc
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.whole import WHOLE, Whole
+from p2pfl.learning.steps.augmenting import Augmenting
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.stream import normals
 
@@ -86,6 +87,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         steps=None if steps is None else steps * peers,
         stragglers=learning.stragglers,
         loss=None if learning.loss is None else _own(learning.loss, key="learning.loss", known=LOSSES),
+        augment=_augmenting(learning.augment),
         metrics={
             name: _own(reference, key=f"learning.metrics.{name}", known=METRICS)
             for name, reference in learning.metrics.items()
@@ -292,6 +294,11 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
     if dataset.classes is not None and experiment.learning.loss != "binary_cross_entropy":
         return None
     return math.prod(dataset.targets.shape[1:])
+
+
+def _augmenting(reference: str | None) -> Augmenting | None:
+    """Return what the function of ``learning.augment`` does, under the user's name for it."""
+    return None if reference is None else Augmenting(imported(reference, key="learning.augment"), name=reference)
 
 
 METRICS: Mapping[str, PerSample | Whole] = {**LOSSES, "accuracy": accuracy, **WHOLE}

@@ -18,6 +18,7 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
+from p2pfl.learning.steps.augmenting import Augmenting, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
@@ -84,6 +85,7 @@ class Trainable(Protocol):
     dropouts: dict[str, KeyedDropout]
     products: int  # of a weight and a number, for one sample
     seed: int
+    augment: Augmenting | None
 
 
 @dataclass
@@ -135,7 +137,7 @@ def train(
     """Take all steps of all rows, with ``slope`` in place of the learner's optimiser if given."""
     settings = learner.recipe.settings(work.round)
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
-    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts
+    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts and learner.augment is None
     groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
     if groups is not None and isinstance(engine, Perceptrons):
         engine = engine.kernels
@@ -167,6 +169,26 @@ def train(
     engines = engine.copies(cores()) or [engine]
     inner = intra_op(learner.products * int(work.schedule.widths.max()), workers=min(len(engines), len(blocks)))
     spread(lambda number, rows: some(engines[number], rows), blocks, workers=len(engines), inner=inner)
+
+
+def first_step(
+    work: Work, *, learner: Trainable, engine: Engine | Perceptrons, chosen: IntArray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses ``[K]`` and the gradients ``[K, P]`` of the first step of some rows.
+
+    They are computed as :func:`train` does, and nothing moves. Rows without a step are not among ``chosen``.
+    """
+    groups = None
+    if isinstance(engine, Kernels | Perceptrons) and not learner.dropouts:
+        groups = groups_of(work.schedule, learner.features, learner.targets)
+        engine = engine.kernels if groups is not None and isinstance(engine, Perceptrons) else engine
+    block: _Block
+    if isinstance(engine, Perceptrons):
+        block = _Flat(work, learner, chosen, engine)
+    else:
+        block = _Stack(work, learner, chosen, engine, groups)
+    block.run(Slope(), None)
+    return block.losses[0], block.joined()
 
 
 def intra_op(products: int, *, workers: int) -> int:
@@ -242,6 +264,10 @@ class _Block(ABC):
     @abstractmethod
     def run(self, update: Update, correction: Correction | None) -> None:
         """Take every step; rows without further steps drop out at the end of the stack."""
+
+    def joined(self) -> torch.Tensor:
+        """Return the rows as they are now, ``[K, P]``."""
+        return self.rows
 
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
@@ -320,6 +346,7 @@ class _Stack(_Block):
         if learner.dropouts:
             drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
             self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
+        self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
         self.unions: Unions | None = None
         if groups is not None:
             self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
@@ -333,8 +360,12 @@ class _Stack(_Block):
         active, width = self.plan.active[step], self.plan.widths[step]
         index = self.plan.index(step).reshape(-1)  # [K B]
         features, targets = self.learner.features, self.learner.targets
+        samples = features.index_select(0, index).view(active, width, *features.shape[1:])  # [K, B, *shape]
+        if self.learner.augment is not None and self.drawn is not None:
+            seeds = step_keys(self.drawn[:active], self.work.first + step)
+            samples = self.learner.augment.stacked(samples, self.plan.sizes[step, :active].tolist(), keys=seeds)
         return Batch(
-            features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
+            samples,
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
             self.plan.weights(step, dtype=self.work.rows.dtype),
             None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
@@ -373,6 +404,10 @@ class _Stack(_Block):
 
     def finish(self, update: Update) -> None:
         """Write rows, memory and losses back."""
-        layout = self.learner.layout
-        self.rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
+        self.rows = self.joined()
         super().finish(update)
+
+    def joined(self) -> torch.Tensor:
+        """Return the rows as they are now, ``[K, P]``."""
+        layout = self.learner.layout
+        return layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
