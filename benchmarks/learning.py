@@ -20,7 +20,7 @@ What was tried, and what it gave:
 
     samples last in memory, [K, units, B], rather than first: softmax over ten classes 12 times quicker (it was
         a third of all time), pooling 40 times, patches of convolutions 8 times, flattening a view: taken
-    all steps of a block before the next block: taken; blocks of 8 to 16 MiB, see BLOCK in steps/trial.py
+    all steps of a block before the next block: taken; blocks of 8 to 16 MiB, see BLOCK in proving/trial.py
     scratch memory that lives on: 24 page faults for each row and step of a CNN less, a quarter of its time: taken
     ReLU after pooling rather than before: a tenth of a CNN's time: taken
     gradient of pooling by differences and threshold_backward rather than by booleans: 10 times quicker: taken

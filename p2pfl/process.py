@@ -1,10 +1,11 @@
-"""Settings of the running process: threads and memory."""
+"""Settings of the running process: threads and memory; and its random generators."""
 
 import contextlib
 import ctypes
 import functools
 import math
 import os
+import random
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeVar
 
+import numpy as np
 import torch
 from threadpoolctl import ThreadpoolController
 
@@ -39,6 +41,34 @@ APART = 2**20
 
 LARGEST = 32 * 2**20
 """Bytes of the largest allocation that comes from the heap, which is the most that glibc accepts."""
+
+
+@contextlib.contextmanager
+def watched_generators() -> Iterator[list[str]]:
+    """Yield a list that afterwards names the global generators from which a block of code drew; restore them.
+
+    Examples
+    --------
+    >>> with watched_generators() as drawn:
+    ...     _ = random.random()
+    >>> drawn
+    ["Python's"]
+    """
+    before = torch.random.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 -- of users' code
+    drawn: list[str] = []
+    try:
+        yield drawn
+    finally:
+        arrays = np.random.get_state()[1], before[1][1]  # noqa: NPY002
+        same = {
+            "torch's": torch.equal(torch.random.get_rng_state(), before[0]),
+            "numpy's": np.array_equal(*arrays) and np.random.get_state()[2:] == before[1][2:],  # noqa: NPY002
+            "Python's": random.getstate() == before[2],
+        }
+        drawn += [name for name, equal in same.items() if not equal]
+        torch.random.set_rng_state(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        random.setstate(before[2])
 
 
 def one_at_a_time() -> contextlib.AbstractContextManager[object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ from p2pfl.errors import DataError
 
 PAIR = "return (features, targets) as arrays of numbers, or a map-style Dataset of torch whose samples are such pairs"
 """Advice for data of another kind."""
+
+
+REREAD = 8
+"""Samples of a Dataset that are read twice; a flip with probability 1/2 escapes in one of 256 cases."""
 
 
 OTHERS = (torch.Tensor, np.ndarray, str, bytes, Mapping)
@@ -100,7 +105,21 @@ def _stacked(dataset: Any, *, giver: str, whose: str) -> tuple[torch.Tensor, tor
                 )
     if not features:
         return torch.zeros(0), torch.zeros(0)
+    _warn_if_random(dataset, features, giver=giver, whose=whose)
     return torch.stack(features), torch.stack(targets)
+
+
+def _warn_if_random(dataset: Any, features: list[torch.Tensor], *, giver: str, whose: str) -> None:
+    """Warn of samples that differ when they are read again, as each is read once for the whole training."""
+    for number, before in enumerate(features[:REREAD]):
+        again = _feature(dataset[number][0])
+        if again.shape != before.shape or not torch.equal(again.nan_to_num(), before.nan_to_num()):
+            warnings.warn(
+                f"{giver} a {type(dataset).__name__}{whose} whose sample {number} differs when it is read twice, but "
+                "p2pfl reads each sample once, so the random transform is frozen; move it to learning.augment",
+                stacklevel=2,
+            )
+            return
 
 
 def _feature(values: Any) -> torch.Tensor:

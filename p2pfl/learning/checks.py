@@ -18,6 +18,7 @@ from p2pfl.errors import LearningError, ModelError, P2PFLError
 from p2pfl.importing import located
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
+from p2pfl.learning.modules.copying import check_leaves
 from p2pfl.learning.modules.norms import CHOICES
 from p2pfl.learning.scores.whole import Whole
 
@@ -265,6 +266,7 @@ def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
             "the outputs of the model have no gradient with respect to its trained parameters; remove no_grad, "
             "detach, argmax and the like from its forward"
         )
+    check_leaves(model, outputs)
     return outputs
 
 

@@ -13,6 +13,7 @@ import copy
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import Any, Self
 
 import numpy as np
@@ -25,11 +26,12 @@ from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
+from p2pfl.learning.steps.augmenting import sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.learning.updates.rates import StepClock
-from p2pfl.rows import Rows, norms, placed
+from p2pfl.rows import Rows, keys, norms, placed
 
 LOUDEST = 2.0**15
 """Largest noise multiplier: the points of larger noise would not be told apart by a double."""
@@ -196,6 +198,7 @@ class ExamplePrivateLearner(TorchLearner):
             A row is no longer finite.
         """
         self._check_rows(rows, peers)
+        self._prove(peers, round=round)
         awake = [True] * len(peers) if active is None else active.tolist()
         trained = rows.to(self.device, self.dtype, copy=True)  # [R, P]
         kept = {name: _beside(value, self.device).clone() for name, value in (memory or {}).items()}
@@ -235,6 +238,15 @@ class ExamplePrivateLearner(TorchLearner):
         joins = np.frombuffer(secret, "<u8") < np.uint64(int(rate * 2**64))  # [n]
         return part[joins]
 
+    def seeds(self, peer: str, chosen: IntArray, *, round: int, step: int) -> list[int]:
+        """Return the seed of the changes of each sample, which follows from its place in the data of its peer."""
+        if self.augment is None:
+            return []
+        part = self.federation.train[peer]
+        order = np.argsort(part, kind="stable")
+        places = order[np.searchsorted(part, chosen, sorter=order)]
+        return sample_keys(step_keys(keys(self.seed, "augment", (peer,), round), step)[0], places)
+
     def hidden(self, total: torch.Tensor, *, peer: str, round: int, step: int) -> torch.Tensor:
         """Round a sum of clipped gradients ``[1, P]`` to the grid, and add noise; double precision."""
         if not self.noise:
@@ -245,17 +257,25 @@ class ExamplePrivateLearner(TorchLearner):
         points = (total / self.grid).round().to(torch.int64) + placed(torch.from_numpy(drawn), total.device)  # [1, P]
         return points.double() * self.grid
 
-    def clipped(self, parts: Sequence[torch.Tensor], chosen: IntArray) -> tuple[torch.Tensor, torch.Tensor]:
+    def clipped(
+        self, parts: Sequence[torch.Tensor], chosen: IntArray, seeds: Sequence[int] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the sums of losses and of clipped gradients ``[1, P]`` of some samples, in double precision.
 
-        With noise the sum is exact, and a multiple of the step of the grid.
+        With noise the sum is exact, and a multiple of the step of the grid. ``seeds`` are those of the random changes
+        of each sample, where there are any.
         """
+        changing = iter(seeds)
         bound = self.clip * (1 - SLACK) if self.noise else self.clip
         total = torch.zeros(1, self.layout.size, dtype=torch.float64, device=self.exact)  # [1, P]
         loss = torch.zeros((), dtype=torch.float64, device=self.exact)
         for some in torch.split(placed(torch.from_numpy(chosen), self.device), self.engine.block(1)):
             stack = [part.expand(len(some), *part.shape[1:]) for part in parts]  # [B, *shape] each
-            batch = Batch(self.features[some].unsqueeze(1), self.targets[some].unsqueeze(1), None, None)
+            features = self.features[some].unsqueeze(1)  # [B, 1, *shape]
+            if self.augment is not None:  # each by itself, so that no sample changes the gradient of another
+                mine = list(islice(changing, len(some)))
+                features = self.augment.stacked(features, [1] * len(some), keys=mine)
+            batch = Batch(features, self.targets[some].unsqueeze(1), None, None)
             losses, gradients = self.engine.gradient(stack, batch)
             each = self.layout.join(dict(zip(self.layout.names, gradients, strict=True)))  # [B, P]
             each = each.to(self.exact, torch.float64)
@@ -318,7 +338,7 @@ class _Row:
         losses, count = torch.zeros((), dtype=torch.float64, device=learner.exact), 0
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
-            loss, total = learner.clipped(self.parts, chosen)
+            loss, total = learner.clipped(self.parts, chosen, learner.seeds(peer, chosen, round=round, step=step))
             gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:

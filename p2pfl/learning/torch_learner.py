@@ -2,7 +2,9 @@
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -21,9 +23,13 @@ from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, named, squared_error
 from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
+from p2pfl.learning.proving.agreement import Tolerance
+from p2pfl.learning.proving.proof import OTHERWISE, Proof
+from p2pfl.learning.proving.trial import Trial, engines
 from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
 from p2pfl.learning.steps import training
+from p2pfl.learning.steps.augmenting import Augment, augmenting
 from p2pfl.learning.steps.batching import Held
 from p2pfl.learning.steps.inputs import accepted, inputs
 from p2pfl.learning.steps.kernels import Kernels
@@ -32,7 +38,6 @@ from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
-from p2pfl.learning.steps.trial import Trial, engines
 from p2pfl.learning.updates.rates import Factor
 from p2pfl.process import one_at_a_time
 from p2pfl.rows import Rows, placed
@@ -52,7 +57,8 @@ class TorchLearner:
 
     Perceptrons train by numpy, whose calls take less time. A single row of another model trains by plain autograd. Many
     rows train at once: sequences of linear and convolutional layers by batched products, any other module by ``vmap``,
-    and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding.
+    and modules that ``vmap`` cannot trace row by row. The mathematics is the same; results differ by rounding. Before
+    the first step of a peer, losses and gradients of its batch are compared with those of the module itself.
 
     Several threads may use one learner, and copies of it, at once. They share a model that holds one row at a
     time, so one trains or evaluates after another.
@@ -80,6 +86,9 @@ class TorchLearner:
     loss
         Function ``loss(outputs, targets) -> [B]`` with one number per sample, or a name that ``learning.loss`` takes;
         cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
+    augment
+        Function ``augment(features, *, generator)`` that changes the features of each training batch at random, see
+        :class:`p2pfl.learning.steps.augmenting.Augmenting`; it has no part in evaluation.
     metrics
         Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
         ``whole`` that return one number for all outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`.
@@ -101,7 +110,8 @@ class TorchLearner:
     Raises
     ------
     ModelError
-        The model does not fit the data, has batch normalisation without ``norm``, or draws unkeyed random numbers.
+        The model does not fit the data, has batch normalisation without ``norm``, keeps state between calls, draws
+        random numbers without a key, or has hooks or wrappers that a copy of it would lose.
 
     Examples
     --------
@@ -133,6 +143,7 @@ class TorchLearner:
         steps: int | None = None,
         stragglers: float = 0.0,
         loss: PerSample | str | None = None,
+        augment: Augment | None = None,
         metrics: Mapping[str, PerSample | Whole | str] | None = None,
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
@@ -157,6 +168,7 @@ class TorchLearner:
         self.features, self.targets = inputs(dataset, device=self.device, dtype=dtype)
         own = squared_error if dataset.classes is None else cross_entropy
         self.loss = own if loss is None else named(chosen(loss, key="learning.loss", known=LOSSES))
+        self.augment = augmenting(augment)
         wanted: Mapping[str, PerSample | Whole]
         wanted = usual(dataset, loss=self.loss) if metrics is None else metrics_named(metrics)
         self.metrics: Mapping[str, PerSample]
@@ -183,6 +195,8 @@ class TorchLearner:
         counted, first, self.features = accepted(self.model, self.federation.dataset, self.features, few=FEW)
         few, targets = self.features[:FEW], self.targets[:FEW]
         self.products = counted.products
+        if self.augment is not None:
+            self.augment.check(few)
         if scored:
             checks.check_outputs(self.federation.dataset, first, loss=self.loss)
         with torch.no_grad():
@@ -192,11 +206,13 @@ class TorchLearner:
         mixed = precision == "mixed"
         autocast = partial(torch.autocast, self.device.type, torch.bfloat16) if mixed else contextlib.nullcontext
         start = self.initial.unsqueeze(0).to(self.device, copy=True)  # [1, P]
-        trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast)
+        close = Tolerance.of(self.dtype, self.device, mixed=mixed)
+        trial = Trial(self.model, self.layout, start, few, targets, self.loss, self.dropouts, autocast, close)
         # padding of a stack would count in running statistics
         found = engines(trial, numbers=counted.numbers, mixed=mixed, stacks=self.layout == self.trained)
         self.plain, self.engine, self.footprint = found.plain, found.many, found.footprint
         self.perceptrons = found.perceptrons
+        self.proof = Proof(self.plain, self.initial, close)
 
     def _engine(self, rows: Rows) -> Plain | Kernels | Stacked:
         """Return the engine for outputs of some rows; autograd is the fastest for one row, and takes any module."""
@@ -204,9 +220,35 @@ class TorchLearner:
 
     def stepper(self, work: training.Work) -> Plain | Kernels | Stacked | Perceptrons:
         """Return the engine for steps; which one follows from shapes alone."""
-        if self.perceptrons is not None and self.perceptrons.suits(int(work.schedule.widths.max(initial=0))):
-            return self.perceptrons
+        fast = self.perceptrons if self.augment is None else None  # numpy reads samples where they lie
+        if fast is not None and fast.suits(int(work.schedule.widths.max(initial=0))):
+            return fast
         return self._engine(work.rows)
+
+    def _proven(self, work: training.Work) -> Plain | Kernels | Stacked | Perceptrons:
+        """Return the engine for steps: the fastest that computes the first batch of each peer as plain torch does."""
+        bare = self._unchanged()
+        while not self.proof.holds(work, learner=bare, engine=self.stepper(work)):
+            warnings.warn(OTHERWISE, stacklevel=3)
+            self.perceptrons, self.engine = None, self.plain
+        return self.stepper(work)
+
+    def _unchanged(self) -> Self:
+        """Return the learner whose samples nothing changes and whose gradients nothing clips, for comparisons."""
+        other = copy.copy(self)
+        other.augment, other.recipe = None, replace(self.recipe, max_norm=None)
+        return other
+
+    def _prove(self, peers: Sequence[str], *, round: int) -> None:
+        """Compare the engine for stacks with plain torch on a batch of each peer, as a fit of many rows does."""
+        if self.proof.knows([peer for peer in peers if len(self.federation.train[peer])], self.engine):
+            return
+        schedule = scheduled(self, peers, round=round, active=None, only=0)
+        work = training.Work(self.start(peers).to(self.device), {}, schedule, tuple(peers), round)
+        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            if not self.proof.holds(work, learner=self._unchanged(), engine=self.engine):
+                warnings.warn(OTHERWISE, stacklevel=3)
+                self.engine = self.plain
 
     @property
     def bare(self) -> Self:
@@ -222,6 +264,7 @@ class TorchLearner:
             other.features, other.targets = inputs(federation.dataset, **how)
         other.federation = federation
         other.parts = self._held(federation)
+        other.proof = Proof(self.plain, self.initial, self.proof.tolerance)
         return other
 
     @property
@@ -305,8 +348,9 @@ class TorchLearner:
             round=round,
         )
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            engine = self._proven(work)
             self.model.train()
-            training.train(work, learner=self, engine=self.stepper(work), correction=correction)
+            training.train(work, learner=self, engine=engine, correction=correction)
         back = rows.device
         loss = work.loss.to(back)  # [R]
         if back.type == "cpu":
@@ -360,8 +404,9 @@ class TorchLearner:
             first=step,
         )
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            engine = self._proven(work)
             self.model.train()
-            training.train(work, learner=self, engine=self.stepper(work), correction=None, slope=training.Slope())
+            training.train(work, learner=self, engine=engine, correction=None, slope=training.Slope())
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
         awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]

@@ -15,8 +15,8 @@ import shadows
 from p2pfl.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.identity import SeededSource
+from p2pfl.learning.proving.trial import Trial
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
-from p2pfl.learning.steps.trial import Trial
 from p2pfl.simulation import engine, simulate
 from p2pfl.simulation.playing import Attending
 from peer import test_agreement

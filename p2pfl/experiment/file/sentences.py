@@ -117,7 +117,7 @@ UNADDED: Mapping[str, tuple[str, ...]] = {
     "learning": (
         *("optimizer", "rate", "options", "schedule", "schedule_options", "schedule_by", "warmup", "max_norm"),
         *("batch", "epochs", "steps", "stragglers"),
-        *("loss", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
+        *("loss", "augment", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
     ),
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),

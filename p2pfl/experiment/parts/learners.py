@@ -30,6 +30,7 @@ from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.choosing import chosen, metrics_named
+from p2pfl.learning.steps.augmenting import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
@@ -93,6 +94,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         steps=None if steps is None else steps * peers,
         stragglers=learning.stragglers,
         loss=_loss(experiment),
+        augment=_augmenting(learning.augment),
         metrics=metrics_named(learning.metrics, find=imported) or None,
         pretrained=None if is_reference(model.name) else model.pretrained,
         frozen=model.frozen,
@@ -314,6 +316,11 @@ def _outputs(experiment: Experiment, dataset: Dataset) -> int | None:
     if dataset.classes is not None and experiment.learning.loss != "binary_cross_entropy":
         return None
     return math.prod(dataset.targets.shape[1:])
+
+
+def _augmenting(reference: str | None) -> Augmenting | None:
+    """Return what the function of ``learning.augment`` does, under the user's name for it."""
+    return None if reference is None else Augmenting(imported(reference, key="learning.augment"), name=reference)
 
 
 def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]) -> Algorithm:

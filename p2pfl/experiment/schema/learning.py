@@ -148,6 +148,9 @@ class LearningSettings(Section, frozen=True):
         ``cross_entropy`` (the default for classes, also at each place), ``squared_error`` (for numbers),
         ``binary_cross_entropy`` (for several labels in a sample, 0 or 1 each), or a ``package.module:function`` of
         (outputs, targets) that returns one number per sample.
+    augment
+        A ``package.module:function`` of (features, generator) that changes the features of each training batch at
+        random, such as crops of pictures. Its numbers follow from the seed, peer, round and step.
     metrics
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function of your own like that
         of ``loss``. A function with the attribute ``whole`` returns one number for all outputs and targets instead.
@@ -191,6 +194,7 @@ class LearningSettings(Section, frozen=True):
     learner: Reference | None = None
     learner_options: dict[str, Any] = {}
     loss: Reference | None = None
+    augment: Reference | None = None
     metrics: dict[str, Reference] = {}
     device: str = "auto"
     precision: Literal["full", "mixed"] = "full"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from torch import nn
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, keyed
 from p2pfl.learning.models import fill
+from p2pfl.learning.modules.copying import check_hooks_left, hooked, own_copy
 from p2pfl.learning.modules.norms import STATISTICS, Norm, normalised
 from p2pfl.rows import Layout, raw
 
@@ -93,7 +93,8 @@ def divided(
     ModelError
         The model cannot learn with others.
     """
-    model = copy.deepcopy(model)
+    model = own_copy(model)
+    before = hooked(model)
     if pretrained is not None:
         fill(model, pretrained)
     dropouts = keyed(model)
@@ -102,6 +103,7 @@ def divided(
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(name in names)
     local = normalised(model, norm)
+    check_hooks_left(model, before)
     checks.check_modules(model)
     model.to(device, dtype)
     parameters = {name: value for name, value in model.named_parameters() if value.requires_grad}

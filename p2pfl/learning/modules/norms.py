@@ -152,7 +152,7 @@ def normalised(model: nn.Module, norm: Norm | None) -> tuple[str, ...]:
             raise ModelError(f'{path} has no momentum, which model.norm = "local" needs; set its momentum to 0.1')
         return LocalNorm(layer)
 
-    _replace(model, change)
+    replace_layers(model, change)
     return tuple(path for path, layer in model.named_modules() if isinstance(layer, LocalNorm))
 
 
@@ -221,7 +221,7 @@ class _GroupNormAct(nn.Module):
         return _passed(F.group_norm(x, self.groups, self.weight, self.bias, self.eps), self.drop, self.act)
 
 
-def _replace(model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> None:
+def replace_layers(model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> None:
     """Replace each layer below a model by what ``change`` returns for it, once for a layer of several places."""
     done: dict[int, tuple[nn.Module, nn.Module]] = {}  # holds the layers, so that no two share an id
     for module in list(model.modules()):

@@ -8,6 +8,7 @@ from torch import nn
 
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, cross_entropy, squared_error
+from p2pfl.learning.modules.bare import is_bare, is_hooked
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.layers import (
     POINTWISE,
@@ -21,6 +22,13 @@ from p2pfl.learning.steps.layers import (
     gelu,
     rectifier,
 )
+
+KNOWN: Mapping[type[nn.Module], tuple[str, ...]] = {
+    nn.Linear: ("weight", "bias"),
+    nn.Conv2d: ("weight", "bias"),
+    **dict.fromkeys((nn.ReLU, nn.GELU, nn.Tanh, nn.Sigmoid, nn.Flatten, nn.MaxPool2d), ()),
+}
+"""Classes of layers that have kernels, not their subclasses, with the names of their parameters."""
 
 
 class Kernels:
@@ -125,10 +133,10 @@ def compiled(
     layers: list[Layer] = []
     dropouts: list[nn.Module] = []
     for module in _ordered(model):
-        if isinstance(module, KeyedDropout):
+        if type(module) is KeyedDropout and not is_hooked(module):
             layers.append(Dropping(module, call=dropouts.count(module)))
             dropouts.append(module)
-        elif type(module) is not nn.Identity:
+        elif type(module) is not nn.Identity or not is_bare(module):
             layer = _layer(module, sample, places, fresh=bool(layers) and isinstance(layers[-1], Affine | Pooling))
             if layer is None:
                 return None
@@ -143,7 +151,7 @@ def compiled(
 
 def flat(module: nn.Module) -> Iterator[nn.Module]:
     """Yield the layers of nested sequences, in the order in which they run."""
-    if type(module) is not nn.Sequential:
+    if type(module) is not nn.Sequential or not is_bare(module):
         yield module
         return
     for child in module:
@@ -164,7 +172,7 @@ def _layer(module: nn.Module, sample: torch.Tensor, places: Mapping[int, int], *
 
     ``fresh`` states that the layer before no longer needs its outputs.
     """
-    if type(module).__module__.partition(".")[0] != "torch" or module._forward_hooks:  # noqa: SLF001 -- no public way to ask
+    if type(module) not in KNOWN or not is_bare(module, KNOWN[type(module)]):
         return None
     layer: Layer | None = None
     match module:

@@ -16,6 +16,7 @@ import torch
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.learner import Fitted, Fitting, Learner, Report
+from p2pfl.learning.proving.proof import Proof
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import BatchSchedule, DeviceSamples, Footprint
 from p2pfl.learning.steps.kernels import Kernels
@@ -86,13 +87,15 @@ class Evaluation:
 def stacks(learner: Learner, *, peers: int) -> bool:
     """Return whether runs with so many peers train faster as one stack; it follows from shapes and kinds alone.
 
-    The model consists of layers with kernels of their own and has no dropout; all models of a run have at most
+    The model consists of layers with kernels of their own, has no dropout and trains on samples as they are; all models
+    of a run have at most
     :data:`PARAMETERS` parameters.
     """
     return (
         type(learner) is TorchLearner
         and isinstance(learner.engine, Kernels)
         and not learner.dropouts
+        and learner.augment is None
         and not learner.divided.constants
         and learner.layout == learner.trained
         and peers * learner.layout.size <= PARAMETERS
@@ -125,6 +128,8 @@ class Stack:
         self.order = first.order
         self.footprint: Footprint = first.footprint
         self.products: int = first.products
+        self.augment = first.augment
+        self.proof = Proof(first.plain, first.initial, first.proof.tolerance)
         self.features = torch.cat([each.features for each in self.learners])
         self.targets = torch.cat([each.targets for each in self.learners])
         self.starts = [0, *accumulate(len(each.features) for each in self.learners)]
@@ -143,7 +148,12 @@ class Stack:
             peers=tuple(peer for each in asked for peer in each.how["peers"]),
             round=round,
         )
-        training.train(work, learner=self, engine=self.learners[0].stepper(work), correction=None)
+        first = self.learners[0]
+        engine = first.stepper(work)
+        if not self.proof.holds(work, learner=self, engine=engine):
+            engine = first.plain
+        first.model.train()
+        training.train(work, learner=self, engine=engine, correction=None)
         steps = torch.from_numpy(work.counts)
         return [
             Fitted(

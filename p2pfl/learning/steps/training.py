@@ -18,6 +18,7 @@ import torch
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
+from p2pfl.learning.steps.augmenting import Augmenting, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
@@ -89,6 +90,7 @@ class Trainable(Protocol):
     epochs: int
     steps: int | None
     clock: int | None  # steps in a round that a schedule counts, if not those of each row
+    augment: Augmenting | None
 
 
 @dataclass
@@ -145,7 +147,7 @@ def train(
     labels = learner.recipe.groups(work.memory, len(work.rows))  # [R]
     if learner.recipe.paced:  # rows of a group have the same rate
         labels = np.unique(np.stack([labels, whole_steps(work, learner)]), axis=1, return_inverse=True)[1].reshape(-1)
-    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts
+    whole = isinstance(engine, Kernels | Perceptrons) and not learner.dropouts and learner.augment is None
     groups = groups_of(work.schedule, learner.features, learner.targets) if whole else None
     if groups is not None and isinstance(engine, Perceptrons):
         engine = engine.kernels
@@ -183,6 +185,26 @@ def whole_steps(work: Work, learner: Trainable) -> IntArray:
     """Return the steps of each row in a whole round, ``[R]``, whether or not it takes all of them in this one."""
     each = work.schedule.epoch  # [R]
     return each * learner.epochs if learner.steps is None else np.full_like(each, learner.steps)
+
+
+def first_step(
+    work: Work, *, learner: Trainable, engine: Engine | Perceptrons, chosen: IntArray
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses ``[K]`` and the gradients ``[K, P]`` of the first step of some rows.
+
+    They are computed as :func:`train` does, and nothing moves. Rows without a step are not among ``chosen``.
+    """
+    groups = None
+    if isinstance(engine, Kernels | Perceptrons) and not learner.dropouts:
+        groups = groups_of(work.schedule, learner.features, learner.targets)
+        engine = engine.kernels if groups is not None and isinstance(engine, Perceptrons) else engine
+    block: _Block
+    if isinstance(engine, Perceptrons):
+        block = _Flat(work, learner, chosen, engine)
+    else:
+        block = _Stack(work, learner, chosen, engine, groups)
+    block.run(Slope(), None)
+    return block.losses[0], block.joined()
 
 
 def intra_op(products: int, *, workers: int) -> int:
@@ -269,6 +291,10 @@ class _Block(ABC):
             known = {clock: recipe.at(round, step, clock) for clock in set(clocks[:active])}
             update.pace([known[clock] for clock in clocks[:active]])
 
+    def joined(self) -> torch.Tensor:
+        """Return the rows as they are now, ``[K, P]``."""
+        return self.rows
+
     def update(self, settings: Mapping[str, object], labels: np.ndarray) -> PlainUpdate | StackedUpdate:
         """Return the optimiser of these rows, with their memory."""
         recipe = self.learner.recipe
@@ -349,6 +375,7 @@ class _Stack(_Block):
         if learner.dropouts:
             drawn = keys(learner.seed, "dropout", work.peers, work.round)[chosen]
             self.keys = placed(torch.from_numpy(drawn), self.device)  # [K]
+        self.drawn = keys(learner.seed, "augment", work.peers, work.round)[chosen] if learner.augment else None  # [K]
         self.unions: Unions | None = None
         if groups is not None:
             self.unions = Unions(groups, counts=work.schedule.part.counts, chosen=chosen)
@@ -362,8 +389,12 @@ class _Stack(_Block):
         active, width = self.plan.active[step], self.plan.widths[step]
         index = self.plan.index(step).reshape(-1)  # [K B]
         features, targets = self.learner.features, self.learner.targets
+        samples = features.index_select(0, index).view(active, width, *features.shape[1:])  # [K, B, *shape]
+        if self.learner.augment is not None and self.drawn is not None:
+            seeds = step_keys(self.drawn[:active], self.work.first + step)
+            samples = self.learner.augment.stacked(samples, self.plan.sizes[step, :active].tolist(), keys=seeds)
         return Batch(
-            features.index_select(0, index).view(active, width, *features.shape[1:]),  # [K, B, *shape]
+            samples,
             targets.index_select(0, index).view(active, width, *targets.shape[1:]),  # [K, B]
             self.plan.weights(step, dtype=self.work.rows.dtype),
             None if self.keys is None else subkeys(self.keys[:active], self.work.first + step),
@@ -405,6 +436,10 @@ class _Stack(_Block):
 
     def finish(self, update: Update) -> None:
         """Write rows, memory and losses back."""
-        layout = self.learner.layout
-        self.rows = layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
+        self.rows = self.joined()
         super().finish(update)
+
+    def joined(self) -> torch.Tensor:
+        """Return the rows as they are now, ``[K, P]``."""
+        layout = self.learner.layout
+        return layout.join(dict(zip(layout.names, self.parts, strict=True)))  # [K, P]
