@@ -23,6 +23,7 @@ from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Report
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
+from p2pfl.report import Run
 from p2pfl.report.plots import blank, keep
 from p2pfl.rows import Layout
 from p2pfl.simulation import StackedNeighbourhood, simulate
@@ -129,8 +130,7 @@ def digits(seeds: int, path: str | None) -> None:
     curves = {}
     print(f"{'digits, 16 peers, epsilon 8':>28} {'accuracy':>16} {'alone':>8} {'pooled':>8}")
     for name, changes in kinds.items():
-        swarms = [read("private", changes=[*changes, *shared(name, seed)]) for seed in range(seeds)]
-        runs = [simulate(each, source=SeededSource(each.seed)) for each in swarms]  # so that the figures repeat
+        runs = [repeatable(read("private", changes=[*changes, *shared(name, seed)])) for seed in range(seeds)]
         finals = [run.summary["together"] for run in runs]
         alone, pooled = (statistics.mean(run.summary[key] for run in runs) for key in ("alone", "pooled"))
         print(f"{name:>28} {spread_of(finals):>16} {alone:>8.3f} {pooled:>8.3f}", flush=True)
@@ -141,6 +141,11 @@ def digits(seeds: int, path: str | None) -> None:
         ]
     if path is not None:
         picture(curves, alone, path)
+
+
+def repeatable(experiment: Experiment) -> Run:
+    """Simulate with noise that follows from the seed, so that the tables of the documentation can be printed again."""
+    return simulate(experiment, source=SeededSource(experiment.seed))
 
 
 def shared(name: str, seed: int) -> list[str]:
@@ -170,7 +175,7 @@ def hospitals(seeds: int) -> None:
 
 def reached(swarms: Sequence[Experiment]) -> list[str]:
     """Scores alone and together, and what learning together gained, over seeds."""
-    found = [simulate(each, source=SeededSource(each.seed)).summary for each in swarms]  # so that the figures repeat
+    found = [repeatable(each).summary for each in swarms]
     alone, together = ([each[key] for each in found] for key in ("alone", "together"))
     gains = [after - before for before, after in zip(alone, together, strict=True)]
     everybody = [peer for each in found for peer in each["per_peer"].values()]

@@ -24,6 +24,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.data import IntArray
 from p2pfl.exact import ExactLearner, Part, RandomBoosting
 from p2pfl.experiment.modes import Pairwise
+from p2pfl.identity import SeededSource
 from p2pfl.learning.metrics import auc
 from p2pfl.simulation import simulate
 
@@ -80,7 +81,8 @@ def area(
     federation = shared_out(features[train], targets[train], classes=2, peers=PEERS)
     graph = topology.build("small_world", peers=PEERS, seed=3, degree=4, rewire=0.3)
     privacy = Pairwise(mask_graph="complete", epsilon=epsilon / SHARE if kind == "validation" else epsilon)
-    run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=trees, privacy=privacy, baselines=False)
+    how = {"privacy": privacy, "source": SeededSource(0)}  # so that the published areas can be printed again
+    run = simulate(Exact(), ExactLearner(model, federation), graph, rounds=trees, baselines=False, **how)
     tensors = {name: value.numpy() for name, value in run.models[graph.peers[0]].items()}
     margins = model.margins(tensors, Part(features[test], targets[test]))[:, 0]
     return auc(margins, targets[test] == 1)

@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
-        _check_noise(folder, resolved)
+        _check_draws(folder, resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary
@@ -179,20 +179,18 @@ def _within(module: str, files: Mapping[str, bytes]) -> bool:
     return f"{path}.py" in files or f"{path}/__init__.py" in files
 
 
-def _check_noise(folder: Path, resolved: Plan) -> None:
-    """Refuse a run whose private noise no second run draws again.
+def _check_draws(folder: Path, resolved: Plan) -> None:
+    """Refuse a run whose secret draws no second run draws again.
 
     Raises
     ------
     InputError
-        The run adds private noise.
+        A guarantee of the run rests on secret draws.
     """
-    from p2pfl.learning.example_private import ExamplePrivateLearner  # noqa: PLC0415 (it imports torch)
-
-    if resolved.protection.settings.noise > 0 or isinstance(resolved.learner.bare, ExamplePrivateLearner):
+    if resolved.claims:
         raise InputError(
-            f"{folder} adds private noise, which comes from the operating system so that nobody can compute "
-            "and subtract it, and so no second run repeats it; compare the scores of several with p2pfl report"
+            f"the privacy guarantee of {folder} rests on random numbers of the operating system, which nobody can "
+            "compute again, and so no second run repeats it; compare the scores of several with p2pfl report"
         )
 
 
