@@ -9,13 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import torch
 
 from p2pfl.audit.arithmetic import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.audit.claims import ExactClaim
+from p2pfl.audit.pipeline import unspent
 from p2pfl.experiment import Plan
-from p2pfl.experiment.protection import Protection
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.accountant import Guarantee
@@ -164,13 +163,8 @@ def _charge(plan: Plan, name: str, sentence: str, spend: Callable[[Meter], None]
 
 def _meter(plan: Plan) -> Meter:
     """Return the meter of one peer, whose budget never ends and is in no file."""
-    wanted = msgspec.structs.replace(plan.protection.wanted, epsilon=None, budget=None)
-    bare = msgspec.structs.replace(
-        plan.experiment,
-        data=msgspec.structs.replace(plan.experiment.data, options={}),
-        privacy=msgspec.structs.replace(plan.experiment.privacy, epsilon=None, budget=None),
-    )
-    endless: Protection = replace(plan.protection, wanted=wanted, before=None)
+    bare = unspent(plan.experiment)
+    endless = replace(plan.protection, wanted=bare.privacy, before=None)
     of: dict[str, Any] = {"experiment": bare, "protection": endless, "sized": None}
     return Meter(replace(plan, **of), plan.protection.graph.peers[:1], run="audit")
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.data import Federation
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.file.reading import check, plain
 from p2pfl.identity import Source
 from p2pfl.learning import TorchLearner
 from p2pfl.neighbourhood import Neighbourhood, Public, Released, settled
@@ -100,6 +102,17 @@ class Pipeline:
         shared = replace(self.masks, topology=Topology(self.peers, touched))
         points = shared.sums(self.peers, round=round, size=size, attempt=attempt)
         return np.asarray(points * 2.0**-self.settings.bits, np.float64)
+
+
+def unspent(experiment: Experiment) -> Experiment:
+    """Return an experiment without a budget, and without the data file beside which one may lie.
+
+    Its plan cannot be made anew; a meter that is given it neither reads an account nor writes into one.
+    """
+    table = plain(experiment)
+    for section, key in (("privacy", "budget"), ("privacy", "epsilon"), ("data", "options")):
+        table[section].pop(key, None)
+    return check(table)
 
 
 def release(net: Neighbourhood, rows: Floats, *, since: Floats) -> Released:

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 
@@ -31,6 +30,7 @@ from p2pfl.data import Federation
 from p2pfl.encodings import Ints
 from p2pfl.errors import LearningError, ModelError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learners import learner as trained
 from p2pfl.learning import additive
 from p2pfl.learning.additive import Additive, Step
@@ -248,7 +248,7 @@ def _changed(plan: Plan, *, seed: int) -> ExactClaim:
     about some.
     """
     rounds = max(plan.experiment.rounds, LEARNED)
-    asked = trained(msgspec.structs.replace(plan.experiment, rounds=rounds), plan.federation)
+    asked = trained(check(plain(plan.experiment) | {"rounds": rounds}), plan.federation)
     peer = max(plan.federation.peers, key=lambda name: len(plan.federation.train[name]))
     federation, added = _extended(plan.federation, peer, seed=seed)
     own = federation.train[peer]

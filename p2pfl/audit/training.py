@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -26,7 +25,7 @@ from p2pfl.audit import statistics
 from p2pfl.audit.arithmetic import sampled_epsilon
 from p2pfl.audit.claims import LENGTHS, ExactClaim
 from p2pfl.audit.noise_claims import FIRST, Noise
-from p2pfl.audit.pipeline import Floats, Fresh
+from p2pfl.audit.pipeline import Floats, Fresh, unspent
 from p2pfl.data import Dataset, Federation
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.catalogue import declared
@@ -343,12 +342,7 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[Sampling]:
     """Return what the meter and the summary account for a round of the trainee, whatever the account of the data."""
-    bare = msgspec.structs.replace(
-        plan.experiment,
-        data=msgspec.structs.replace(plan.experiment.data, options={}),
-        privacy=msgspec.structs.replace(plan.experiment.privacy, budget=None),
-    )
-    trained = replace(plan, experiment=bare, learner=learner, federation=one.federation, sized=None)
+    trained = replace(plan, experiment=unspent(plan.experiment), learner=learner, federation=one.federation, sized=None)
     meter = SamplingMeter(trained, one.peers, run="audit")
     meter.count(0, None)
     found = [each for peer in one.peers for each in meter.own[peer]]
