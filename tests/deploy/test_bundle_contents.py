@@ -147,6 +147,7 @@ def test_a_file_is_added_by_name_and_a_folder_or_a_stranger_is_not(tmp_path_fact
         written("keys/ada.pem")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ward")
 def test_what_a_bundle_no_longer_has_is_removed_and_what_nobody_wrote_is_refused():
     fleet, _ = written("words.txt", observers=["ops"])
@@ -160,6 +161,7 @@ def test_what_a_bundle_no_longer_has_is_removed_and_what_nobody_wrote_is_refused
         stray.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ward")
 def test_the_command_prints_what_each_folder_has_and_what_stays(capsys):
     command = ["deploy", "plant.toml", "--out", "fleet", "--broker", "mqtts://127.0.0.1:8883", "--wheel", WHEEL]

@@ -325,6 +325,7 @@ def test_an_installation_with_another_python_stops_before_pip(device, place, ver
     assert not (place / "new").exists()
 
 
+@pytest.mark.slow
 def test_an_installation_takes_torch_by_itself_and_compiles_nothing(device, place):
     folder, call = device
     log = place / "pip"

@@ -15,6 +15,7 @@ from p2pfl.encodings import Floats
 from p2pfl.exact.statistics.description import QUANTILES, Description
 from p2pfl.exact.statistics.doubtful import doubt
 from p2pfl.exact.statistics.private_description import PrivateDescription
+from p2pfl.exact.statistics.suppression import suppressed
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ def described(tensors: Mapping[str, Floats], model: Description | PrivateDescrip
     if model.classes is None:
         scale[width], middle[width] = meaning.target_deviation, meaning.target_mean
     columns, names, doubts, place = list[Number | Levels](), list[str](), list[str](), 0
+    hidden = list[int]()
     for field in (*fields, *_targets(model, meaning)):
         if field.levels is None:
             columns.append(_number(tensors, field.name, place, scale=scale[place], middle=middle[place]))
@@ -131,10 +133,17 @@ def described(tensors: Mapping[str, Floats], model: Description | PrivateDescrip
             place += 1
         else:
             where = slice(place, place + len(field.levels))
-            columns.append(_levels(tensors, field, where, scale=scale[where], middle=middle[where], least=model.least))
+            made = _levels(
+                tensors, field, where, scale=scale[where], middle=middle[where], least=model.least, private=private
+            )
+            columns.append(made)
+            hidden += [place + number for number, count in enumerate(made.levels.values()) if count is None]
             names += [f"{field.name}: {level}" for level in field.levels]
             place += len(field.levels)
     found = tensors["correlation"] if model.correlations else np.zeros((0, 0))
+    found = np.array(found)
+    if model.correlations:  # with a correlation, the share of a hidden level follows from another level
+        found[hidden], found[:, hidden] = np.nan, np.nan
     pairs = tuple(tuple(map(_known, row)) for row in found.tolist())
     return Described(
         int(tensors["samples"][0]), model.least, tuple(columns), tuple(names), pairs, private, tuple(doubts)
@@ -174,13 +183,24 @@ def _number(tensors: Mapping[str, Floats], name: str, place: int, *, scale: floa
 
 
 def _levels(
-    tensors: Mapping[str, Floats], field: Field, where: slice, *, scale: Floats, middle: Floats, least: int
+    tensors: Mapping[str, Floats],
+    field: Field,
+    where: slice,
+    *,
+    scale: Floats,
+    middle: Floats,
+    least: int,
+    private: bool,
 ) -> Levels:
     """Return the number of samples of each level; the mean of a level is its share."""
-    shares = tensors["mean"][where] * scale + middle
-    counts = [None if math.isnan(share) else round(share * tensors["samples"][0]) for share in shares.tolist()]
-    kept = [None if count is not None and 0 < count < least else count for count in counts]
-    return Levels(field.name, int(tensors["samples"][0]), dict(zip(field.levels or (), kept, strict=True)))
+    shares, samples = tensors["mean"][where] * scale + middle, int(tensors["samples"][0])
+    counts = np.rint(shares * samples)
+    if private:  # noise hides what follows from the others
+        counts = np.where((counts > 0) & (counts < least), np.nan, counts)
+    else:
+        counts = suppressed(counts, least=least, total=samples)
+    kept = [None if math.isnan(count) else int(count) for count in counts.tolist()]
+    return Levels(field.name, samples, dict(zip(field.levels or (), kept, strict=True)))
 
 
 def _known(value: float) -> float | None:

@@ -17,6 +17,7 @@ from p2pfl.exact.model import Asked, Outcome, Owns, Round, Tensors
 from p2pfl.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.exact.statistics.columns import Columns
 from p2pfl.exact.statistics.correlations import correlations, fraction, products
+from p2pfl.exact.statistics.suppression import suppressed
 from p2pfl.exact.statistics.tensors import Statistic
 from p2pfl.learning.additive import Question
 from p2pfl.rows import Layout
@@ -197,12 +198,19 @@ class Description(Statistic):
             low[column] = math.ceil(sketch.low[lowest]) if integers else sketch.low[lowest]
             high[column] = math.ceil(sketch.low[highest]) if integers else sketch.high[highest]
             low[column], high[column] = sorted((low[column] + 0.0, high[column] + 0.0))
-            quantiles[column] = [sketch.quantile(share, whole=integers) for share in QUANTILES]
+            quantiles[column] = [
+                sketch.quantile(share, whole=integers) if self._common(share, count) else np.nan for share in QUANTILES
+            ]
             first, width = low[column], (high[column] - low[column]) / self.bins
             if integers:  # each bin has as many whole numbers
                 first, width = low[column] - 0.5, math.ceil((high[column] - low[column] + 1) / self.bins)
             edges[column] = first + width * np.arange(self.bins + 1)
         return {"low": low, "high": high, "quantiles": quantiles, "edges": edges}
+
+    def _common(self, share: float, count: int) -> bool:
+        """Return whether ``least`` values lie at or beyond a quantile of so many, on either side."""
+        place = share * (count - 1)
+        return math.floor(place) + 1 >= self.least and count - math.ceil(place) >= self.least
 
     def _reach(self, sketch: Sketch, middle: float) -> float:
         """Return by how much a value can differ from the mean; 1 for a column without values."""
@@ -218,7 +226,13 @@ class Description(Statistic):
             few |= self._rare(found)
         for name in ("mean", "deviation"):
             found[name] = np.where(few, np.nan, found[name])
-        found["counts"] = np.stack([self._enough(counts) for counts in found["counts"]])
+        found["counts"] = np.stack(
+            [suppressed(counts, least=self.least, total=float(counts.sum())) for counts in found["counts"]]
+        )
+        # Where a bin is one whole number, mean and deviation are two more equations for what is hidden.
+        solved = (found["whole"] > 0) & (np.diff(found["edges"])[:, 0] <= 1) & np.isnan(found["counts"]).any(axis=1)
+        for name in ("mean", "deviation"):
+            found[name] = np.where(solved, np.nan, found[name])
         found["counts"][few] = np.nan
         if self.correlations:
             scarce = (found["pairs"] < self.least) | few[:, None] | few[None, :]
@@ -234,11 +248,3 @@ class Description(Statistic):
         fewest = np.rint(np.minimum(ones, found["present"] - ones))
         rare: npt.NDArray[np.bool_] = binary & (fewest > 0) & (fewest < self.least)
         return rare
-
-    def _enough(self, counts: Floats) -> Floats:
-        """Return counts without small ones, and without others that would show them as a difference from the sum."""
-        hidden = (counts > 0) & (counts < self.least)
-        while hidden.any() and counts[hidden].sum() < self.least and not hidden[counts > 0].all():
-            rest = np.where(hidden | (counts == 0), np.inf, counts)
-            hidden[int(rest.argmin())] = True
-        return np.where(hidden, np.nan, counts)

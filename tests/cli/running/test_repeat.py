@@ -81,8 +81,14 @@ def test_a_repetition_of_a_run_with_baselines_and_workers_has_them_too(p2pfl, pl
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        (["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"], "adds private noise, which comes from"),
-        (["learning.example_noise=1.0", "learning.example_clip=1.0"], "adds private noise, which comes from"),
+        (
+            ["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"],
+            "rests on random numbers of the operating system",
+        ),
+        (
+            ["learning.example_noise=1.0", "learning.example_clip=1.0"],
+            "rests on random numbers of the operating system",
+        ),
     ],
 )
 def test_a_run_with_private_noise_is_refused_with_the_reason(changes, reason, p2pfl, place):

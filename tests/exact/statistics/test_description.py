@@ -7,11 +7,15 @@ import pytest
 from exact.tables import shared_out, trained
 from p2pfl import topology
 from p2pfl.algorithms import Exact
+from p2pfl.data.description import Description as Meaning
+from p2pfl.data.description import Field
 from p2pfl.errors import DataError, LearningError, ModelError
 from p2pfl.exact import ExactLearner
 from p2pfl.exact.sketch import coarse, fine, live, sketches
+from p2pfl.exact.statistics import described as wording
 from p2pfl.exact.statistics.correlations import fraction
 from p2pfl.exact.statistics.description import QUANTILES, Description
+from p2pfl.exact.statistics.suppression import suppressed
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.simulation import simulate
 
@@ -115,7 +119,7 @@ def test_a_level_of_few_samples_is_not_stated():
 
 
 def test_the_sum_of_a_histogram_does_not_show_a_count_that_is_left_out():
-    found = Description(features=1, classes=2)._enough(np.array([0.0, 3, 40, 9, 60]))
+    found = suppressed(np.array([0.0, 3, 40, 9, 60]), least=5, total=112)
     assert np.array_equal(found, [0, np.nan, 40, np.nan, 60], equal_nan=True)
 
 
@@ -174,3 +178,40 @@ def test_sums_of_products_fit_into_an_integer():
 def test_options_that_describe_nothing_are_refused(options, said):
     with pytest.raises(ModelError, match=said):
         Description(**{"features": 3, "classes": 2} | options)
+
+
+def test_mean_and_deviation_do_not_solve_for_the_cells_that_are_hidden():
+    visits = np.repeat([0.0, 1, 2, 3], [24, 31, 3, 2])[:, None]  # one bin for each number
+    model = Description(features=1, classes=None)
+    _, found = trained(model, shared_out(visits, visits[:, 0], classes=None, peers=3), rounds=1)
+    assert found["counts"][0, :2].tolist() == [24, 31]
+    assert np.isnan(found["counts"][0, 2:4]).all()
+    assert np.isnan(found["mean"][0])
+    assert np.isnan(found["deviation"][0])
+
+
+def test_a_quantile_has_enough_samples_at_and_beyond_it():
+    for count in (20, 60, 81, 200):
+        values = np.random.default_rng(count).normal(size=count)
+        model = Description(features=1, classes=None, least=5)
+        data = shared_out(values[:, None], values, classes=None, peers=3)
+        _, found = trained(model, data, rounds=1)
+        ranked = np.sort(values)
+        for share, given in zip(QUANTILES, found["quantiles"][0], strict=True):
+            place = share * (count - 1)
+            enough = np.floor(place) + 1 >= 5 and count - np.ceil(place) >= 5
+            assert np.isnan(given) != enough
+            if enough:
+                assert given == pytest.approx(np.quantile(ranked, share), abs=0.05)
+
+
+def test_a_rare_level_does_not_follow_from_the_other_levels_or_from_their_correlations():
+    blood = np.repeat([0, 1, 2], [30, 27, 3])
+    features = np.column_stack([np.eye(3)[blood], np.arange(60.0)])
+    meaning = Meaning(columns=(Field("blood", ("A", "0", "AB")), Field("age")), target="visits")
+    model = Description(features=4, classes=None)
+    _, found = trained(model, shared_out(features, np.arange(60.0), classes=None, peers=3), rounds=1)
+    made = wording.described(found, model, meaning)
+    assert made.columns[0].levels == {"A": 30, "0": None, "AB": None}
+    known = {(a, b) for a in range(5) for b in range(5) if made.correlations[a][b] is not None}
+    assert known == {(a, b) for a in (0, 3, 4) for b in (0, 3, 4)}  # A, age and the target

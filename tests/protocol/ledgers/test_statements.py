@@ -76,7 +76,7 @@ def test_a_partner_may_end_and_be_some_attempts_ahead():
     assert bob.finished == {"ada"}
 
 
-ROUNDS = 20
+ROUNDS, LIVES = 20, 6
 
 
 def test_a_partner_cannot_name_every_round_in_every_attempt():
@@ -94,7 +94,7 @@ def test_a_partner_cannot_name_every_round_in_every_attempt():
 
 def test_a_partner_that_restarted_often_is_believed_as_often_as_its_restarts_were_noticed():
     ada, bob = (MaskLedger(peer, partners=[other]) for peer, other in (("ada", "bob"), ("bob", "ada")))
-    for life in range(50):
+    for life in range(LIVES):
         ada.meet("bob", b"bob", epoch=str(life).encode())
         bob.meet("ada", b"ada", epoch=str(life).encode())
         for round in range(ROUNDS):
@@ -102,7 +102,7 @@ def test_a_partner_that_restarted_often_is_believed_as_often_as_its_restarts_wer
             bob.release(round, partners=[])
         bob.receive("ada", ada.statement("bob"))
     bob.release(ROUNDS)
-    assert len(bob.carried()["ada"]) == 50 * ROUNDS + 1
+    assert len(bob.carried()["ada"]) == LIVES * ROUNDS + 1
     again = MaskLedger("bob", partners=["ada"], journal=bob.journal(), carried=bob.carried())
     again.meet("ada", b"ada", epoch=b"after a restart")
     for round in range(ROUNDS, 2 * ROUNDS):
