@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl import topology as graphs
+from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import MOST, facts, grid
 from p2pfl.data import describe
@@ -154,6 +155,7 @@ def _cost(resolved: Plan) -> dict[str, Any]:
         "bytes_sent_per_peer": row * exchanges,
         "bytes_received_per_peer": row * exchanges * hears,
         "bytes_sent": row * exchanges * peers,
+        "participants": _participants(resolved),
     }
 
 
@@ -161,6 +163,15 @@ def _memory(resolved: Plan) -> dict[str, Any]:
     """Return the memory that a simulation in one process needs, and that there is, in bytes."""
     needed, free = estimated(resolved), free_memory()
     return asdict(needed) | {"total": needed.total, "free": None if free is None else free.bytes}
+
+
+def _participants(resolved: Plan) -> int | None:
+    """Return how many peers train in a round; ``None`` if all do."""
+    average = average_of(resolved.algorithm)
+    peers = resolved.topology.peers
+    if average is None or average.fraction == 1.0:
+        return None
+    return int(replace(average, dropped=0.0).participants(peers, round=0).sum())
 
 
 def _data(resolved: Plan) -> dict[str, Any]:
@@ -257,8 +268,11 @@ def _cost_said(found: Mapping[str, Any]) -> dict[str, str]:
             "a model": f"{size(cost['row_bytes'])}, which never travels",
             "memory to simulate": _memory_said(found["memory"]),
         }
+    few, peers = cost["participants"], found["topology"]["peers"]
+    chosen = f"{few} of {peers} train in a round and count; the others send the last model on, with weight 0"
     return {
         "gossip steps": f"{cost['rounds']} rounds of {cost['gossip_steps_per_round']}{beside}",
+        **({} if few is None else {"participants": chosen}),
         "a model": size(cost["row_bytes"]),
         "a peer sends": f"{size(cost['bytes_per_peer_and_round'])} a round, {size(cost['bytes_sent_per_peer'])} in all",
         "a peer receives": f"{size(cost['bytes_received_per_peer'])} in all",

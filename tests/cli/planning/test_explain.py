@@ -26,6 +26,13 @@ def test_it_costs_what_was_said(p2pfl, changes):
     assert (cost["rounds"], cost["gossip_steps_per_round"]) == (ran["rounds"], ran["steps"])
 
 
+def test_a_fraction_says_who_trains_and_who_sends(p2pfl):
+    changes = sets(["topology.kind=complete", "topology.peers=6", "learning.fraction=0.34"])
+    assert json.loads(p2pfl("explain", "small.toml", "--json", *changes).out)["cost"]["participants"] == 2
+    assert "2 of 6 train in a round and count; the others send" in p2pfl("explain", "small.toml", *changes).out
+    assert json.loads(p2pfl("explain", "small.toml", "--json").out)["cost"]["participants"] is None
+
+
 def test_a_topology_is_told_in_the_measures_of_its_weights(p2pfl):
     told = json.loads(p2pfl("explain", "small.toml", "--json", *sets(CASES["ring"])).out)["topology"]
     assert (told["edges"], told["degree"], told["diameter"]) == (5, [2, 2], 2)
