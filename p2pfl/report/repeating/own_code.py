@@ -88,23 +88,24 @@ def own_code(names: Sequence[str]) -> OwnCode | None:
     size = 0
     pending = [*roots.items()]
     known = {*pending}
-    whole = True
     while pending:
         name, root = pending.pop(0)
         for path in _files(name, root):
             place = path.relative_to(root).as_posix()
             if place in found:
                 continue
-            content = path.read_bytes()
-            size += len(content)
+            size += path.stat().st_size
             if len(found) == MAX_FILES or size > MAX_BYTES:
                 return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=False)
-            found[place] = content
+            try:
+                found[place] = content = path.read_bytes()
+            except OSError:  # whoever imports it reports that
+                continue
             package = _package(path, root)
             more = dict.fromkeys((imported, root) for imported in _imports(content, package))
             pending += [each for each in more if each not in known]
             known |= {*more}
-    return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=whole) if found else None
+    return OwnCode(next(iter(roots.values())), dict(sorted(found.items()))) if found else None
 
 
 def named_modules(table: Mapping[str, Any]) -> list[str]:

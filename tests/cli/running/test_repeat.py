@@ -81,7 +81,7 @@ def test_a_repetition_of_a_run_with_baselines_and_workers_has_them_too(p2pfl, pl
 @pytest.mark.parametrize(
     "changes",
     [
-        ["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"],
+        pytest.param(["privacy.mode=independent", "privacy.noise=1.0", "privacy.clip=1.0"], marks=pytest.mark.slow),
         ["learning.example_noise=1.0", "learning.example_clip=1.0"],
     ],
     ids=["of peers", "of samples"],
@@ -181,3 +181,35 @@ def test_a_directory_that_names_installed_code_needs_consent_as_well(reference, 
     said = p2pfl("repeat", run, "--check")
     assert said.status == 2
     assert f"repeat would run it with your rights: {reference.partition(':')[0]}" in said.err
+
+
+TABLE = """
+name = "table"
+rounds = 1
+[topology]
+peers = 3
+[data]
+name = "csv"
+options = { path = "own.csv", target = "y" }
+[privacy]
+mode = "none"
+"""
+
+
+@pytest.mark.slow
+def test_a_path_may_be_another_on_this_machine_and_other_data_are_noticed(p2pfl, place):
+    rows = [f"{number % 7}.5,{number % 5},{number % 2}" for number in range(60)]
+    (place / "own.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    (place / "table.toml").write_text(TABLE)
+    run = simulated(p2pfl, place, "table.toml", "--no-baselines")
+    (place / "moved").mkdir()
+    (place / "own.csv").rename(place / "moved" / "here.csv")
+    assert p2pfl("repeat", run, "--check").status == 2
+    where = ("--set", "data.options.path=moved/here.csv")
+    said = p2pfl("repeat", run, "--check", *where)
+    assert said.status == 0, said.err
+    assert "data: equal" in said.err
+    (place / "moved" / "here.csv").write_text("\n".join(["a,b,y", "6.5,4,0", *rows[1:]]) + "\n")
+    said = p2pfl("repeat", run, "--check", *where)
+    assert said.status == 1
+    assert "data: DIFFER" in said.err
