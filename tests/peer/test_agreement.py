@@ -53,7 +53,7 @@ CASES = {
     "FedAvg, stopping rule": ["learning.stop=0.6"],
     "FedAvg, early stopping": ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"],
     "D-PSGD on a ring, early stopping": [
-        *("learning.algorithm=dpsgd", "topology.kind=ring", "data.validation=0.3", "learning.patience=2", "rounds=30"),
+        *("learning.algorithm=dpsgd", "topology.kind=ring", "data.validation=0.3", "learning.patience=1", "rounds=30"),
         "learning.rate=4.0",
     ],
     "FedAvg, clipped gradients, warm-up, schedule by step": [
