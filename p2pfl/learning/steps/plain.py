@@ -15,6 +15,35 @@ Autocast = Callable[[], contextlib.AbstractContextManager[object]]
 """Function that makes the context in which a model runs."""
 
 
+class Stateless:
+    """Call of a model with other tensors in place of its own.
+
+    A tensor that several layers share is replaced in each of them. :func:`torch.func.functional_call` would find out by
+    itself, but where one layer is in two places it leaves the other tensors in the layer.
+
+    Parameters
+    ----------
+    model
+        Model.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        first: dict[int, str] = {}
+        self.others: list[tuple[str, str]] = []  # other name, first name
+        for path, layer in model.named_modules():
+            for own, parameter in layer.named_parameters(path, recurse=False, remove_duplicate=False):
+                name = first.setdefault(id(parameter), own)
+                if name != own:
+                    self.others.append((own, name))
+
+    def __call__(self, tensors: Mapping[str, torch.Tensor], features: torch.Tensor) -> torch.Tensor:
+        """Return the outputs of the model with these tensors, by their names."""
+        shared = {own: tensors[name] for own, name in self.others if name in tensors}
+        outputs: torch.Tensor = functional_call(self.model, {**tensors, **shared}, (features,), tie_weights=False)
+        return outputs
+
+
 class Plain:
     """Engine that computes the gradient of one row by autograd, on the model itself.
 
@@ -45,6 +74,7 @@ class Plain:
     ) -> None:
         self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
         self.dropouts = tuple(dropouts.values())
+        self.called = Stateless(model)
         parameters = dict(model.named_parameters())
         self.parameters = [parameters[name] for name in names if name in parameters]
         self.statistics = [name.rpartition(".")[::2] for name in names if name not in parameters]  # layer, buffer
@@ -98,5 +128,5 @@ class Plain:
         for k in range(len(parts[0])):
             row = {name: part[k] for name, part in zip(self.names, parts, strict=True)}
             with self.autocast():
-                each.append(functional_call(self.model, row, (features if shared else features[k],)))
+                each.append(self.called(row, features if shared else features[k]))
         return torch.stack(each).to(parts[0].dtype)

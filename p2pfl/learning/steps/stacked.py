@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
-from torch.func import functional_call, grad_and_value, vmap
+from torch.func import grad_and_value, vmap
 
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.plain import Autocast
+from p2pfl.learning.steps.plain import Autocast, Stateless
 
 
 class Stacked:
@@ -44,6 +44,7 @@ class Stacked:
     ) -> None:
         self.model, self.names, self.loss, self.autocast = model, tuple(names), loss, autocast
         self.dropouts = dict(dropouts)
+        self.called = Stateless(model)
         self.dtype = next(model.parameters()).dtype
         self.footprint = footprint
         self.differentiated = grad_and_value(self._objective)
@@ -79,7 +80,7 @@ class Stacked:
         for dropout in self.dropouts.values():
             dropout.calls = 0
         with self.autocast():
-            outputs: torch.Tensor = functional_call(self.model, dict(parts), (features,))
+            outputs = self.called(parts, features)
         return outputs.to(self.dtype)  # undo autocast
 
     def _objective(

@@ -58,7 +58,23 @@ def bound_forward(model):
     first(model).forward = types.MethodType(lambda layer, x: 3 * type(layer).forward(layer, x), first(model))
 
 
+def repeated():
+    """One layer in two places."""
+    torch.manual_seed(0)
+    layer = nn.Linear(6, 6)
+    return nn.Sequential(layer, nn.ReLU(), layer, nn.ReLU(), nn.Linear(6, 2))
+
+
+def tied():
+    """One parameter in two layers."""
+    model = repeated()
+    model[2] = nn.Linear(6, 6)
+    model[2].weight = model[0].weight
+    return model
+
+
 CHANGES = {
+    "nothing": lambda _: None,
     "a forward hook": lambda model: first(model).register_forward_hook(lambda *passed: 3 * passed[2]),
     "a hook before": lambda model: first(model).register_forward_pre_hook(lambda _, inputs: (3 * inputs[0],)),
     "a hook of the container": lambda model: model.register_forward_hook(lambda *passed: 3 * passed[2]),
@@ -88,7 +104,7 @@ def training_part(learner, peer):
 
 
 @pytest.mark.sampled(fast=6)
-@pytest.mark.parametrize("make", [sequence, pictures, Own])
+@pytest.mark.parametrize("make", [sequence, pictures, Own, repeated, tied])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:Full backward hook is firing")
 def test_what_is_attached_to_a_layer_trains_as_in_torch(make, change):
