@@ -150,8 +150,11 @@ HELD: dict[tuple[str, int], str] = {
     ("- **Absences elsewhere in the", 4): """
         privacy/test_accountant.py::test_who_drops_out_leaves_his_neighbours_and_himself_less_cover
         report/test_budget.py::test_a_round_without_all_mask_neighbours_costs_what_private_noise_alone_gives""",
-    ("- **Published models.** `model.json` and", 5): """
-        report/test_run_directory.py::test_what_a_model_takes_as_input_is_kept_once_for_its_owner_and_with_each_model""",
+    ("- **Published models.** Files of", 4): """
+        report/test_run_directory.py::test_what_a_model_takes_as_input_is_kept_once_for_its_owner_and_with_each_model
+        report/test_run_directory.py::test_only_their_owner_reads_the_files_that_hold_exact_statistics""",
+    ("- **Two exact results.** Two", 2): """
+        experiment/test_exact.py::test_the_statement_of_every_model_from_totals_says_what_two_results_show""",
     ("- **Keys at the first", 1): """
         peer/attacks/test_security.py::test_without_an_earlier_meeting_the_first_key_is_trusted_and_people_are_told""",
     ("- **Names on an open", 6): """
@@ -193,10 +196,15 @@ HELD: dict[tuple[str, int], str] = {
         peer/attacks/test_security.py::test_a_broker_that_substitutes_its_own_key_is_reported_by_name_and_receives_nothing""",
     ("6. **Keep the account.** Set", 3): """
         report/test_budget.py::test_two_runs_on_the_same_data_add_up_and_the_second_stops_at_the_budget""",
-    ("A peer writes the cost", 4): """
+    ("A peer writes the cost", 5): """
+        experiment/test_accounts.py::test_a_data_file_has_one_account_however_its_path_is_spelled
         privacy/test_release.py::test_a_release_is_charged_before_anything_is_drawn
         report/test_budget.py::test_two_runs_on_the_same_data_add_up_and_the_second_stops_at_the_budget
         report/test_budget.py::test_a_run_that_its_budget_ends_says_so""",
+    ("- **One door.** `p2pfl.plan` looks", 3): """
+        experiment/test_accounts.py::test_data_with_an_account_reach_no_plan_that_it_cannot_count
+        experiment/test_accounts.py::test_a_run_that_is_put_together_in_python_passes_the_same_door
+        cli/results/test_using.py::test_exact_results_on_a_table_with_an_account_need_to_be_asked_for""",
     ("- **One adjacency, one number", 2): """
         report/test_budget.py::test_costs_under_another_adjacency_or_for_other_colluders_are_not_added_up""",
     ("- **A name stands for", 4): """
@@ -209,13 +217,27 @@ HELD: dict[tuple[str, int], str] = {
     ("- **Single samples have entries", 4): """
         cli/running/test_accounts.py::test_a_run_that_promises_something_to_samples_is_in_the_account
         cli/running/test_accounts.py::test_a_run_that_has_both_prices_is_counted_by_both_accounts""",
-    ("- **A run without a", 3): """
+    ("- **A use without a", 3): """
+        experiment/test_accounts.py::test_the_values_of_peers_have_no_price_whatever_protects_the_models
         cli/running/test_accounts.py::test_a_run_without_a_price_on_data_with_an_account_is_refused_unless_it_is_unaccounted
         cli/running/test_accounts.py::test_the_summary_says_whether_an_account_lacks_the_run
         cli/running/test_accounts.py::test_the_privacy_command_only_reads_the_account""",
+    ("- **Some data have no", 4): """
+        experiment/test_accounts.py::test_a_claim_that_no_account_counts_says_so_before_and_after_the_run
+        experiment/test_accounts.py::test_an_account_beside_the_data_is_not_left_by_naming_another""",
+    ("- **Accounts of earlier versions", 2): """
+        experiment/test_accounts.py::test_what_earlier_versions_kept_for_all_peers_still_counts
+        experiment/test_accounts.py::test_what_earlier_versions_kept_beside_a_link_still_counts""",
     ("- **A copy of a", 2): "report/test_budget.py::test_a_table_of_data_has_its_budget_beside_it",
     ("- **`p2pfl privacy`** shows this", 1): """
         cli/planning/test_privacy.py::test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_it_does""",
+    ("p2pfl computes these statistics from", 7): """
+        report/test_run_directory.py::test_only_their_owner_reads_the_files_that_hold_exact_statistics
+        report/test_card.py::test_a_card_leaves_out_what_is_exact_of_the_training_data_unless_it_is_asked_for
+        audit/test_page.py::test_no_sample_and_no_reconstruction_is_in_the_page_unless_it_is_asked_for""",
+    ("The list is `EXACT_STATISTICS` in", 1): """
+        pages/test_exact_statistics_page.py::test_the_page_has_the_list_of_the_code
+        pages/test_exact_statistics_page.py::test_every_key_of_a_description_is_public_or_an_exact_statistic""",
     ("Without noise, one mask is", 5): """
         peer/masking/test_partners.py::test_a_broker_and_one_neighbour_cannot_make_a_peer_mask_with_that_neighbour_alone
         peer/masking/test_partners.py::test_a_release_needs_one_partner_more_than_may_collude_unless_a_guarantee_counts_them
@@ -309,7 +331,9 @@ HELD: dict[tuple[str, int], str] = {
         learning/test_example_private.py::test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_more_than_the_clip
         learning/test_example_private.py::test_noise_that_ends_within_reach_of_one_sample_guarantees_nothing
         learning/test_example_private.py::test_the_noise_has_its_deviation_and_is_drawn_anew_in_each_step""",
-    ("`p2pfl audit EXPERIMENT` attacks the", 2): "audit/test_mutants.py::test_the_whole_audit_attacks_a_live_swarm",
+    ("`p2pfl audit EXPERIMENT` attacks the", 3): """
+        audit/test_mutants.py::test_the_whole_audit_attacks_a_live_swarm
+        audit/test_mutants.py::test_arithmetic_notices_a_mutant_at_once""",
     ("- **The release.** Observers play", 5): """
         audit/test_game.py::test_what_is_measured_on_a_ring_of_eight_is_what_is_accounted
         audit/test_claims.py::test_every_claim_of_the_build_as_it_is_holds""",
@@ -320,12 +344,21 @@ HELD: dict[tuple[str, int], str] = {
         audit/test_mutants.py::test_the_whole_audit_attacks_a_live_swarm""",
     ("- **Live sums** (`secagg`). Every", 3): """
         audit/test_mutants.py::test_an_experiment_whose_peers_are_given_sums_is_attacked_as_well""",
-    ("For models from totals it", 1): """
+    ("- **The totals** of models", 6): """
+        audit/test_mutants.py::test_a_mutant_is_noticed_by_its_part_of_the_audit
+        audit/test_total_attacks.py::test_what_a_sample_changes_of_a_private_regression_is_found
         audit/test_total_attacks.py::test_exact_totals_are_audited_without_a_promise
         audit/test_total_attacks.py::test_totals_with_noise_keep_their_guarantee
         audit/test_first_tree.py::test_the_totals_show_how_many_samples_of_each_class_a_bin_has""",
+    ("- **Training on samples** (`learning.example_noise`).", 4): """
+        audit/test_arithmetic.py::test_training_as_it_is_breaks_no_claim
+        audit/test_mutants.py::test_training_that_hides_samples_is_not_certified_unseen""",
+    ("- **The accounting.** Other formulas", 2): """
+        audit/test_arithmetic.py::test_epsilon_of_a_gaussian_mechanism_is_that_of_the_accountant
+        audit/test_arithmetic.py::test_the_worst_colluders_are_those_of_the_accountant
+        audit/test_mutants.py::test_arithmetic_notices_a_mutant_at_once""",
     ("A correct build exceeds each", 2): """
         audit/test_statistics.py::test_one_false_alarm_in_a_hundred_thousand_is_what_a_limit_allows""",
-    ("The audit misses noise and", 3): "python -m benchmarks.audit",
+    ("The audit misses noise and", 5): "python -m benchmarks.audit",
     ("`python -m benchmarks.audit` breaks the", 2): "python -m benchmarks.audit",
 }
