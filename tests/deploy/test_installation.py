@@ -141,7 +141,7 @@ def test_three_devices_learn_with_what_their_bundles_install(place, prefix):
         for peer in PEERS:
             for name in ("roster.toml", "certificate.pem"):
                 shutil.copy(place / "fleet" / peer / name, place / "devices" / peer)
-            assert "Start:  systemctl" in installed(peer)
+            assert "Start:  sudo systemctl" in installed(peer)
         units = sorted((place / "units").iterdir())
         assert [each.name for each in units] == [f"p2pfl-plant-{peer}.service" for peer in PEERS]
         command = f"{prefix}/bin/p2pfl"
