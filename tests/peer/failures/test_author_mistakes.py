@@ -9,7 +9,7 @@ import torch
 
 import p2pfl
 from p2pfl import topology
-from p2pfl.errors import P2PFLError, RunError
+from p2pfl.errors import ExperimentError, P2PFLError, RunError
 from p2pfl.identity import SeededSource
 from p2pfl.neighbourhood import PublicContribution, Released
 from p2pfl.report.notices.neighbours import ModelsRefused
@@ -282,3 +282,26 @@ def test_a_receiver_says_whose_models_are_too_long_and_waits_for_none_of_them():
     }
     assert all("`beside`" in sentence(each) for each in refused)
     assert seconds < PATIENCE
+
+
+@dataclass(frozen=True)
+class Method(Mistaken):
+    """Declares what it sends beside a model by a method in place of a property."""
+
+    def beside(self):
+        return 1
+
+
+def test_what_is_sent_beside_a_model_is_declared_by_a_number():
+    with pytest.raises(ExperimentError, match=r"Method: beside is .*; declare a property that returns a whole number"):
+        p2pfl.simulate(composed(Method()), baselines=False)
+
+
+def test_a_declared_longer_message_runs_simulated_and_live():
+    size = classifier(GRAPH.peers).layout.size
+    ends, _, refused = lived(Longer(beside=size))
+    simulated = p2pfl.simulate(composed(Longer(beside=size)), baselines=False)
+    for name, model in simulated.models.items():
+        flat = torch.cat([value.flatten() for value in model.values()])
+        torch.testing.assert_close(ends[name].rows[0], flat)
+    assert not refused
