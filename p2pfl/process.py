@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -54,21 +54,26 @@ def watched_generators() -> Iterator[list[str]]:
     >>> drawn
     ["Python's"]
     """
-    before = torch.random.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 -- of users' code
+    before = _generators()
     drawn: list[str] = []
     try:
         yield drawn
     finally:
-        arrays = np.random.get_state()[1], before[1][1]  # noqa: NPY002
-        same = {
-            "torch's": torch.equal(torch.random.get_rng_state(), before[0]),
-            "numpy's": np.array_equal(*arrays) and np.random.get_state()[2:] == before[1][2:],  # noqa: NPY002
-            "Python's": random.getstate() == before[2],
-        }
-        drawn += [name for name, equal in same.items() if not equal]
-        torch.random.set_rng_state(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        random.setstate(before[2])
+        for (name, state), old in zip(_generators().items(), before.values(), strict=True):
+            if name == "numpy's":
+                same = np.array_equal(state[1], old[1]) and state[2:] == old[2:]
+            else:
+                same = bool(np.array_equal(state, old)) if torch.is_tensor(state) else state == old
+            drawn += [] if same else [name]
+        torch.random.set_rng_state(before["torch's"])
+        np.random.set_state(before["numpy's"])  # noqa: NPY002 -- the generator of users' code
+        random.setstate(before["Python's"])
+
+
+def _generators() -> dict[str, Any]:
+    """Return the states of the global generators."""
+    legacy = np.random.get_state()  # noqa: NPY002 -- the generator of users' code
+    return {"torch's": torch.random.get_rng_state(), "numpy's": legacy, "Python's": random.getstate()}
 
 
 def one_at_a_time() -> contextlib.AbstractContextManager[object]:

@@ -49,5 +49,6 @@ def is_bare(module: nn.Module, parameters: Collection[str] = ()) -> bool:
         and it has no other parameters than these.
     """
     own = vars(module)
+    everywhere: bool = _has_any_global_hook()  # type: ignore[no-untyped-call]
     shadowed = own.keys() & {*dir(type(module))}
-    return not (is_hooked(module) or _has_any_global_hook() or shadowed or own["_parameters"].keys() - {*parameters})
+    return not (everywhere or is_hooked(module) or shadowed or own["_parameters"].keys() - {*parameters})

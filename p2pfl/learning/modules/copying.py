@@ -38,7 +38,7 @@ def own_copy(model: nn.Module) -> nn.Module:
     for path, layer in model.named_modules():
         _check_forward(layer, where=_place(layer, path))
     for name, parameter in model.named_parameters():
-        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # type: ignore[attr-defined]  # noqa: SLF001 -- no public way to ask
+        if parameter._backward_hooks or parameter._post_accumulate_grad_hooks:  # noqa: SLF001 -- no public way to ask
             raise ModelError(
                 f"parameter {name!r} has a hook, which the stacks and copies of p2pfl lose; change its gradient in a "
                 "hook of its layer (register_full_backward_hook), or in the loss"
