@@ -164,6 +164,7 @@ def simulate(
             return simulate_shard(resolved, shard, begun=begun, folder=place, observe=seen, **given)
 
 
+@memory_errors()
 def follow(experiment: Experiment, group: WorkerGroup, *, source: Source | None, **given: Any) -> None:
     """Simulate the peers of one worker that does not lead."""
     keep_freed_memory()

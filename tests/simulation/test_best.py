@@ -71,6 +71,16 @@ def test_the_best_model_is_the_one_of_its_round_in_memory_and_on_the_disk(tmp_pa
         assert float(about["loss"]) == best["loss"]
 
 
+def test_either_condition_stops_a_run():
+    both = ["data.validation=0.3", "rounds=6", "learning.patience=5"]
+    still = simulate(read(SMALL, changes=[*both, "learning.stop=1000"]), baselines=False)
+    assert still.metrics[-1].round == 1  # no model moves that far
+    moving = simulate(read(SMALL, changes=[*both, "learning.stop=1e-9"]), baselines=False)
+    assert moving.metrics[-1].round == 5
+    risen = simulate(read(SMALL, changes=[*STOPPING, "learning.stop=1e-9"]), baselines=False)
+    assert risen.metrics[-1].round == simulate(read(SMALL, changes=STOPPING), baselines=False).metrics[-1].round
+
+
 async def test_live_peers_keep_the_best_models_of_the_simulation_and_stop_in_the_same_round():
     experiment = read(SMALL, changes=STOPPING)
     ended = await live(experiment, MemoryTransport())

@@ -54,6 +54,15 @@ def test_the_history_and_the_run_directory_have_them(tmp_path):
     assert columns["mixed"] == [False] * 12
 
 
+def test_the_plot_of_a_run_has_a_line_of_the_mean_of_all_models():
+    pytest.importorskip("matplotlib")
+    run = simulate(read(SMALL, changes=DPSGD), baselines=False)
+    labelled = {line.get_label(): line for line in run.plot().axes[0].lines}
+    line = labelled["mean of all models"]
+    metric = run.summary["metric"]
+    assert [*line.get_ydata()] == [record.mean_model[metric] for record in run.metrics if record.peer == "peer0"]
+
+
 def test_few_samples_are_evaluated_where_the_budget_is_small_and_all_after_the_last_round(monkeypatch):
     made = plan(read(SMALL, changes=[*DPSGD, *DIRICHLET]))
     monkeypatch.setattr(mean_model, "FEWEST_SAMPLES", 10)
