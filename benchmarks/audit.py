@@ -9,7 +9,7 @@ import argparse
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -42,20 +42,32 @@ def audited(mutant: Mutant) -> str:
 
 
 def tested(mutant: Mutant) -> str:
-    """Return the file of the first test that fails against a mutant; ``no`` for none.
+    """Return the file of the first test that fails against a mutant; ``no`` for none."""
+    files = [str(ROOT / file) for file in mutant.tests]
+    first = _First()
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), broken(mutant):
+        status = pytest.main(["-q", "-x", "--no-header", "--rootdir", str(ROOT), *files], plugins=[first])
+    if status not in {0, 1}:
+        raise SystemExit(f"pytest ended with status {status} for {mutant.name}")
+    return f"caught ({first.failed})" if first.failed else "**no**"
 
-    The tests run in a fork of this process, which has imported torch once for all.
-    """
+
+def forked(work: Callable[[Mutant], str], mutant: Mutant) -> str:
+    """Return the result of a function in a fork of this process, which has imported torch once and has no threads."""
     receiver, sender = multiprocessing.Pipe(duplex=False)
-    child = multiprocessing.get_context("fork").Process(target=_test, args=(mutant, sender))
+    child = multiprocessing.get_context("fork").Process(target=_send, args=(work, mutant, sender))
     child.start()
     sender.close()  # so that a child that ends early is noticed
     try:
-        failed: str = receiver.recv()
+        found: str = receiver.recv()
     except EOFError:
-        raise SystemExit(f"no result of the tests against {mutant.name}") from None
+        raise SystemExit(f"no result of {work.__name__} against {mutant.name}") from None
     child.join()
-    return f"caught ({failed})" if failed else "**no**"
+    return found
+
+
+def _send(work: Callable[[Mutant], str], mutant: Mutant, sender: Connection) -> None:
+    sender.send(work(mutant))
 
 
 class _First:
@@ -68,16 +80,6 @@ class _First:
             self.failed = Path(report.location[0]).stem
 
 
-def _test(mutant: Mutant, sender: Connection) -> None:
-    files = [str(ROOT / file) for file in mutant.tests]
-    first = _First()
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), broken(mutant):
-        status = pytest.main(["-q", "-x", "--no-header", "--rootdir", str(ROOT), *files], plugins=[first])
-    if status not in {0, 1}:
-        raise SystemExit(f"pytest ended with status {status} for {mutant.name}")
-    sender.send(first.failed)
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -87,13 +89,12 @@ def main() -> None:
     parser.add_argument("--only", type=int, nargs="*", default=every, choices=every, metavar="NUMBER", help=about)
     options = parser.parse_args()
     print("| mutant | audit | tests |\n| --- | --- | --- |", flush=True)
-    found = {number: tested(MUTANTS[number]) for number in options.only}  # first, while this process has no threads
-    for number, failed in found.items():
+    for number in options.only:
         mutant = MUTANTS[number]
         if number in HEADINGS:
             print(f"| *{HEADINGS[number]}:* | | |")
-        noticed = "" if options.tests_only else audited(mutant)
-        print(f"| {mutant.name} | {noticed} | {failed} |", flush=True)
+        noticed = "" if options.tests_only else forked(audited, mutant)
+        print(f"| {mutant.name} | {noticed} | {forked(tested, mutant)} |", flush=True)
 
 
 if __name__ == "__main__":
