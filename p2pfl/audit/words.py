@@ -16,6 +16,7 @@ from p2pfl.audit.attacks.inversion import Inversion
 from p2pfl.audit.attacks.membership import MIXED, Inference
 from p2pfl.audit.audit import AccountedBound, Audit
 from p2pfl.audit.pipeline import OPEN
+from p2pfl.audit.training import PART
 from p2pfl.experiment.catalogue import mode_traits
 
 EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
@@ -70,6 +71,8 @@ def verdict(audit: Audit) -> str:
             "No differential privacy is claimed, as updates are not clipped, so none can be broken: the noise "
             "is as specified."
         )
+    if any(claim.part == PART for claim in audit.claims):
+        return "Training hides single samples as is accounted; peers as a whole are not hidden, and send their models."
     return "Nothing is claimed, so nothing can be broken: models are sent unprotected."
 
 

@@ -9,6 +9,7 @@ from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.audit import Effort, audit
 from p2pfl.audit.page import page
+from p2pfl.audit.words import verdict
 from p2pfl.experiment import plan, read
 
 pytestmark = pytest.mark.slow
@@ -166,6 +167,7 @@ def test_training_that_hides_samples_is_not_certified_unseen(table):
     found = audit(plan(read(table)), effort=LITTLE)
     assert found.broken == []
     assert "training on samples" in {claim.part for claim in found.claims}
+    assert "Nothing is claimed" not in verdict(found)
 
 
 def test_the_whole_audit_attacks_a_live_swarm():
