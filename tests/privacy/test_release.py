@@ -160,6 +160,15 @@ async def test_clipping_alone_shortens_the_difference_and_stays_in_floats(dtype)
     assert moved[1] == pytest.approx(1.0, rel=torch.finfo(dtype).eps * 10)
 
 
+@pytest.mark.parametrize("length", [1.001, 1.01, 1.5, 1e6])
+async def test_an_update_that_is_hardly_too_long_is_clipped_as_well(length):
+    since = draw(3, 50, dtype=torch.float64)  # [3, P]
+    update = draw(3, 50, seed=1, dtype=torch.float64)
+    update *= length * 0.5 / update.norm(dim=1, keepdim=True)
+    found = await released(wrap(ring(3), clip=0.5), since + update, since)
+    assert (found.rows - since).norm(dim=1).max() <= 0.5 * (1 + 1e-9)
+
+
 async def test_a_wide_clip_with_tiny_noise_reads_back_as_the_rows():
     rows, since = draw(4, 100), draw(4, 100, seed=1)
     out = await released(wrap(ring(4), clip=1e6, noise=1e-9, bits=24), rows, since)

@@ -162,6 +162,22 @@ def test_incarnations_that_keep_their_exchange_key_use_no_key_and_nonce_twice():
     assert encrypted.repeated() == 0
 
 
+def test_two_ends_of_one_incarnation_hand_over_and_seal_under_no_key_and_nonce_twice():
+    encrypted = Encryptions()
+    with recorded(lambda *each: encrypted.note(0, *each)):
+        ends = [envelope(name, seed=seed, life=7) for seed, name in enumerate(("ada", "bob", "eve"))]
+        for one in ends:
+            for other in ends:
+                if one is not other:
+                    one.meet(announcement(other))
+                    one.handover(other.me)
+                    one.seal_for(other.me, Unmasking(7, 0, one.me.encode().ljust(32)))
+            one.seal(PULSE)
+            one.seal(CHUNK)
+    assert len(encrypted.keys(0)) == 3 + 6 + 6
+    assert encrypted.repeated() == 0
+
+
 def test_a_key_for_another_life_is_refused():
     ada, bob = acquainted("ada", "bob")
     old = ada.handover("bob")
