@@ -10,8 +10,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "security-findings.md").read_text("utf-8")
 ROWS = {row[0]: row[1:] for row in (line.strip("| ").split(" | ") for line in PAGE.splitlines() if line[:3] > "| -")}
+REVIEWS = {"": {"C": 2, "H": 4, "M": 10, "L": 8}, "3.": {"H": 2, "M": 8, "L": 6}}
 FINDINGS = [
-    f"{kind}{number}" for kind, most in (("C", 2), ("H", 4), ("M", 10), ("L", 8)) for number in range(1, most + 1)
+    f"{review}{kind}{number}"
+    for review, kinds in REVIEWS.items()
+    for kind, most in kinds.items()
+    for number in range(1, most + 1)
 ]
 
 
@@ -33,7 +37,7 @@ def there(named):
 
 
 def test_every_finding_has_a_line():
-    assert [finding for finding in ROWS if re.fullmatch(r"[CHML]\d+", finding)] == FINDINGS
+    assert [finding for finding in ROWS if re.fullmatch(r"(3\.)?[CHML]\d+", finding)] == FINDINGS
 
 
 @pytest.mark.parametrize("finding", FINDINGS)
