@@ -315,6 +315,9 @@ class ExactLearner:
         return self.model.predicted(self.tensors(row), part)
 
     def _scores(self, row: torch.Tensor, part: Part, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return the scores of a model on samples of a peer; NaN without samples."""
+        if not len(part.targets):
+            return dict.fromkeys({"loss": None, **self.scoring}, torch.tensor(torch.nan, dtype=torch.float64))
         outputs = torch.from_numpy(self._predicted(row, part, peer=peer))  # [n, C] or [n, 1]
         targets = torch.from_numpy(part.targets)  # [n]
         if self.model.scored == "classes":

@@ -169,8 +169,8 @@ WRONG = {
     "a metric that raises": (f"{RIGHT} raise NotImplementedError", ["clinic:right", "(NotImplementedError"]),
     "a metric of one number": (f"{RIGHT} return (outputs.argmax(-1) == targets).float().mean()", ["clinic:right", ONE]),
     "a metric of a number": (f"{RIGHT} return 0.5", ["clinic:right", ONE, "float"]),
-    "a module that has a mistake": ("undefined", ["clinic:patients", "NameError", "line"]),
-    "a module that is no Python": ("def :", ["clinic:patients", "SyntaxError"]),
+    "a module that has a mistake": ("undefined", ["clinic:Net", "NameError", "line"]),
+    "a module that is no Python": ("def :", ["clinic:Net", "SyntaxError"]),
     "a model that raises when it is made": (
         "from torch import nn\n\nclass Net(nn.Module):\n    def __init__(self): {}['width']",
         ["clinic:Net", "KeyError: 'width'", "in Net.__init__, line"],
