@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,9 @@ from types import ModuleType
 from typing import Any
 
 from p2pfl.errors import InputError, P2PFLError
+
+REFERENCE = re.compile(r"([^\W\d][\w.]*):[^\W\d]\w*")
+"""A ``package.module:name``; nothing else is imported."""
 
 
 def imported(
@@ -49,7 +53,7 @@ def imported(
     """
     said = f'{key}: "{reference}"' if key else f'"{reference}"'
     module, _, name = reference.partition(":")
-    if not module or not name or module.startswith("."):
+    if not REFERENCE.fullmatch(reference):
         raise refused(f'{said} is not of the form "package.module:name"; name {sought} that way')
     try:
         holder = importlib.import_module(module)

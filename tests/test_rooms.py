@@ -65,6 +65,7 @@ ROOMS = {
     },
     "report": {
         "errors",
+        "importing",
         "explanations",
         "texts",
         "topology",

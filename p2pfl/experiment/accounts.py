@@ -383,7 +383,7 @@ def _located(path: str) -> Path:
     """Return the path of a data file as it stands, or in the data folder."""
     folder = data_folder()
     candidates = [Path(path), *([folder / path] if folder else [])]
-    return next((each for each in candidates if each.exists()), candidates[0])
+    return next((each for each in candidates if each.is_file()), candidates[0])
 
 
 def _account(file: Path) -> Path:

@@ -47,6 +47,7 @@ def compose(
     attack: Attack | None = None,
     settings: Mapping[str, Any] | None = None,
     live: bool = False,
+    unaccounted: bool = False,
 ) -> Plan:
     """Put a run together from its parts.
 
@@ -70,6 +71,8 @@ def compose(
         Further keys of an experiment file, such as ``{"gossip": {"steps": 3}, "transport": {"patience": 5.0}}``.
     live
         True if each peer has its own plan and knows only its own data.
+    unaccounted
+        True if the plan may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted`.
 
     Returns
     -------
@@ -104,7 +107,7 @@ def compose(
         check_data(learner, topology)
     federation = _federation(learner, topology)
     sizes: dict[str, int] | None = {} if live else None
-    parts = Parts(asked, topology, weights, federation, learner, sizes=sizes)
+    parts = Parts(asked, topology, weights, federation, learner, sizes=sizes, unaccounted=unaccounted)
     return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
 
 

@@ -278,10 +278,12 @@ class Plan:
         learner = self.learner.bare
         return learner.source if isinstance(learner, ExamplePrivateLearner) else None
 
-    def drawing(self, source: Source) -> Plan:
-        """Return the plan of a run that draws its secrets from a source."""
+    def drawing(self, source: Source, *, unaccounted: bool = False) -> Plan:
+        """Return the plan of a run that draws its secrets from a source, and may stay outside of the account."""
         protection = replace(self.protection, secret=source.secret)
-        return _admitted_again(replace(self, learner=self.learner.drawing(source), protection=protection))
+        outside = self.unaccounted or unaccounted
+        made = replace(self, learner=self.learner.drawing(source), protection=protection, unaccounted=outside)
+        return _admitted_again(made)
 
     def continuing(self, *, secret: bool) -> Plan:
         """Return the plan of a run whose earlier rounds drew from a secret source, or from one that was none."""

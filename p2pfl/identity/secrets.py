@@ -38,6 +38,9 @@ class SecretSource:
 class KeyedSource:
     """Bytes that follow from a secret key, so that processes that share it draw the same.
 
+    One source is for one run: two runs that are given the same one draw the same noise, and the difference of their
+    results has none.
+
     The bytes are SHAKE-256 of (key, purpose, peer, round).
 
     Parameters

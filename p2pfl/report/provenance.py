@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
-import subprocess
+import re
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
@@ -18,13 +17,9 @@ import p2pfl
 from p2pfl.experiment import Experiment
 from p2pfl.report.notices.kinds import SCHEMA
 from p2pfl.report.repeating.own_code import OwnCode
-from p2pfl.texts import printable
 
 OWN_CODE = ("commit", "code")
 """Fields of a provenance on the user's own code, which stand in ``provenance.json`` alone."""
-
-SOON = 5.0
-"""Seconds that git may take."""
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -45,7 +40,7 @@ class Versions(msgspec.Struct, frozen=True):
     cpus
         Number of logical CPUs; null if unknown.
     commit
-        ``git describe --always --dirty`` of p2pfl where it runs from a checkout; null otherwise.
+        First digits of the commit of p2pfl where it runs from a checkout; null otherwise.
     cpu
         Name of the processor; null if unknown.
     kernels
@@ -105,7 +100,7 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     began
         Start of the run in UTC, ISO 8601; null if it was not recorded.
     commit
-        ``git describe --always --dirty`` of the folder of the user's own modules, or of the current folder; null where
+        First digits of the commit of the folder of the user's own modules, or of the current folder; null where
         that is no repository, and for a run in memory.
     code
         The user's own modules; null where the experiment names none, and for a run in memory.
@@ -187,34 +182,43 @@ def versions(device: str = "cpu") -> Versions:
 
 
 def commit_of(folder: Path) -> str | None:
-    """Return the commit of a folder as ``git describe --always --dirty`` names it; ``None`` without a repository.
+    """Return the first digits of the commit that is checked out in a folder; ``None`` without a repository.
 
-    Git runs without hooks, monitors and the environment of another repository, and for at most :data:`SOON` seconds
-    each time. It only reads: ``describe --dirty`` would lock the index, and leave the lock if it were ended.
+    Only files of the repository are read. Git itself would run programs that the repository names, such as filters.
     """
-    git = shutil.which("git")
-    if git is None or not folder.is_dir():
-        return None
-    name = _git(git, folder, "describe", "--always", "--abbrev=12")
-    changed = _git(git, folder, "status", "--porcelain", "--untracked-files=no")
-    if not name or changed is None:
-        return None
-    return f"{name}-dirty" if changed else name
-
-
-def _git(git: str, folder: Path, *arguments: str) -> str | None:
-    """Return what a command of git prints about a repository that it only reads; ``None`` if it fails."""
-    apart = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    quiet = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    guards = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
-    command = [git, *guards, "-C", str(folder), *arguments]
+    start = folder.resolve()
+    place = next((each / ".git" for each in (start, *start.parents) if (each / ".git").exists()), None)
     try:
-        found = subprocess.run(  # noqa: S603 (fixed arguments)
-            command, env=apart | quiet, stdin=subprocess.DEVNULL, capture_output=True, timeout=SOON, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return None if place is None else _commit(place)
+    except (OSError, UnicodeDecodeError):
         return None
-    return printable(found.stdout.decode("utf-8", "replace").strip()) if found.returncode == 0 else None
+
+
+def _commit(place: Path) -> str | None:
+    """Return the commit of a folder ``.git``, or of the folder that such a file names for a worktree."""
+    if place.is_file():
+        place = place.parent / place.read_text("utf-8").removeprefix("gitdir:").strip()
+    if not (place / "HEAD").is_file():
+        return None
+    head = (place / "HEAD").read_text("utf-8").strip()
+    if not head.startswith("ref:"):
+        return _digits(head)
+    name = head.removeprefix("ref:").strip()
+    common = place / "commondir"
+    roots = [place, *([place / common.read_text("utf-8").strip()] if common.is_file() else [])]
+    for root in roots:
+        if ".." not in name and (root / name).is_file():
+            return _digits((root / name).read_text("utf-8").strip())
+        if (root / "packed-refs").is_file():
+            for line in (root / "packed-refs").read_text("utf-8").splitlines():
+                if line.endswith(f" {name}"):
+                    return _digits(line.partition(" ")[0])
+    return None
+
+
+def _digits(text: str) -> str | None:
+    """Return the first digits of the name of a commit; ``None`` for any other text."""
+    return text[:12] if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) else None
 
 
 @cache

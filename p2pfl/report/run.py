@@ -386,7 +386,7 @@ def _copy(code: OwnCode, folder: Path) -> None:
     for path, content in code.files.items():
         place = folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(content)
+        replace(place, content, mode=OWNER_ONLY)
 
 
 def _json(table: Mapping[str, Any]) -> bytes:

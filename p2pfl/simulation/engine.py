@@ -150,11 +150,12 @@ def simulate(
         made = read(experiment, changes=changes)
     else:
         more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        made = compose(experiment, *both(learner, topology), rounds=rounds, seed=seed, settings=settings, **more)
+        more |= {"settings": settings, "unaccounted": unaccounted}
+        made = compose(experiment, *both(learner, topology), rounds=rounds, seed=seed, **more)
     given = {"baselines": baselines, "resume": resume, "source": source}
     with sharded(made, workers=workers, follow=follow, given=given, unaccounted=unaccounted) as (planned, shard):
         given["source"] = drawn = source_of(planned, shard, source)
-        resolved = planned.drawing(drawn)
+        resolved = planned.drawing(drawn, unaccounted=unaccounted)
         if not shard.leads:
             return simulate_shard(resolved, shard, begun=RunStart(first, began), **given)
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
@@ -238,7 +239,7 @@ async def simulating(
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
         keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
     ):
-        if run.folder is not None:
+        if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
             run.note_data(digests(resolved.federation))
         first = time.perf_counter()
         if left is not None:

@@ -98,38 +98,40 @@ def test_a_run_names_the_commit_of_the_folder_of_own_modules(tmp_path, monkeypat
     assert re.fullmatch("[0-9a-f]{12}", clean.provenance["commit"])
     assert clean.provenance["code"]["files"] == ["own_loss_of_a_commit.py"]
     (own / "own_loss_of_a_commit.py").write_text("def f(outputs, targets): return 1\n")
-    dirty = Run(experiment, folder=tmp_path / "dirty", began=BEGAN)
-    assert dirty.provenance["commit"] == f"{clean.provenance['commit']}-dirty"
-    assert dirty.provenance["code"]["digest"] != clean.provenance["code"]["digest"]
+    changed = Run(experiment, folder=tmp_path / "changed", began=BEGAN)
+    assert changed.provenance["commit"] == clean.provenance["commit"]
+    assert changed.provenance["code"]["digest"] != clean.provenance["code"]["digest"]
     assert (tmp_path / "clean" / "modules" / "own_loss_of_a_commit.py").read_text().endswith("pass\n")
     assert Run.resume(tmp_path / "clean", first={}).provenance["commit"] == clean.provenance["commit"]
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
-def test_git_runs_no_program_that_the_repository_names(tmp_path):
-    (tmp_path / "monitor").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
-    (tmp_path / "monitor").chmod(0o755)
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    git(tmp_path, "config", "core.fsmonitor", str(tmp_path / "monitor"))
-    assert commit_of(tmp_path) is not None
+def test_a_commit_is_read_without_git_so_that_no_program_runs_and_nothing_is_written(tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "code.py").write_text("def f(): pass\n")
+    (own / ".gitattributes").write_text("*.py filter=trap\n")
+    git(own, "init", "-q")
+    git(own, "add", ".")
+    git(own, "commit", "-qm", "first")
+    commit = subprocess.run(["git", "-C", own, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    for key in ("filter.trap.clean", "core.fsmonitor"):
+        git(own, "config", key, f"touch {tmp_path}/ran")
+    os.utime(own / "code.py", (1, 1))  # git would filter the file again, and write its index
+    before = (own / ".git" / "index").read_bytes()
+    assert commit_of(own) == commit[:12]
+    git(own, "-c", "filter.trap.clean=cat", "-c", "core.fsmonitor=false", "worktree", "add", "-q", tmp_path / "tree")
+    git(own, "pack-refs", "--all")
+    assert [commit_of(own), commit_of(tmp_path / "tree")] == [commit[:12]] * 2
     assert not (tmp_path / "ran").exists()
+    assert (own / ".git" / "index").read_bytes() == before
 
 
-@pytest.mark.skipif(shutil.which("git") is None, reason="git is missing")
-def test_git_writes_nothing_into_a_repository_and_waits_for_no_lock(tmp_path):
-    (tmp_path / "own.py").write_text("def f(): pass\n")
-    git(tmp_path, "init", "-q")
-    git(tmp_path, "add", ".")
-    git(tmp_path, "commit", "-qm", "first")
-    os.utime(tmp_path / "own.py", (1, 1))  # git would write the new time into its index
-    before = (tmp_path / ".git" / "index").read_bytes()
-    commit = commit_of(tmp_path)
-    assert re.fullmatch("[0-9a-f]{12}", commit)
-    assert (tmp_path / ".git" / "index").read_bytes() == before
-    (tmp_path / ".git" / "index.lock").touch()
-    assert commit_of(tmp_path) == commit
+@pytest.mark.parametrize("head", ["", "ref: ../../elsewhere", "ref: refs/heads/none", "x" * 40, "\udcff"])
+def test_what_is_no_commit_is_none(tmp_path, head):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "HEAD").write_bytes(head.encode("utf-8", "surrogateescape"))
+    assert commit_of(tmp_path) is None
 
 
 def test_a_run_without_own_modules_or_a_repository_names_neither(tmp_path, monkeypatch):

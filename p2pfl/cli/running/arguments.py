@@ -64,6 +64,7 @@ def repeat(commands: Any) -> None:
         dest="changes",
         help="where a file is on this machine, such as data.options.path=own.csv; again for more",
     )
+    options.accounting(command)
     options.output(command)
 
 

@@ -6,26 +6,23 @@ import argparse
 import json
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
+from p2pfl.cli.running import accounts
 from p2pfl.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.report.comparing.wording import counted
 from p2pfl.report.lock import PEER, RUN
 from p2pfl.report.reading import table_of
-from p2pfl.report.repeating.own_code import FOLDER, named_modules, own_code
+from p2pfl.report.repeating.own_code import FOLDER, named_modules
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
     from p2pfl.report.repeating.repetition import Difference, Repetition
-
-MAX_LISTED = 20
-"""Files that are listed before they are run."""
 
 MAX_SHOWN = 5
 """Differences of a part that are printed."""
@@ -48,6 +45,7 @@ def run(options: argparse.Namespace) -> int:
     def begin(resolved: Plan) -> Path:
         """Return the new run directory, once the run is known to be one that repeats."""
         _check_draws(folder, resolved)
+        accounts.warn(resolved)
         return folders.new(options.runs, experiment.name)
 
     summary = before.summary
@@ -56,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
         folder=begin,
         baselines=summary["alone"] is not None or summary["pooled"] is not None,
         workers=max(1, len(summary.get("workers", ()))),
-        unaccounted=not summary.get("accounted", True),
+        unaccounted=options.unaccounted,
     )
     found = repetition(before, Run.load(str(again.folder)))
     if options.json:
@@ -99,58 +97,35 @@ def _check_changes(changes: Sequence[str]) -> None:
             raise InputError(f"--set {key} would make another run; repeat sets paths alone, such as data.options.path")
 
 
-@dataclass(frozen=True)
-class _Named:
-    """Modules that the experiment of a run names.
-
-    Attributes
-    ----------
-    names
-        Their names.
-    files
-        Files in the run directory beside which they are imported.
-    recorded
-        Digest of the own modules of the run; ``None`` if it recorded none.
-    """
-
-    names: tuple[str, ...]
-    files: tuple[str, ...]
-    recorded: str | None
-
-
 def _trusted(folder: Path, *, trust: bool) -> None:
-    """Decide from where own modules are imported; nothing of the run has been imported before.
-
-    The current folder is used where it has the very modules of the run. All else that the run names is code of whoever
-    made the directory.
+    """Let own modules be imported from the run directory, which whoever made it has written; nothing was imported yet.
 
     Raises
     ------
     InputError
-        The user has not agreed to run it.
+        The user has not agreed to run them.
     """
-    named = _named(folder)
-    if not named.names:
+    names = _named(folder)
+    if not names:
         return
-    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
-    mine = own_code(named.names)
-    same = mine is not None and mine.digest == named.recorded
-    if same and all(_within(name, mine.files if mine is not None else {}) for name in named.names):
-        return
-    source = f"{_listed(named.files)} of {folder / FOLDER}" if named.files else _listed(named.names)
+    kept = folder / FOLDER
+    files = sorted(path.relative_to(kept).as_posix() for path in kept.rglob("*") if path.is_symlink() or path.is_file())
+    if links := [name for name in files if (kept / name).is_symlink()]:
+        raise InputError(f"{kept / links[0]} is a link, which no run directory has; remove it")
+    source = f"{', '.join(files)} of {kept}" if files else ", ".join(names)
     if not trust:
         raise InputError(
             f"{folder} names code of its own, and repeat would run it with your rights: {source}; read it, and agree "
             "with --trust-code"
         )
     terminal.note(f"p2pfl: runs {source}, as --trust-code agrees")
-    if named.files:
+    sys.path.insert(0, str(kept.resolve() if files else Path.cwd()))
+    if files:
         sys.dont_write_bytecode = True  # the directory stays as it was received
-        sys.path[0] = str((folder / FOLDER).resolve())
 
 
-def _named(folder: Path) -> _Named:
-    """Return what the experiment of a run names, without importing it."""
+def _named(folder: Path) -> tuple[str, ...]:
+    """Return the modules that the experiment of a run names, without importing them."""
     path = folder / "experiment.toml"
     try:
         table = tomllib.loads(path.read_text("utf-8"))
@@ -161,22 +136,7 @@ def _named(folder: Path) -> _Named:
             f"{folder} was put together in Python from parts that its file does not name; repeat it with the "
             "program that made it"
         )
-    code = table_of(folder / "provenance.json", what="the provenance of a run").get("code")
-    recorded = code.get("digest") if isinstance(code, Mapping) else None
-    kept = folder / FOLDER
-    files = tuple(sorted(path.relative_to(kept).as_posix() for path in kept.rglob("*") if not path.is_dir()))
-    return _Named(tuple(named_modules(table)), files, recorded)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"{', '.join(names[:MAX_LISTED])}{more}"
-
-
-def _within(module: str, files: Mapping[str, bytes]) -> bool:
-    """Return whether a module is one of some files."""
-    path = module.replace(".", "/")
-    return f"{path}.py" in files or f"{path}/__init__.py" in files
+    return tuple(named_modules(table))
 
 
 def _check_draws(folder: Path, resolved: Plan) -> None:

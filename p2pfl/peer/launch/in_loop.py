@@ -110,12 +110,12 @@ async def live(
         make = partial(plan, wanted, live=True, unaccounted=unaccounted)
     else:
         parts: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        parts |= {"rounds": rounds, "seed": seed, "settings": settings}
+        parts |= {"rounds": rounds, "seed": seed, "settings": settings, "unaccounted": unaccounted}
         learner, topology = both(learner, topology)
         check_data(learner, topology)
         make = partial(compose, experiment, learner, topology, live=True, **parts)
     resolved = await asyncio.to_thread(make)
-    resolved = resolved if source is None else resolved.drawing(source)
+    resolved = resolved if source is None else resolved.drawing(source, unaccounted=unaccounted)
     names = resolved.topology.peers
     if isinstance(experiment, str | Path | Experiment | Mapping):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}

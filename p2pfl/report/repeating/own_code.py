@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib.util
-import re
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import p2pfl
-
-NAMED = re.compile(r"([^\W\d][\w.]*):[^\W\d]\w*")
-"""A ``package.module:name``."""
+from p2pfl.importing import REFERENCE
 
 FOLDER = "modules"
 """Folder of the modules in a run directory."""
@@ -122,7 +119,7 @@ def named_modules(table: Mapping[str, Any]) -> list[str]:
 
 
 def _named(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and (match := NAMED.fullmatch(value)):
+    if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
         yield match[1]
     elif isinstance(value, Mapping):
         for each in value.values():

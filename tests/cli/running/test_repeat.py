@@ -3,9 +3,11 @@
 import json
 import shutil
 import sys
+from unittest import mock
 
 import pytest
 
+from p2pfl.errors import InputError
 from p2pfl.report.lock import PEER, RUN
 
 OWN = """
@@ -164,13 +166,30 @@ def test_a_received_directory_runs_its_code_only_with_consent(own, p2pfl, place,
     assert sorted(path.name for path in (received / "modules").rglob("*.pyc")) == []
 
 
-def test_in_the_folder_with_the_very_modules_no_consent_is_needed(own, p2pfl, place):
-    run, _ = own
+def test_code_beside_a_received_directory_needs_consent_as_well(own, p2pfl):
+    run, marker = own
     forget()
-    assert p2pfl("repeat", run, "--check").status == 0
-    (place / "own_helpers" / "draws.py").write_text("raise SystemExit('another')\n")
-    forget()
+    marker.unlink()
     assert "agree with --trust-code" in p2pfl("repeat", run, "--check").err
+    assert not marker.exists()
+
+
+def test_a_link_among_the_modules_of_a_run_is_refused(own, p2pfl, place):
+    run, _ = own
+    (run / "modules" / "more").symlink_to(place)
+    said = p2pfl("repeat", run, "--check", "--trust-code")
+    assert said.status == 2
+    assert "more is a link, which no run directory has; remove it" in said.err
+
+
+def test_the_summary_of_a_run_does_not_decide_what_stays_outside_of_an_account(p2pfl, place):
+    run = simulated(p2pfl, place, "small.toml", "--no-baselines")
+    summary = json.loads((run / "summary.json").read_text())
+    (run / "summary.json").write_text(json.dumps(summary | {"accounted": False}))
+    with mock.patch("p2pfl.simulation.simulate", side_effect=InputError("stop here")) as asked:
+        assert p2pfl("repeat", run).status == 2
+        assert p2pfl("repeat", run, "--unaccounted").status == 2
+    assert [each.kwargs["unaccounted"] for each in asked.call_args_list] == [False, True]
 
 
 @pytest.mark.parametrize("reference", ["os:system", "subprocess:Popen", "torch.hub:load"])
