@@ -8,6 +8,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from fleets import NOW
 from p2pfl.cli import main
@@ -69,10 +71,11 @@ MODULES = ("ward_code.py", "models/__init__.py", "models/net.py", "losses.py", "
 @pytest.fixture
 def ward(place, monkeypatch):
     """A folder with an experiment that names many files, each with its name as its content."""
-    for name in (*PRIVATE, *MODULES, "start.safetensors"):
+    for name in (*PRIVATE, *MODULES):
         (place / name).parent.mkdir(exist_ok=True)
         (place / name).write_text(f"# {name}\n")
     (place / "ward_code.py").write_text(OWN)
+    save_file({"weight": torch.arange(6.0)}, place / "start.safetensors", {"model": '{"missing": 12.99}'})
     monkeypatch.syspath_prepend(str(place))
     (place / "graph.edges").write_text("ada bob\nbob cy\ncy ada")
     (place / "plant.toml").write_text(EXPERIMENT)
@@ -113,6 +116,17 @@ def test_bundles_have_code_graphs_and_models_and_no_file_that_may_be_data():
         **dict.fromkeys(["wards", "wards/1.csv", "wards/2.csv"], "data.options"),
         "words.txt": "model.options",
     }
+
+
+def test_a_model_in_a_bundle_has_its_tensors_and_no_statistics_of_its_training_data(ward):
+    fleet, _ = written()
+    carried = fleet.out / "ada" / "start.safetensors"
+    assert b"12.99" in (ward / "start.safetensors").read_bytes()
+    assert b"12.99" not in carried.read_bytes()
+    assert torch.equal(load_file(carried)["weight"], torch.arange(6.0))
+    (ward / "start.safetensors").write_bytes(b"no model")
+    with pytest.raises(InputError, match=r"is no file of safetensors; correct model\.pretrained"):
+        written()
 
 
 @pytest.mark.usefixtures("ward")

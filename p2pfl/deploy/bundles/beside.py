@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -134,6 +135,27 @@ def _inside(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping | list):
         for each in value.values() if isinstance(value, Mapping) else value:
             yield from _inside(each)
+
+
+def content(path: Path) -> bytes:
+    """Return what a bundle has of a file: a model without its metadata, which hold statistics of its training data.
+
+    Raises
+    ------
+    InputError
+        A file that ends with ``.safetensors`` is none.
+    """
+    data = path.read_bytes()
+    if path.suffix != ".safetensors":
+        return data
+    end = 8 + int.from_bytes(data[:8], "little")
+    try:
+        table = json.loads(data[8:end])
+        header = json.dumps({name: entry for name, entry in table.items() if name != "__metadata__"}).encode()
+    except (ValueError, AttributeError):
+        raise InputError(f"{path} is no file of safetensors; correct model.pretrained") from None
+    header += b" " * (-len(header) % 8)  # places of tensors count from the end of the header
+    return len(header).to_bytes(8, "little") + header + data[end:]
 
 
 def modules_of(text: str) -> list[str]:

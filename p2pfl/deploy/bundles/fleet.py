@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 import p2pfl
 from p2pfl.deploy.bundles import names
 from p2pfl.deploy.bundles.authority import Authority
-from p2pfl.deploy.bundles.beside import NeighbouringFiles
+from p2pfl.deploy.bundles.beside import NeighbouringFiles, content
 from p2pfl.deploy.bundles.certifying import CollectedRequests, Signing
 from p2pfl.deploy.bundles.requests import DeviceRequest
 from p2pfl.deploy.bundles.requirements import Machine, pythons, requirements, torch_requirement
@@ -232,7 +232,7 @@ class Fleet:
             "requirements.txt": needed.encode(),
             "torch.txt": torch_requirement(machine).encode(),
             wheel.name: wheel.read_bytes(),
-            **{name: path.read_bytes() for name, path in beside.items()},
+            **{name: content(path) for name, path in beside.items()},
             **{path.name: filled(path.read_text("utf-8"), marks).encode() for path in sorted(TEMPLATES.iterdir())},
         }
         for name in {*_listed(folder)} - {*made}:
