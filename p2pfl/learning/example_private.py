@@ -338,7 +338,8 @@ class _Row:
         losses, count = torch.zeros((), dtype=torch.float64, device=learner.exact), 0
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
-            loss, total = learner.clipped(self.parts, chosen, learner.seeds(peer, chosen, round=round, step=step))
+            seeds = learner.seeds(peer, chosen, round=round, step=step)
+            loss, total = learner.clipped(self.parts, chosen, *([seeds] if seeds else []))
             gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:
