@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 
+from p2pfl.cli import folders
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment, read
 
@@ -26,7 +25,7 @@ def experiment_of(options: argparse.Namespace, *, broker: list[str] | None = Non
     InputError
         The experiment or a change is wrong.
     """
-    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    folders.add_present()
     changes = list(options.changes)
     if getattr(options, "peers", None) is not None:
         changes.append(f"topology.peers={options.peers}")

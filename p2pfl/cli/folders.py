@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +12,13 @@ from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat, kept
 from p2pfl.report.lock import PEER, RUN
+
+
+def add_present() -> None:
+    """Let modules be imported from the present folder, where a ``package.module:name`` of the user's own is."""
+    here = str(Path.cwd())
+    if sys.path[:1] != [here]:
+        sys.path.insert(0, here)
 
 
 def new(runs: str, name: str, *, suffix: str = "") -> Path:

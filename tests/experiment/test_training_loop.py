@@ -1,5 +1,8 @@
 """Keys of the experiment file for what every training loop has."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -76,3 +79,13 @@ def test_a_run_in_python_takes_a_function_and_names_it_to_the_neighbours():
 
 def decaying(round):
     return 0.5**round
+
+
+def test_the_schedule_of_the_page_works_as_it_is(tmp_path, monkeypatch):
+    page = (Path(__file__).parents[2] / "docs" / "experiment-file.md").read_text("utf-8")
+    code, table = re.search(r"```python\n(# rates\.py\n.*?)```\n+```toml\n(.*?)```", page, re.DOTALL).groups()
+    (tmp_path / "rates.py").write_text(code)
+    (tmp_path / "page.toml").write_text(f'rounds = 3\n[topology]\npeers = 4\n[model]\nname = "linear"\n{table}')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    recipe = plan(read(tmp_path / "page.toml")).learner.recipe
+    assert (recipe.schedule, recipe.schedule_by, recipe.warmup) == ("rates:cosine", "step", 200)

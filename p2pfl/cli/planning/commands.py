@@ -23,6 +23,7 @@ def topology(options: argparse.Namespace) -> int:
     from p2pfl.cli.planning import topologies  # noqa: PLC0415
 
     given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
+    folders.add_present()
     found = topologies.find(options.topology, **given)
     facts = topologies.facts(found)
     if options.plot:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from p2pfl.cli import terminal
+from p2pfl.cli import folders, terminal
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.inference import Predictions, Predictor
@@ -117,7 +116,7 @@ def sweep(options: argparse.Namespace) -> int:
     """``p2pfl sweep``."""
     from p2pfl.cli.results import sweeps  # noqa: PLC0415
 
-    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    folders.add_present()
     return sweeps.run(options)
 
 
@@ -158,7 +157,7 @@ def _predicted(options: argparse.Namespace) -> Predictions:
     if not options.table.endswith(SUFFIX):
         return _predictor(options).predict(options.table)
     if options.trust_model is not None:
-        sys.path.insert(0, str(Path.cwd()))  # where the user's own module is
+        folders.add_present()
     return ArrayPredictor.load(options.model, model=options.trust_model).predict(options.table)
 
 
@@ -166,5 +165,5 @@ def _predictor(options: argparse.Namespace) -> Predictor:
     from p2pfl.inference import Predictor  # noqa: PLC0415
 
     if options.trust_model is not None:
-        sys.path.insert(0, str(Path.cwd()))  # where the user's own module is
+        folders.add_present()
     return Predictor.load(options.model, model=options.trust_model)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from p2pfl.cli import folders
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.errors import InputError, foremost
 from p2pfl.report.swarm.state import Entry
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     if options.speed is not None and not options.replay:
         raise InputError("--speed is that of a replay; add --replay")
     if options.sink:
-        sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+        folders.add_present()
     sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
     sink = sinks if options.sink else None
     if options.name is not None:

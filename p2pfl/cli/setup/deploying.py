@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from p2pfl.cli import folders
 from p2pfl.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ def deploy(options: argparse.Namespace) -> int:
     """Write bundles, or sign requests."""
     from p2pfl.deploy.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
+    folders.add_present()
     fleet = Fleet.open(options.experiment, out=Path(options.out))
     now = dt.datetime.now(dt.UTC)
     if options.collect is not None:

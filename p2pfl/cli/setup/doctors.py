@@ -6,11 +6,11 @@ import argparse
 import asyncio
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from p2pfl.cli import folders
 from p2pfl.deploy.checks.finding import Finding, Status
 
 STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
@@ -20,7 +20,7 @@ def doctor(options: argparse.Namespace) -> int:
     """Run the checks; return 1 if there is a problem."""
     from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
-    sys.path.insert(0, str(Path.cwd()))  # where the user's own package.module:function is
+    folders.add_present()
     changes = list(options.changes)
     if options.broker is not None:
         changes.append(f"transport.broker={json.dumps(options.broker)}")

@@ -397,7 +397,16 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         check_model_name(experiment.model.name)
     _loss(experiment)
     metrics_named(learning.metrics, find=imported)
-    recipe = Recipe(learning.optimizer, learning.rate, learning.options, learning.schedule, learning.schedule_options)
+    recipe = Recipe(
+        learning.optimizer,
+        learning.rate,
+        learning.options,
+        learning.schedule,
+        learning.schedule_options,
+        schedule_by=learning.schedule_by,
+        warmup=learning.warmup,
+        max_norm=learning.max_norm,
+    )
     recipe.check(experiment.rounds)
 
 

@@ -107,7 +107,12 @@ class Trial:
         return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
 
     def kernels(self, footprint: Footprint) -> Kernels | None:
-        """Return the engine with hand-written gradients, or ``None`` if a layer has none."""
+        """Return the engine with hand-written gradients, or ``None`` if a layer has none.
+
+        It takes one target a sample.
+        """
+        if self.targets.dim() != 1:
+            return None
         return compiled(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
 
     def perceptrons(self, kernels: Kernels) -> Perceptrons | None:

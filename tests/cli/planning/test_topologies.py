@@ -62,3 +62,19 @@ def test_impossible_schedules_are_refused_in_one_sentence(p2pfl, options, senten
     assert said.status == 2
     assert sentence in said.err
     assert said.err.count("\n") == 1
+
+
+GRAPHS = """
+import networkx
+def paths(peers):
+    return networkx.path_graph([f"peer{number}" for number in range(peers)])
+"""
+
+
+def test_commands_find_a_graph_of_the_users_own_in_the_present_folder(p2pfl, place):
+    (place / "own_graphs_of_here.py").write_text(GRAPHS)
+    said = p2pfl("topology", "own_graphs_of_here:paths", "--peers", 4)
+    assert said.status == 0, said.err
+    assert "diameter               3" in said.out
+    (place / "graph.toml").write_text('[topology]\npeers = 4\nkind = "own_graphs_of_here:paths"\n')
+    assert "--broker and --wheel are missing" in p2pfl("deploy", "graph.toml").err

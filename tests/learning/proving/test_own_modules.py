@@ -344,3 +344,20 @@ def test_modules_that_would_lose_something_are_refused(make, named):
         model = make()
     with pytest.raises(ModelError, match=named):
         TorchLearner(model, data(), device="cpu")
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_targets_with_an_axis_of_their_own_train_as_in_torch(outputs, dtype):
+    generator = torch.Generator().manual_seed(0)
+    data = {f"peer{i}": [torch.randn(30, size, generator=generator) for size in (5, outputs)] for i in range(3)}
+    learner = TorchLearner(nn.Linear(5, outputs), data, rate=0.1, batch=None, seed=0, dtype=dtype)
+    start = learner.start([*data])
+    found = learner.gradient(start, peers=[*data], round=0, whole=True)
+    assert torch.isfinite(found).all()
+    model = nn.Linear(5, outputs).to(dtype)
+    nn.utils.vector_to_parameters(start[0], model.parameters())
+    features, targets = training_part(learner, "peer0")
+    nn.functional.mse_loss(model(features), targets).backward()
+    expected = torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+    assert torch.allclose(found[0], expected, rtol=1e-4, atol=1e-6)
