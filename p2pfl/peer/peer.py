@@ -451,9 +451,7 @@ class Peer:
         record = recorded(self.connection, net, state, training=self._training, scores=scores, spent=spent)
         if self.observe is not None:
             self.observe(record, state)
-        if (
-            self.keeper.store is not None and judged is None
-        ):  # awaited: it evaluates the model that the next round trains
+        if judged is None:  # awaited: it evaluates the model that the next round trains
             loss = scores.get("validation_loss")
             await asyncio.to_thread(self.best.consider, self.plan, state.rows, round=round, validation=loss)
         if checkpointed(round, apart=self._apart, rounds=self.plan.experiment.rounds):

@@ -12,6 +12,7 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import alike, reported, scaled
 from p2pfl.peer.launch.event_log import EventLog
 from p2pfl.peer.peer import Peer
+from p2pfl.peer.storage.best import kept
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.report import Record, Run
 from p2pfl.report.model import described
@@ -51,7 +52,7 @@ class Ended:
             self.observe(self.rounds[record.round])
 
     def keep(self) -> dict[str, Mapping[str, float]]:
-        """Store the final models, on the scale of their training; return their scores."""
+        """Store the final and the best models, on the scale of their training; return the scores of the final ones."""
         names = next(iter(self.states.values()))[0].plan.topology.peers
         return {name: _kept(*self.states[name], self.run) for name in names}
 
@@ -93,6 +94,7 @@ class Ended:
             played=_trained(peers),
             baselines=baselines,
             alarms=self.log.alarms,
+            best={name: kept(name, best) for name in together if (best := self.states[name][0].best.best) is not None},
             models=lambda: {name: state.rows[0] for name, (_, state) in self.states.items()},
         )
 
@@ -103,9 +105,11 @@ def _trained(peers: Sequence[Peer]) -> dict[str, Mapping[Sampling, int]] | None:
 
 
 def _kept(peer: Peer, state: State, run: Run) -> Mapping[str, float]:
-    """Describe and store the final model of a peer; return its scores."""
+    """Describe and store the final and the best model of a peer; return the scores of the final one."""
     run.describe(described(peer.plan))  # all peers agree
     last = run.metrics[-1].round if run.metrics else 0  # a budget may pay for no round
     own = peer.plan.owned(state.rows[0], peer=peer.name)
     run.save({peer.name: peer.plan.saved(state.rows[0])}, round=last, own={peer.name: own} if own else {})
+    if peer.best.best is not None and peer.best.rows is not None:
+        run.save_best(peer.name, peer.plan.saved(peer.best.rows[0]), kept(peer.name, peer.best.best))
     return scores(peer.plan.learner.evaluate(state.rows, peers=(peer.name,)), 0)

@@ -37,7 +37,7 @@ class Alarms:
         round: int,
         scores: Mapping[str, float],
         deviation: Callable[[], float],
-        best: tuple[int, str] | None,
+        best: tuple[int, str | None] | None,
     ) -> None:
         """Raise an alarm if masks that did not cancel are in the models of a round.
 

@@ -84,9 +84,9 @@ class BestModel:
         self.rows: torch.Tensor | None = None
 
     @property
-    def place(self) -> str:
-        """The file of the best model."""
-        return "" if self.store is None else self.store.place()
+    def place(self) -> str | None:
+        """The file of the best model, where there is a store."""
+        return None if self.store is None else self.store.place()
 
     def consider(self, plan: Plan, rows: torch.Tensor, *, round: int, validation: float | None) -> None:
         """Write a round's model if it is the best so far; this may take a while.

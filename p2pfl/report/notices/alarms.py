@@ -25,7 +25,7 @@ def spoiled(
     deviation: float,
     before: Mapping[str, float] | None,
     now: Mapping[str, float],
-    best: tuple[int, str] | None,
+    best: tuple[int, str | None] | None,
 ) -> Alarm | None:
     """Return an alarm if the models of a round contain masks that did not cancel.
 
@@ -42,7 +42,7 @@ def spoiled(
     before, now
         Scores of the peer after the round before and after this one; ``None`` if there was none before.
     best
-        Round and file of the best model, if one is kept.
+        Round of the best model, if one is kept, and its file, if it has one.
 
     Returns
     -------

@@ -385,8 +385,8 @@ def duration(seconds: int) -> str:
 def _alarm(notice: damage.Alarm, what: str, cure: str) -> str:
     changes = _changes(notice.before or {}, notice.now)
     scores = f" ({changes})" if changes else ""
-    best = notice.best_round
-    kept = "" if best is None else f"; the best model so far is that of round {best + 1}, in {notice.best_file}"
+    best, place = notice.best_round, "" if notice.best_file is None else f", in {notice.best_file}"
+    kept = "" if best is None else f"; the best model so far is that of round {best + 1}{place}"
     return f"ALARM: {what}{scores}. {cure}{kept}; a smaller privacy.mask limits such damage, and hides less"
 
 

@@ -80,6 +80,20 @@ async def test_parts_run_live_as_they_are_simulated():
     assert {(each.peer, each.round) for each in run.metrics} == {(each.peer, each.round) for each in simulated.metrics}
 
 
+@pytest.mark.parametrize("ending", [["rounds=3"], ["rounds=6", "learning.patience=1"]], ids=["rounds", "patience"])
+async def test_the_best_models_are_those_of_the_simulation(ending):
+    changes = ["data.validation=0.3", "learning.rate=4.0", *ending]  # the losses rise at once
+    simulated = p2pfl.simulate(read(SMALL, changes=changes), baselines=False)
+    run = await p2pfl.live(read(SMALL, changes=changes), baselines=False)
+    assert list(run.best) == list(simulated.best) == list(run.models)
+    assert list(run.summary["best"]) == list(simulated.summary["best"])
+    for name, model in run.best.items():
+        torch.testing.assert_close(dict(model), dict(simulated.best[name]))
+        wanted = simulated.summary["best"][name]
+        assert run.summary["best"][name] == wanted | {"loss": pytest.approx(wanted["loss"], rel=1e-4)}
+        assert wanted["round"] < 2 == run.metrics[-1].round  # so it is not the last model
+
+
 async def test_a_plan_runs_live():
     made = p2pfl.compose(*parts(), rounds=1, seed=3)
     run = await p2pfl.live(made, baselines=False)

@@ -158,6 +158,14 @@ SENTENCES = [
         ),
     ),
     (
+        damage.LossRose(**ME, round=11, now=BAD, best_round=7),
+        (
+            "ALARM: the loss rose steeply in round 12; the models may contain masks of a peer that disappeared. Find "
+            "the peer that disappeared, and start it with --resume while the others run; the best model so far is "
+            "that of round 8; a smaller privacy.mask limits such damage, and hides less"
+        ),
+    ),
+    (
         damage.MasksUncancelled(**ME, round=11, partners=("bob",), now=GOOD, deviation=0.1),
         (
             "ALARM: nothing came from bob in round 12, so the masks that it shared did not cancel: they leave "
