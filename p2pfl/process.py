@@ -8,7 +8,7 @@ import os
 import random
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -54,26 +54,39 @@ def watched_generators() -> Iterator[list[str]]:
     >>> drawn
     ["Python's"]
     """
-    before = _generators()
+    before = generators()
     drawn: list[str] = []
     try:
         yield drawn
     finally:
-        for (name, state), old in zip(_generators().items(), before.values(), strict=True):
-            if name == "numpy's":
-                same = np.array_equal(state[1], old[1]) and state[2:] == old[2:]
-            else:
-                same = bool(np.array_equal(state, old)) if torch.is_tensor(state) else state == old
-            drawn += [] if same else [name]
+        drawn += moved(before)
         torch.random.set_rng_state(before["torch's"])
         np.random.set_state(before["numpy's"])  # noqa: NPY002 -- the generator of users' code
         random.setstate(before["Python's"])
 
 
-def _generators() -> dict[str, Any]:
-    """Return the states of the global generators."""
+def generators() -> dict[str, Any]:
+    """Return the states of the global generators by their names."""
     legacy = np.random.get_state()  # noqa: NPY002 -- the generator of users' code
     return {"torch's": torch.random.get_rng_state(), "numpy's": legacy, "Python's": random.getstate()}
+
+
+def moved(before: Mapping[str, Any]) -> list[str]:
+    """Return the names of the global generators from which any thread of the process has drawn.
+
+    Parameters
+    ----------
+    before
+        Result of :func:`generators` at an earlier moment.
+    """
+    names = []
+    for (name, state), old in zip(generators().items(), before.values(), strict=True):
+        if name == "numpy's":
+            same = np.array_equal(state[1], old[1]) and state[2:] == old[2:]
+        else:
+            same = bool(np.array_equal(state, old)) if torch.is_tensor(state) else state == old
+        names += [] if same else [name]
+    return names
 
 
 def one_at_a_time() -> contextlib.AbstractContextManager[object]:

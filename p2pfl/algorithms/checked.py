@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
+from traceback import walk_tb
 from types import coroutine
 from typing import Any, TypeVar, Unpack
 
@@ -159,17 +161,42 @@ def _driven(played: Coroutine[Any, Any, Result], waits: _Waits, name: str) -> Ge
         except StopIteration as stop:
             result: Result = stop.value
             return result
+        except (RuntimeError, AttributeError) as missing:
+            if _lacks_a_loop(missing):
+                raise _own_wait(name) from missing
+            raise
         if not waits.depth:
             played.close()
-            raise RunError(
-                f"{name}: round waits for something of its own, for which there is no deadline; await the methods of "
-                "net and learner alone, one after the other"
-            )
+            raise _own_wait(name)
         answer, error = None, None
         try:
             answer = yield awaited
         except BaseException as raised:  # noqa: BLE001 (the round decides what to do with it)
             error = raised
+
+
+def _own_wait(name: str) -> RunError:
+    """Return the error of a round that waits for anything but its neighbourhood and its learner."""
+    return RunError(
+        f"{name}: round waits for something of its own, for which there is no deadline; await the methods of "
+        "net and learner alone, one after the other"
+    )
+
+
+def _lacks_a_loop(error: BaseException) -> bool:
+    """Return whether a round asked asyncio for the event loop, which a simulation does not have.
+
+    asyncio raises no error of its own kind, and some of its methods use ``None`` in place of the loop.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError as absent:
+        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+        if any(frame.f_code is _Waits.within.__code__ for frame in frames):
+            return False  # the neighbourhood or the learner asked
+        inside = str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "asyncio"
+        return inside or error.args == absent.args
+    return False
 
 
 class CheckedNeighbourhood:

@@ -3,7 +3,7 @@
 import contextlib
 import copy
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.proving.agreement import Tolerance
 from p2pfl.learning.proving.proof import OTHERWISE, Proof
+from p2pfl.learning.proving.purity import repeatable
 from p2pfl.learning.proving.trial import Trial, engines
 from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
@@ -340,17 +341,22 @@ class TorchLearner:
             A loss or a row is no longer finite.
         """
         self._check_rows(rows, peers)
-        work = training.Work(
-            rows=rows.to(self.device, self.dtype, copy=True),
-            memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
-            schedule=scheduled(self, peers, round=round, active=active),
-            peers=tuple(peers),
-            round=round,
-        )
-        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+        schedule = scheduled(self, peers, round=round, active=active)
+
+        def trained() -> training.Work:
+            work = training.Work(
+                rows=rows.to(self.device, self.dtype, copy=True),
+                memory={name: value.to(self._home(value), copy=True) for name, value in (memory or {}).items()},
+                schedule=schedule,
+                peers=tuple(peers),
+                round=round,
+            )
             engine = self._proven(work)
             self.model.train()
             training.train(work, learner=self, engine=engine, correction=correction)
+            return work
+
+        work = self._repeatable(trained, round=round, since=rows)
         back = rows.device
         loss = work.loss.to(back)  # [R]
         if back.type == "cpu":
@@ -361,6 +367,20 @@ class TorchLearner:
             report=Report(loss, torch.from_numpy(work.counts)),
             owned=True,
         )
+
+    def _repeatable(
+        self, trained: Callable[[], training.Work], *, round: int, since: Rows | None = None
+    ) -> training.Work:
+        """Train, and refuse code of the user that draws from a global generator; the code of kernels is all p2pfl's."""
+
+        def numbers(work: training.Work) -> list[torch.Tensor]:
+            return [work.rows if since is None else work.rows - since.to(work.rows), work.loss]
+
+        by = "the model" if self.augment is None else f"the model or {self.augment.name}"
+        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+            if isinstance(self.engine, Kernels) and self.augment is None:
+                return trained()
+            return repeatable(trained, numbers=numbers, by=by)
 
     def _home(self, value: torch.Tensor) -> torch.device:
         """Return the device of a tensor of the optimiser: one number for each row is read on the CPU."""
@@ -395,18 +415,17 @@ class TorchLearner:
             Gradients ``[R, P]``.
         """
         self._check_rows(rows, peers)
-        work = training.Work(
-            rows=rows.to(self.device, self.dtype, copy=True),
-            memory={},
-            schedule=scheduled(self, peers, round=round, active=active, only=step, whole=whole),
-            peers=tuple(peers),
-            round=round,
-            first=step,
-        )
-        with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
+        schedule = scheduled(self, peers, round=round, active=active, only=step, whole=whole)
+
+        def sloped() -> training.Work:
+            start = rows.to(self.device, self.dtype, copy=True)
+            work = training.Work(start, {}, schedule, tuple(peers), round, first=step)
             engine = self._proven(work)
             self.model.train()
             training.train(work, learner=self, engine=engine, correction=None, slope=training.Slope())
+            return work
+
+        work = self._repeatable(sloped, round=round)
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
         awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]

@@ -6,14 +6,18 @@ without a key, would let the data of one peer move the model of another, and one
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
 from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.proving.agreement import AGAIN
+from p2pfl.process import generators, moved
+
+Result = TypeVar("Result")
 
 NUMBERS = (bool, int, float, complex, str, type(None))
 """Classes of attributes that count as state where they change."""
@@ -71,3 +75,44 @@ UNREPEATABLE = (
     "random changes of the samples to learning.augment"
 )
 """Why a model is refused that computes something else when it is called again."""
+
+UNKEYED = (
+    "use torch.nn.Dropout modules, which are replaced by keyed ones, set dropout to 0, or move random changes of the "
+    "samples to learning.augment"
+)
+"""Ways out for a model with random numbers of its own."""
+
+
+def repeatable(
+    compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]], by: str = "the model"
+) -> Result:
+    """Return the result of a computation that runs code of the user, if it depends on no global generator.
+
+    Other threads of the process may draw meanwhile, and rewinding a generator would disturb them. So a computation
+    during which a generator moves runs a second time, on other random numbers: if it gives the same result, it does not
+    depend on them.
+
+    Parameters
+    ----------
+    compute
+        Function that computes the same from the same start each time it is called.
+    numbers
+        Function that returns the tensors of a result to compare.
+    by
+        Whose code runs, for the message.
+
+    Raises
+    ------
+    ModelError
+        Generators move in both computations, and the results differ.
+    """
+    before = generators()
+    result = compute()
+    if not moved(before):
+        return result
+    before = generators()
+    again = compute()
+    drawn = moved(before)
+    if drawn and not all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True)):
+        raise ModelError(f"{by} draws from {drawn[0]} global generator; {UNKEYED}")
+    return result

@@ -12,7 +12,7 @@ from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.proving.agreement import AGAIN, ATTEMPTS, Tolerance, nearby
-from p2pfl.learning.proving.purity import UNREPEATABLE, State
+from p2pfl.learning.proving.purity import UNKEYED, UNREPEATABLE, State
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compiled
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
@@ -20,12 +20,6 @@ from p2pfl.learning.steps.plain import Autocast, Plain
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.process import watched_generators
 from p2pfl.rows import Layout, Rows
-
-UNKEYED = (
-    "use torch.nn.Dropout modules, which are replaced by keyed ones, set dropout to 0, or move random changes of the "
-    "samples to learning.augment"
-)
-"""Ways out for a model with random numbers of its own."""
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
