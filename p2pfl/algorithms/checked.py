@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 from dataclasses import dataclass
@@ -162,7 +161,7 @@ def _driven(played: Coroutine[Any, Any, Result], waits: _Waits, name: str) -> Ge
             result: Result = stop.value
             return result
         except (RuntimeError, AttributeError) as missing:
-            if _lacks_a_loop(missing):
+            if _asks_for_a_loop(missing):
                 raise _own_wait(name) from missing
             raise
         if not waits.depth:
@@ -183,20 +182,16 @@ def _own_wait(name: str) -> RunError:
     )
 
 
-def _lacks_a_loop(error: BaseException) -> bool:
-    """Return whether a round asked asyncio for the event loop, which a simulation does not have.
+def _asks_for_a_loop(error: BaseException) -> bool:
+    """Return whether a round failed where it asked asyncio for the event loop, which a simulation does not have.
 
-    asyncio raises no error of its own kind, and some of its methods use ``None`` in place of the loop.
+    asyncio has no class of its own for these errors, and some of its methods use ``None`` in place of the loop.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError as absent:
-        frames = [frame for frame, _ in walk_tb(error.__traceback__)]
-        if any(frame.f_code is _Waits.within.__code__ for frame in frames):
-            return False  # the neighbourhood or the learner asked
-        inside = str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "asyncio"
-        return inside or error.args == absent.args
-    return False
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    if any(frame.f_code is _Waits.within.__code__ for frame in frames):
+        return False  # the neighbourhood or the learner asked
+    inside = str(frames[-1].f_globals.get("__name__")).partition(".")[0] == "asyncio"
+    return inside or error.args == ("no running event loop",)
 
 
 class CheckedNeighbourhood:

@@ -235,6 +235,7 @@ def test_a_simulation_refuses_the_mistake(algorithm):
 
 @pytest.mark.filterwarnings("ignore")  # of the coroutines that nobody awaits, which are the author's
 def test_a_simulation_refuses_to_wait_for_two_things_at_once():
+    asyncio.set_event_loop(None)  # gather makes no loop in a thread whose loop has been set
     with pytest.raises(RunError, match="Gathering: round waits for something of its own"):
         p2pfl.simulate(composed(Gathering()), baselines=False)
 
