@@ -2,7 +2,7 @@
 
 from p2pfl.data.batches import batches, check_batch
 from p2pfl.data.dataset import Dataset, IntArray
-from p2pfl.data.federation import Federation, describe, nothing
+from p2pfl.data.federation import Federation, check_positions, describe, nothing
 from p2pfl.data.orders import Orders, orders
 from p2pfl.data.sharing import SOURCES, federate, gather
 from p2pfl.data.splits import SPLITS
@@ -18,6 +18,7 @@ __all__ = [
     "Table",
     "batches",
     "check_batch",
+    "check_positions",
     "describe",
     "federate",
     "gather",

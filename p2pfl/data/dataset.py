@@ -39,7 +39,8 @@ class Dataset:
     Raises
     ------
     DataError
-        The lengths differ, a feature is not a finite number (the message names it), or a class is out of range.
+        Features or targets are no tensors, the lengths differ, a feature is not a finite number (the message names it),
+        or a class is out of range.
 
     Examples
     --------
@@ -55,6 +56,11 @@ class Dataset:
     description: Description = field(default_factory=Description)
 
     def __post_init__(self) -> None:
+        for name, given in (("features", self.features), ("targets", self.targets)):
+            if not torch.is_tensor(given):
+                raise DataError(
+                    f"the {name} are of type {type(given).__name__}; give a tensor, such as torch.from_numpy({name})"
+                )
         if self.targets.shape[:1] != self.features.shape[:1]:
             raise DataError(
                 f"targets of shape {tuple(self.targets.shape)} do not match {len(self.features)} samples; give as many "

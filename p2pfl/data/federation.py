@@ -11,6 +11,9 @@ from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.sources import nearest
 from p2pfl.errors import DataError
 
+PARTS = ("train", "validation", "test")
+"""Parts of a federation."""
+
 
 class Sizes(NamedTuple):
     """Numbers of samples of a peer, by part."""
@@ -163,3 +166,107 @@ def describe(federation: Federation) -> dict[str, Any]:
 
 def _spread(numbers: Sequence[int]) -> dict[str, float]:
     return {"min": min(numbers), "median": float(np.median(numbers)), "max": max(numbers)}
+
+
+def clash(parts: Mapping[str, IntArray]) -> tuple[int, str, str] | None:
+    """Return the first sample that parts contain twice, and the two peers, which may be one; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> clash({"ada": np.array([0, 2]), "bob": np.array([1, 2])})
+    (2, 'ada', 'bob')
+    """
+    peers = sorted(parts)
+    positions, owners = _flat([parts[peer] for peer in peers])
+    order = np.argsort(positions, kind="stable")
+    twice = np.flatnonzero(np.diff(positions[order]) == 0)
+    if not len(twice):
+        return None
+    one, other = order[twice[0]], order[twice[0] + 1]
+    return int(positions[one]), peers[owners[one]], peers[owners[other]]
+
+
+def check_positions(federation: Federation, *, apart: bool = True) -> None:
+    """Check a federation that a user has put together.
+
+    Parameters
+    ----------
+    federation
+        The federation.
+    apart
+        True if no sample may be both for training and for validation or test.
+
+    Raises
+    ------
+    DataError
+        A part lacks a peer, or has positions that are no whole numbers or outside of the data set; two peers train on
+        one sample, or one sample is both for training and for validation or test.
+    """
+    if not isinstance(federation.dataset, Dataset):
+        kind = type(federation.dataset).__name__
+        raise DataError(f"the data set of the federation is of type {kind}; give a p2pfl.data.Dataset")
+    for name in PARTS:
+        _check_part(name, getattr(federation, name), federation)
+    if found := clash(federation.train):
+        sample, one, other = found
+        if one == other:
+            raise DataError(f'the training part of "{one}" contains sample {sample} twice; name each position once')
+        raise DataError(
+            f'the training parts contain sample {sample} for "{one}" and for "{other}"; give each sample to one peer '
+            "at most"
+        )
+    if not apart:
+        return
+    trained = np.zeros(len(federation.dataset), bool)
+    trained[_flat(list(federation.train.values()))[0]] = True
+    for name in PARTS[1:]:
+        part = _distinct(getattr(federation, name))
+        positions, owners = _flat([*part.values()])
+        if len(leaked := np.flatnonzero(trained[positions])):
+            raise DataError(
+                f'the {name} part of "{[*part][owners[leaked[0]]]}" contains sample {positions[leaked[0]]}, which is '
+                "in a training part; take it out of one of them"
+            )
+
+
+def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> None:
+    """Check the peers of a part, and that positions are whole numbers within the data set."""
+    if odd := sorted({*map(str, part)} ^ {*map(str, federation.train)}):
+        raise DataError(
+            f"the {name} part and the training part of the federation do not have the same peers, but differ in "
+            f'"{odd[0]}"; give both the same peers, an empty array to a peer without samples'
+        )
+    part = _distinct(part)
+    for peer, positions in part.items():
+        if not isinstance(positions, np.ndarray) or positions.ndim != 1 or positions.dtype not in (np.int64, np.int32):
+            kind = (
+                f"a {positions.ndim}-dimensional array of {positions.dtype}"
+                if isinstance(positions, np.ndarray)
+                else (f"a {type(positions).__name__}")
+            )
+            raise DataError(
+                f'the {name} part of "{peer}" is {kind}; give positions as a list of whole numbers in '
+                "np.array(positions, dtype=np.int64)"
+            )
+    count = len(federation.dataset)
+    positions, owners = _flat([*part.values()])
+    if len(outside := np.flatnonzero((positions < 0) | (positions >= count))):
+        raise DataError(
+            f'the {name} part of "{[*part][owners[outside[0]]]}" contains position {positions[outside[0]]}, and the '
+            f"data set has the positions 0 to {count - 1}; count within the data set"
+        )
+
+
+def _distinct(part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arrays of a part, each once: peers may share one."""
+    owners: dict[int, str] = {}
+    for peer, positions in part.items():
+        owners.setdefault(id(positions), peer)
+    return {peer: part[peer] for peer in owners.values()}
+
+
+def _flat(arrays: list[IntArray]) -> tuple[IntArray, IntArray]:
+    """Return all positions, and for each the number of its array."""
+    sizes = [len(each) for each in arrays]
+    positions = np.concatenate([np.empty(0, np.int64), *arrays])
+    return positions, np.repeat(np.arange(len(arrays)), sizes)

@@ -11,6 +11,7 @@ import torch
 from p2pfl import importing
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.description import Description
+from p2pfl.data.federation import clash
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
@@ -64,12 +65,20 @@ def imported(name: str, options: Mapping[str, Any]) -> Private:
     if taken := sorted({"peer", "peers", "seed"} & set(passed)):
         raise DataError(f'data.options of {name} contain "{taken[0]}", which p2pfl passes itself; leave it out')
     description = Description(raw=f"the features that {name} returns")
-    load = partial(_loaded, name, partial(function, **passed), classes)
-    return Private(load, classes=classes, description=description)
+    frozen: list[str] = []
+    load = partial(_loaded, name, partial(function, **passed), classes, frozen)
+    return Private(load, classes=classes, description=description, frozen=frozen)
 
 
 def _loaded(
-    name: str, load: Callable[..., Any], classes: int | None, *, peer: str, peers: tuple[str, ...], seed: int
+    name: str,
+    load: Callable[..., Any],
+    classes: int | None,
+    frozen: list[str],
+    *,
+    peer: str,
+    peers: tuple[str, ...],
+    seed: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the features and targets of one peer, once they are known to be samples."""
     whose = f'for peer "{peer}"'
@@ -78,7 +87,7 @@ def _loaded(
     except Exception as error:
         reason = located(error, module=name.partition(":")[0])
         raise DataError(f"{name} cannot load the data {whose} ({reason}); fix the function") from error
-    features, targets = tensors(loaded, giver=f"{name} returns", whose=whose)
+    features, targets = tensors(loaded, giver=f"{name} returns", whose=whose, frozen=frozen)
     if not features.dim() or len(features) < 2:
         count = f"{len(features)} samples" if features.dim() else "a single number"
         raise DataError(f"{name} returns {count} {whose}, but training and test need at least 2 samples; add data")
@@ -157,19 +166,15 @@ def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
 
 def _checked(name: str, parts: Mapping[str, Any], *, count: int) -> Parts:
     """Return positions that are a part of the samples each, and of which no two peers have one."""
-    owner = np.full(count, -1)
-    checked: Parts = {}
-    peers = sorted(parts)
-    for number, peer in enumerate(peers):
-        positions = _positions(name, parts[peer], peer, count=count)
-        if (owner[positions] >= 0).any():
-            twice = int(positions[owner[positions] >= 0][0])
-            raise DataError(
-                f'data.split: {name} gives sample {twice} to "{peers[owner[twice]]}" and to "{peer}"; give each sample '
-                "to one peer at most"
-            )
-        owner[positions] = number
-        checked[peer] = positions
+    checked = {peer: _positions(name, parts[peer], peer, count=count) for peer in sorted(parts)}
+    if found := clash(checked):
+        sample, one, other = found
+        if one == other:
+            raise DataError(f'data.split: {name} gives "{one}" a sample twice; name each position once')
+        raise DataError(
+            f'data.split: {name} gives sample {sample} to "{one}" and to "{other}"; give each sample '
+            "to one peer at most"
+        )
     return checked
 
 
@@ -185,6 +190,4 @@ def _positions(name: str, given: Any, peer: str, *, count: int) -> IntArray:
             f'data.split: {name} gives "{peer}" the positions {positions[0]} to {positions[-1]}, and the training part '
             f"has the positions 0 to {count - 1}; count within the training part"
         )
-    if (np.diff(positions) == 0).any():
-        raise DataError(f'data.split: {name} gives "{peer}" a sample twice; name each position once')
     return positions.astype(np.int64)

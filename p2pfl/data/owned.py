@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.samples import tensors
+from p2pfl.data.samples import tensors, warn_of_frozen
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import hold_out
 from p2pfl.errors import DataError, P2PFLError
@@ -123,6 +123,7 @@ def gathered(
         if total is None:
             raise
         refused = error  # the processes that wait for this one must know
+    warn_of_frozen(source.frozen)
     elsewhere = None if total is None else loading.exchanged(total, refused=refused)
     dataset = Dataset(loading.features.whole(), loading.targets.whole(), loading.classes, {}, source.description)
     return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere)
@@ -145,7 +146,7 @@ class _Loading:
     def add(self, peer: str) -> None:
         """Load the data of a peer, and set its test and validation parts aside."""
         loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
-        features, targets = tensors(loaded, giver=f'peer "{peer}" has')
+        features, targets = tensors(loaded, giver=f'peer "{peer}" has', frozen=self.source.frozen)
         self.kinds.add(_kind(features, targets))
         if len(self.kinds) > 1:
             return  # they are refused once all kinds are known

@@ -81,6 +81,8 @@ class Private:
         Positions that the benchmark holds out, if it defines them.
     description
         Meaning of the features and classes.
+    frozen
+        What ``load`` reports of Datasets whose samples differ when they are read twice.
     """
 
     load: Load
@@ -88,6 +90,7 @@ class Private:
     test: float | None = None
     held: Hold | None = None
     description: Description = field(default_factory=Description)
+    frozen: list[str] = field(default_factory=list)
 
 
 def moments(values: FloatArray, train: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -12,7 +12,7 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
 from p2pfl.compression import Codec, Half
-from p2pfl.data import Federation, nothing
+from p2pfl.data import Federation, check_positions, nothing
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
@@ -95,6 +95,9 @@ def compose(
     """
     topology = graphs.as_topology(topology)
     _check_parts(algorithm, learner)
+    if isinstance(learner.bare, Federated):
+        held_out = learner_traits(learner).gradients  # statistics hold no samples out
+        check_positions(learner.bare.federation, apart=held_out)
     learner = _adjusted(algorithm, learner, seed=seed)
     experiment = _settings(algorithm, learner, topology, name=name, rounds=rounds, seed=seed, settings=settings or {})
     experiment = _with_parts(experiment, privacy=privacy, codec=codec, rule=rule, attack=attack)
@@ -310,7 +313,7 @@ def check_data(learner: Learner, topology: graphs.Topology | graphs.Schedule) ->
         others = sorted({*peers} - {*topology.peers}) or sorted(peers)
         raise ExperimentError(
             f"the topology has the peers {brief(lacking)}, of which the learner has no data, and the learner has data "
-            f"of {brief(others)}; name both alike, for instance by topology.named(sorted(data))"
+            f"of {brief(others)}; name both alike, for instance by topology.named(sorted(map(str, data)))"
         )
 
 

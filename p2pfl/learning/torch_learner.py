@@ -159,6 +159,7 @@ class TorchLearner:
         self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
+        max_norm = None if max_norm is None else checks.finite(max_norm, key="learning.max_norm")
         scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
         self.clock: int | None = None  # a schedule by step counts the steps of each peer

@@ -70,7 +70,40 @@ def test_a_line_is_the_mean_over_the_seeds_and_the_band_its_interval():
     [path] = picture.axes[1].collections[1].get_paths()
     half = estimate([0.6, 0.7]).half
     ends = [y for x, y in path.vertices if x == 3]
-    assert (min(ends), max(ends)) == pytest.approx((0.65 - half, 0.65 + half))
+    assert (min(ends), max(ends)) == pytest.approx((0.65 - half, 1.0))
+
+
+def test_the_axis_shows_all_runs_and_not_the_interval_of_two():
+    table = {("fedavg",): [[0.1, 0.5], [0.6, 0.9]], ("scaffold",): [[0.2, 0.4], [0.5, 0.8]]}
+    picture = figure(*compared(table, keys=("learning.algorithm",)))
+    low, high = picture.axes[0].get_ylim()
+    assert 0 < low < 0.1
+    assert 0.9 < high < 1
+    ends = [y for band in picture.axes[0].collections for path in band.get_paths() for _, y in path.vertices]
+    assert (min(ends), max(ends)) == (0, 1)
+
+
+def test_many_settings_have_thin_edges_in_place_of_bands():
+    table = {(f"{place}",): [[0.1, 0.2 + place / 100], [0.2, 0.3]] for place in range(4)}
+    [axes] = figure(*compared(table, keys=("learning.rate",))).axes
+    assert not axes.collections
+    assert len([line for line in axes.lines if line.get_linewidth() < 1]) == 8
+
+
+def test_a_legend_of_long_labels_is_inside_of_the_picture():
+    table = {(f"{'very ' * 12}long {place}",): [[0.1, 0.2]] for place in range(3)}
+    picture = figure(*compared(table, keys=("learning.algorithm",)))
+    picture.draw_without_rendering()
+    box = picture.legends[0].get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= picture.bbox.x1
+
+
+def test_by_bytes_each_panel_has_an_axis_of_its_own():
+    table = {("fedavg", "iid"): [[0.1] * 9], ("fedavg", "shards"): [[0.1, 0.2]]}
+    table |= {("scaffold", split): scores for (_, split), scores in table.items()}
+    one, other = figure(*compared(table, against=AGAINST), by="bytes").axes
+    assert one.get_xlim()[1] > 2 * other.get_xlim()[1]
 
 
 def test_a_line_ends_where_the_first_of_its_runs_ends():
@@ -119,6 +152,9 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
 
 
 def test_a_caption_says_what_lines_and_bands_are():
-    said = "Lines are means over the peers and 2 seeds. Bands are 95 % intervals of Student's t."
+    said = (
+        "Lines are means over the peers and 2 seeds. Bands are 95 % intervals of Student's t, and may reach beyond the "
+        "axis."
+    )
     assert caption(compared(SCORES)[0]) == said
     assert caption(compared({("a", "b"): [[0.5]]})[0]) == "Lines are means over the peers and 1 seed."

@@ -60,11 +60,20 @@ def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Fi
 def metrics_named(given: Mapping[str, PerSample | Whole | str], *, find: Find = _find) -> dict[str, PerSample | Whole]:
     """Return metrics by the names under which they are reported, see :func:`chosen`.
 
+    Raises
+    ------
+    ModelError
+        They have no names, or one of them is unknown or no metric.
+
     Examples
     --------
     >>> list(metrics_named({"right": "accuracy"}))
     ['right']
     """
+    if not isinstance(given, Mapping):
+        raise ModelError(
+            f'metrics are of type {type(given).__name__}; give them by name, such as metrics={{"accuracy": "accuracy"}}'
+        )
     return {
         name: chosen(metric, key=f"learning.metrics.{name}", known=METRICS, find=find) for name, metric in given.items()
     }

@@ -52,7 +52,7 @@ class Augmenting:
         self.function = function
         self.each = bool(getattr(function, "each", False))
         kind = type(function)
-        self.name = name or f"{kind.__module__}:{getattr(function, '__qualname__', kind.__qualname__)}"
+        self.name = name or str(getattr(function, "__name__", kind.__name__))
 
     def changed(self, features: torch.Tensor, *, key: int) -> torch.Tensor:
         """Return the features of a batch ``[B, *shape]`` under the random numbers of a key.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count, pairwise
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -101,8 +102,10 @@ class Recipe:
                 raise ModelError(f"learning.{key} is {value}, not a finite number; change it")
         if self.max_norm is not None and not self.max_norm > 0:
             raise ModelError(f"learning.max_norm is {self.max_norm}; set it to a number above 0, or leave it out")
-        if self.warmup < 0:
-            raise ModelError(f"learning.warmup is {self.warmup}; set it to a whole number of steps from 0 on")
+        if self.schedule_by not in ("round", "step"):
+            raise ModelError(f'learning.schedule_by is {self.schedule_by!r}; set it to "round" or "step"')
+        if isinstance(self.warmup, bool) or not isinstance(self.warmup, Integral) or self.warmup < 0:
+            raise ModelError(f"learning.warmup is {self.warmup!r}; set it to a whole number of steps from 0 on")
         self.settings(0)
 
     def check(self, rounds: int, *, steps: int = 1) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import textwrap
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -62,8 +63,18 @@ STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "p2pfl",
     "savefig.dpi": 300,
+    "savefig.bbox": "tight",  # cuts no letter off
 }
 """Style of matplotlib for print."""
+
+SHARES = frozenset({"accuracy", "auc", "f1", "macro_f1", "iou", "mean_iou", "concordance"})
+"""Scores from 0 to 1, beyond which no interval goes."""
+
+FILLED = 3
+"""Lines of a panel whose intervals are filled, at most; those of more have thin edges."""
+
+MARGIN = 0.05
+"""Share of the height of an axis that is free above and below what it shows."""
 
 UNITS = ((1e3, "GB"), (1.0, "MB"), (1e-3, "kB"))
 """Units of megabytes, the largest first."""
@@ -71,12 +82,14 @@ UNITS = ((1e3, "GB"), (1.0, "MB"), (1e-3, "kB"))
 
 @dataclass(frozen=True)
 class _Line:
-    """A setting over rounds: place along the axis, mean over the seeds, ends of its interval."""
+    """A setting over rounds: place along the axis, mean over the seeds, ends of its interval, lowest and highest."""
 
     xs: list[float]
     ys: list[float]
     low: list[float]
     high: list[float]
+    least: list[float]
+    most: list[float]
 
 
 def figure(
@@ -138,7 +151,7 @@ def caption(comparison: Comparison) -> str:
     """Return what a caption must say of the lines and bands of a figure."""
     counts = sorted({len(each.by_seed) for each in comparison.settings if each.by_seed})
     seeds = wording.counted(counts[-1], "seed") if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds"
-    bands = " Bands are 95 % intervals of Student's t." if counts[-1] > 1 else ""
+    bands = " Bands are 95 % intervals of Student's t, and may reach beyond the axis." if counts[-1] > 1 else ""
     return f"Lines are means over the peers and {seeds}.{bands}"
 
 
@@ -153,17 +166,20 @@ def _line(runs: Sequence[Run], metric: str, *, by: By) -> _Line | None:
         return None
     shared = sorted(set.intersection(*({*curve.xs} for curve, _ in found)))
     values = [dict(zip(curve.xs, curve.ys, strict=True)) for curve, _ in found]
-    line = _Line([], [], [], [])
+    line = _Line([], [], [], [], [], [])
     for x in shared:
         column = [each[x] for each in values]
         if not all(map(math.isfinite, column)):
             continue
         mean = estimate(column)
         half = mean.half or 0.0
+        low, high = mean.mean - half, mean.mean + half
+        if metric in SHARES:
+            low, high = max(low, 0.0), min(high, 1.0)
         sent = math.fsum(each[int(x) - 1] for _, each in found) / len(found)
         for numbers, number in zip(
-            (line.xs, line.ys, line.low, line.high),
-            (x if by == "round" else sent, mean.mean, mean.mean - half, mean.mean + half),
+            (line.xs, line.ys, line.low, line.high, line.least, line.most),
+            (x if by == "round" else sent, mean.mean, low, high, min(column), max(column)),
             strict=True,
         ):
             numbers.append(number)
@@ -201,32 +217,49 @@ def _drawn(
     rows = math.ceil(len(panels) / columns)
     width, height = (SINGLE[0], SINGLE[1]) if columns == 1 else (PANEL[0] * columns, PANEL[1])
     across = max(1, int(width / (HANDLE + CHARACTER * max(map(len, labels)))))
-    legend = ENTRY * math.ceil(len(labels) / across) if len(labels) > 1 else 0.0
+    texts = [textwrap.fill(label, max(1, int((width - HANDLE) / CHARACTER))) for label in labels]
+    high = max(text.count("\n") + 1 for text in texts)
+    legend = ENTRY * high * math.ceil(len(labels) / across) if len(labels) > 1 else 0.0
     picture = blank(width=width, height=height * rows + legend)
-    axes = picture.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
+    axes = picture.subplots(rows, columns, sharex=names[0] == "round", sharey=True, squeeze=False).flatten()
     for spare in axes[len(panels) :]:
         spare.set_visible(False)
     handles: dict[str, Any] = {}
     for place, (each, (title, panel)) in enumerate(zip(axes, panels.items(), strict=False)):
+        filled = len(panel) <= FILLED
         for label, setting in panel.items():
-            handles.setdefault(label, _draw(each, lines[setting], style=labels.index(label), scale=scale))
+            handles.setdefault(
+                label, _draw(each, lines[setting], style=labels.index(label), scale=scale, filled=filled)
+            )
         each.set_title(title, loc="left", fontsize="medium")
         each.xaxis.get_major_locator().set_params(integer=names[0] == "round", nbins=5)
-        lowest = place + columns >= len(panels)
+        lowest = place + columns >= len(panels) or names[0] != "round"
         each.tick_params(labelbottom=lowest)
         each.set_xlabel(names[0] if lowest else "")
         each.set_ylabel(names[1] if place % columns == 0 else "")
+    axes[0].set_ylim(_limits(lines.values()))
     if len(labels) > 1:
         found = [handles[label] for label in labels]
-        picture.legend(found, [*labels], loc="outside lower center", ncols=min(across, len(labels)), handlelength=3.2)
+        picture.legend(found, texts, loc="outside lower center", ncols=min(across, len(labels)), handlelength=3.2)
     return picture
 
 
-def _draw(axes: Any, line: _Line, *, style: int, scale: float) -> Any:
-    """Draw a line and its band; return what stands for it in a legend."""
+def _limits(lines: Iterable[_Line]) -> tuple[float, float]:
+    """Return the ends of an axis that shows all runs; the interval of two runs may be many times as high."""
+    shown = [*lines]
+    least, most = min(min(line.least) for line in shown), max(max(line.most) for line in shown)
+    margin = MARGIN * (most - least or abs(most) or 1.0)
+    return least - margin, most + margin
+
+
+def _draw(axes: Any, line: _Line, *, style: int, scale: float, filled: bool) -> Any:
+    """Draw a line and its band, or the edges of it; return what stands for it in a legend."""
     colour, count = COLOURS[style % len(COLOURS)], len(line.xs)
     xs = [x / scale for x in line.xs]
-    if line.low != line.high:
+    if line.low != line.high and not filled:
+        for edge in (line.low, line.high):
+            axes.plot(xs, edge, color=colour, linewidth=0.5, alpha=0.6, label="_edge")
+    elif line.low != line.high:
         axes.fill_between(xs, line.low, line.high, color=colour, alpha=0.18, linewidth=0)
     step = max(1, count // MARKED)
     [drawn] = axes.plot(

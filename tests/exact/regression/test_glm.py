@@ -214,7 +214,10 @@ def test_a_peer_that_cannot_learn_alone_does_not_end_a_run_that_can():
     targets = (rng.random(len(predictor)) < 1 / (1 + np.exp(-predictor))).astype(int)
     federation = shared_out(features, targets, classes=2, peers=4)
     peer = federation.peers[0]
-    federation.train[peer] = np.concatenate([np.flatnonzero(targets)[:2], np.flatnonzero(targets == 0)[:2]])
+    few = np.concatenate([np.flatnonzero(targets)[:2], np.flatnonzero(targets == 0)[:2]])
+    for other in federation.peers:
+        federation.train[other] = np.setdiff1d(federation.train[other], few)
+    federation.train[peer] = few
     run = simulate(Exact(), ExactLearner(GLM(features=3, classes=2, least=1), federation), topology.ring(4), rounds=30)
     assert run.summary["together"] > 0.5
     assert run.summary["per_peer"][peer]["alone"] is not None
