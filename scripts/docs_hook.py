@@ -163,12 +163,14 @@ def run_files() -> str:
         ),
         ABOUT,
     ]
+    shown = set[str]()
     for file, kinds in FILES.items():
         parts.append(f"## {file}")
         top = {kind.__name__ for kind in kinds}
         for kind in classes(list(kinds)):
             name = kind.__name__
-            if name in top or file in {"summary.json", "sweep.json"}:
+            if name not in shown and (name in top or file in {"summary.json", "sweep.json", "provenance.json"}):
+                shown.add(name)
                 parts += [*_headed(defs[name], name), _fields(defs[name])]
     page = "\n\n".join(parts) + "\n"
     described = {name: schema for name, schema in defs.items() if "properties" in schema}

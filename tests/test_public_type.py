@@ -18,7 +18,8 @@ PACKAGE = Path(p2pfl.__file__).parent
 
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
-    "audit/claims.py",  # what the audit releases is made up
+    "audit/accounts.py",  # what the audit releases is made up
+    "audit/claims.py",
     "audit/attacks/inversion.py",
     "audit/attacks/membership.py",
     "audit/noise_claims.py",

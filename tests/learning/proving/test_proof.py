@@ -28,10 +28,20 @@ class Own(nn.Module):
         return self.layers(x)
 
 
+def seeded(make, *arguments):
+    """Return a function that makes a model with the same parameters each time."""
+
+    def model():
+        torch.manual_seed(0)
+        return make(*(argument() for argument in arguments))
+
+    return model
+
+
 MODELS = {
-    Perceptrons: lambda: nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)),
-    Kernels: lambda: nn.Sequential(nn.Linear(6, 5), nn.GELU(), nn.Linear(5, 3)),
-    Stacked: Own,
+    Perceptrons: seeded(nn.Sequential, lambda: nn.Linear(6, 5), nn.ReLU, lambda: nn.Linear(5, 3)),
+    Kernels: seeded(nn.Sequential, lambda: nn.Linear(6, 5), nn.GELU, lambda: nn.Linear(5, 3)),
+    Stacked: seeded(Own),
 }
 
 
