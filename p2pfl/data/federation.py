@@ -194,7 +194,8 @@ def check_positions(federation: Federation, *, apart: bool = True) -> None:
     federation
         The federation.
     apart
-        True if no sample may be both for training and for validation or test.
+        True if no sample may be both for training and for validation or test, but where a peer is scored on all of its
+        training samples.
 
     Raises
     ------
@@ -215,18 +216,27 @@ def check_positions(federation: Federation, *, apart: bool = True) -> None:
             f'the training parts contain sample {sample} for "{one}" and for "{other}"; give each sample to one peer '
             "at most"
         )
-    if not apart:
-        return
+    if apart:
+        _check_apart(federation)
+
+
+def _check_apart(federation: Federation) -> None:
+    """Check that no sample is both for training and for scores, but where all training samples of a peer are scored."""
     trained = np.zeros(len(federation.dataset), bool)
     trained[_flat(list(federation.train.values()))[0]] = True
     for name in PARTS[1:]:
-        part = _distinct(getattr(federation, name))
-        positions, owners = _flat([*part.values()])
-        if len(leaked := np.flatnonzero(trained[positions])):
-            raise DataError(
-                f'the {name} part of "{[*part][owners[leaked[0]]]}" contains sample {positions[leaked[0]]}, which is '
-                "in a training part; take it out of one of them"
-            )
+        clean = set[int]()  # parts that peers share are looked at once
+        for peer, positions in getattr(federation, name).items():
+            if id(positions) in clean:
+                continue
+            leaked = np.flatnonzero(trained[positions])
+            if not len(leaked):
+                clean.add(id(positions))
+            elif not np.isin(federation.train[peer], positions).all():
+                raise DataError(
+                    f'the {name} part of "{peer}" contains sample {positions[leaked[0]]}, which is in a training part, '
+                    "and not all training samples of the peer; take it out of one of them"
+                )
 
 
 def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> None:
