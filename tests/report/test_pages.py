@@ -159,7 +159,7 @@ def test_scores_are_those_of_the_peers_that_do_not_attack(run):
 
 
 def test_a_page_has_no_folders_of_absolute_paths(run):
-    home = "/home/ada/study"
+    home = "/home/olga/study"
     options = {"path": f"{home}/{{peer}}.csv", "target": "y", "columns": {"x": "number", "y": [0, 1]}}
     files = {
         "trust": {"keys": f"{home}/my keys", "roster": f"{home}/roster.toml"},
@@ -172,7 +172,7 @@ def test_a_page_has_no_folders_of_absolute_paths(run):
     text = run_page(copied(run, experiment=experiment, events=events, summary=run.summary | {"stopped": stop}))
     said = "".join(checked(text).text)
     assert "/home" not in text
-    assert "ada" not in text
+    assert "olga" not in text  # which no digest contains
     for left in (
         "{peer}.csv",
         'keys = "my keys"',
