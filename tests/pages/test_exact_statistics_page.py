@@ -16,7 +16,7 @@ PUBLIC = {
     *("inputs.columns.name", "inputs.columns.integer"),
     *("outputs.classes", "outputs.class_names", "outputs.target"),
 }
-"""What of ``model.json`` is no number from the data: the declaration, the model, and classes, which a card prints."""
+"""Keys of ``model.json`` without numbers from the data: declaration, model and classes, which a card prints."""
 
 
 def test_the_page_has_the_list_of_the_code():

@@ -43,7 +43,7 @@ def test_a_run_stops_after_the_first_round_in_which_nobody_has_a_young_best_mode
     last = run.metrics[-1].round
 
     def over(round):
-        """Whether the first smallest loss of each peer is at least so old."""
+        """Return whether the first smallest loss of each peer is at least so old."""
         so_far = [each[: round + 1] for each in losses.values()]
         return all(round - min(range(len(each)), key=each.__getitem__) >= patience for each in so_far)
 

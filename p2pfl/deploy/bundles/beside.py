@@ -1,4 +1,4 @@
-"""Which of the files beside an experiment bundles carry: those of keys that name code, graphs, weights or models."""
+"""Choose the files beside an experiment that bundles carry: those of keys that name code, graphs, weights or models."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What happens to gradients and learning rates before an optimiser takes a step."""
+"""Clipping of gradients, and learning rates by round and step, before an optimiser takes a step."""

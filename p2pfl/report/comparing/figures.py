@@ -19,7 +19,7 @@ from p2pfl.report.records import by_round
 from p2pfl.report.run import Run
 
 By = Literal["round", "bytes"]
-"""What a horizontal axis shows."""
+"""Quantity on a horizontal axis."""
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00", "#56B4E9")
 """Colours that people with any colour vision tell apart (Okabe and Ito), the dark ones first."""

@@ -110,7 +110,7 @@ class Sweep:
 
     @property
     def outcomes(self) -> tuple[RunOutcome, ...]:
-        """What each run gave and cost, with its setting; a run that failed says why."""
+        """Results and costs of each run, with its setting; a run that failed says why."""
         return self.content.outcomes
 
     @property
@@ -150,7 +150,7 @@ class Sweep:
 
     @property
     def summary(self) -> Any:
-        """What each run gave as a pandas data frame: a row for each run, with its setting, seed, score and costs.
+        """Results of the runs as a pandas data frame: a row for each run, with its setting, seed, score and costs.
 
         Raises
         ------

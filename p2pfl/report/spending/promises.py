@@ -18,7 +18,7 @@ DIFFERENCE = (
     "two such results of which one lacks a sample, or a peer, show by their difference exactly what that sample, or "
     "that peer, adds to the totals, however many others there are"
 )
-"""What follows from exact totals of two runs, of whatever model or statistic."""
+"""Sentence on what the exact totals of two runs show, of whatever model or statistic."""
 
 
 def promise(
