@@ -42,7 +42,9 @@ def device_named(name: str) -> torch.device:
 def check_precision(precision: str, *, device: torch.device, dtype: torch.dtype) -> None:
     """Raise :class:`ModelError` for number formats that the device or the parameters do not support."""
     if dtype not in (torch.float32, torch.float64) or (dtype == torch.float64 and device.type == "mps"):
-        raise ModelError(f"parameters of {dtype} are not supported on {device.type}; use float32")
+        raise ModelError(
+            f"dtype {dtype!r} is not supported on {device.type}; use torch.float32 or, except on mps, torch.float64"
+        )
     if precision not in ("full", "mixed"):
         raise ModelError(f"learning.precision is {precision!r}; use 'full' or 'mixed'")
     if precision == "mixed" and (device.type == "mps" or dtype != torch.float32):

@@ -63,16 +63,6 @@ def _kernels(monkeypatch):
     monkeypatch.setattr(Trial, "perceptrons", lambda _, __: None)
 
 
-@contextlib.contextmanager
-def waiting_forbidden():
-    """Let CUDA raise an error where the CPU would wait for it."""
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 def last_state(changes, *, device):
     """Return the state after the last round, on its device."""
     found = []
@@ -163,7 +153,7 @@ def test_cuda_does_not_wait_within_a_round(name):
     counted, known = [], Attending.round
 
     async def watched(self, *arguments):
-        with waiting_forbidden() if counted else contextlib.nullcontext():  # the first round proves engines
+        with shadows.waiting_forbidden() if counted else contextlib.nullcontext():  # the first round proves engines
             after = await known(self, *arguments)
         counted.append(after)
         return after

@@ -6,6 +6,7 @@ with tensors of the CPU, and each one that would make the CPU wait for an accele
 
 import contextlib
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,3 +127,15 @@ def device() -> Iterator[Device]:
         Device() as found,
     ):
         yield found
+
+
+@contextlib.contextmanager
+def waiting_forbidden():
+    """Let CUDA raise an error where the CPU would wait for it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Synchronization debug mode")  # some versions of torch call it a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -115,11 +115,8 @@ def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
     expected = released(neighbourhoods(**chosen)[1], rows, since)
     bare, net = neighbourhoods(postponed=[], **chosen)
     there = rows.cuda(), since.cuda()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with shadows.waiting_forbidden():
         found = released(net, *there)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     bare.check()
     assert torch.equal(found.rows.cpu(), expected.rows)
 
