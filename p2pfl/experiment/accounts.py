@@ -290,7 +290,7 @@ def contents(path: Path, *, start: int = 0) -> bytes:
 
 def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, of_samples: bool) -> str | None:
     """Return why the accounts of some peers cannot count a use, in a sentence; ``None`` if they can."""
-    outside = "or add --unaccounted to run it outside of the budget"
+    outside = "or add --unaccounted (which a sweep does not take) to run it outside of the budget"
     chosen = accounts(experiment, peers)
     for path, kinds in _kinds(chosen.values()):
         counted = f"{path} counts the cost of runs on this data for each"
@@ -371,7 +371,7 @@ class _Search:
     def _names(self, folder: Path) -> tuple[str, ...]:
         """Return the names of accounts of all peers in a folder."""
         if folder not in self.listed:
-            found = sorted(each.name for each in folder.glob(f"*{PEERS}*{ENDING}"))
+            found = sorted(each.name for each in folder.glob(f"*{PEERS}*{ENDING}") if each.is_file())
             mine = (name for name in found if not (folder / name.removesuffix(ENDING)).exists())
             self.listed[folder] = tuple(mine)  # where a file has that name, the account is that of this file
         return self.listed[folder]

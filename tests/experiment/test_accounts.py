@@ -5,6 +5,7 @@ import re
 import sys
 
 import pytest
+import tomli_w
 
 import p2pfl
 import wards
@@ -24,6 +25,8 @@ from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare, curator
 from p2pfl.simulation.valuation import valuation
+from p2pfl.sweep.running import sweep
+from p2pfl.sweep.study import Study
 
 FOUR = ("peer0", "peer1", "peer2", "peer3")
 TRAINED = {"model": {"name": "linear"}, "learning": {"device": "cpu", "batch": 4}}
@@ -109,6 +112,19 @@ def test_what_earlier_versions_kept_for_all_peers_still_counts(folders, path):
     assert before(own(folders, path), "peer1") == {Cost(0.5): 1}
     spend(folders / "own" / "peer1" / "table.csv.budget.jsonl", "peer1", mu=0.25)
     assert before(own(folders, path), "peer1") == {Cost(0.5): 1, Cost(0.25): 1}
+
+
+def test_a_folder_with_the_name_of_an_account_above_the_data_is_none(folders):
+    (folders / "own" / "peers-table.csv.budget.jsonl").mkdir()
+    assert before(own(folders, "own/peer1/table.csv"), "peer1") == {}
+
+
+@pytest.mark.slow
+def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, tmp_path):
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0")
+    (tmp_path / "cells.toml").write_text(tomli_w.dumps(cells | TRAINED))
+    with pytest.raises(InputError, match=r"add --unaccounted \(which a sweep does not take\)"):
+        sweep(Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
 
 
 def test_what_earlier_versions_kept_beside_a_link_still_counts(folders):
