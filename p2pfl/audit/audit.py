@@ -26,6 +26,7 @@ from p2pfl.audit.training import training
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learners import learner
 from p2pfl.identity import SecretSource, Source
@@ -198,6 +199,11 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     Audit
         Results of all attacks.
 
+    Raises
+    ------
+    InputError
+        The data have an account, and the plan may not stay outside of it.
+
     Examples
     --------
     >>> from p2pfl.experiment import plan, read
@@ -208,6 +214,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     []
     """
     fresh, effort = fresh or _secret, effort or Effort()
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
