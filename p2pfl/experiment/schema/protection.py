@@ -58,7 +58,7 @@ class PrivacySettings(Section, frozen=True):
         private noise alone, and exactly without noise; a malicious neighbour can bring this about. On a graph that is
         not complete, all peers decide whether the round counts, and play it again without those that are gone.
         ``stop``: they decide the same; if it does not count, they wait for the peer for ``transport.outage`` and play
-        the round again with it, or end (docs/settled-rounds.md).
+        the round again with it, or end (docs/churn.md).
     adjacency
         Change that the guarantee hides: a peer's update with nothing (``zero-out``), or with any other (``replace``).
     budget
