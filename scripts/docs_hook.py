@@ -1,7 +1,8 @@
 """Pages that are made from the code: experiment keys, commands, files of a run, the Python API.
 
 ``scripts/docs reference`` writes the first three into ``docs/reference``, so that links work in a checkout; a test
-fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root.
+fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root, and
+``on_page_markdown``, which sends links to files outside the site to the repository.
 """
 
 from __future__ import annotations
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
+
+ADDRESS = "https://REPOSITORY/blob/main"
+"""Where the files of the repository are shown."""
 
 ROOMS = (
     ("algorithms", "The algorithms, and what an algorithm of your own needs."),
@@ -392,7 +397,25 @@ def root(name: str) -> str:
     text = re.sub(r"\]\(docs/", "](", text)
     for page in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         text = text.replace(f"]({page}.md", f"]({page.lower()}.md")
+    text = re.sub(r"\]\((?=(?:benchmarks|p2pfl|scripts|tests)/)", "](../", text)
     return text.replace("](README.md)", "](index.md)")
+
+
+def outward(text: str, place: str) -> str:
+    """Return the text of a page with links to files outside the site as links to the repository.
+
+    Examples
+    --------
+    >>> outward("[a](notes/a.md#b) [c](c.md) [d](../tests/d.py)", "page.md")
+    '[a](https://REPOSITORY/blob/main/docs/notes/a.md#b) [c](c.md) [d](https://REPOSITORY/blob/main/tests/d.py)'
+    """
+
+    def led(link: re.Match[str]) -> str:
+        file = os.path.normpath(Path("docs", place).parent / link[1])
+        outside = not file.startswith("docs/") or file.startswith("docs/notes/")
+        return f"]({ADDRESS}/{file}{link[2]})" if outside else link[0]
+
+    return re.sub(r"\]\((?![a-z]+:)([^)#\s]+)(#[^)\s]*|)\)", led, text)
 
 
 # --- pages that are committed
@@ -422,6 +445,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place, content in pages.items():
         files.append(File.generated(config, place, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
+    """Send links to files outside the site to the repository."""
+    return outward(markdown, page.file.src_uri)
 
 
 if __name__ == "__main__":
