@@ -1,7 +1,8 @@
 """Pages that are made from the code: experiment keys, commands, files of a run, the Python API.
 
 ``scripts/docs reference`` writes the first three into ``docs/reference``, so that links work in a checkout; a test
-fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root.
+fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root, and
+``on_page_markdown``, which leads links to the notes and to other files of the repository to its address.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import posixpath
 import re
 import sys
 import types
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOMS = (
     ("algorithms", "The algorithms, and what an algorithm of your own needs."),
@@ -312,6 +315,24 @@ def root(name: str) -> str:
     return text.replace("](README.md)", "](index.md)")
 
 
+def repository_links(markdown: str, place: str, *, address: str) -> str:
+    """Return a page whose links to files that are not on the site lead to the repository.
+
+    Examples
+    --------
+    >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", address="https://host")
+    '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
+    """
+
+    def led(link: re.Match[str]) -> str:
+        path, anchor = link.groups()
+        file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(place), path))
+        on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
+        return link[0] if on_site else f"]({address}/blob/main/{file}{anchor or ''})"
+
+    return re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", led, markdown)
+
+
 # --- pages that are committed
 
 
@@ -339,6 +360,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place, content in pages.items():
         files.append(File.generated(config, place, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+    """Lead links to files that are not on the site to the repository."""
+    return repository_links(markdown, page.file.src_uri, address=config.extra["repository"])
 
 
 if __name__ == "__main__":
