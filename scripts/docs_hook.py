@@ -2,7 +2,7 @@
 
 ``scripts/docs reference`` writes the first three into ``docs/reference``, so that links work in a checkout; a test
 fails where they are not current. mkdocs calls ``on_files``, which adds the Python API and the pages of the root, and
-``on_page_markdown``, which sends links to files outside the site to the repository.
+``on_page_markdown``, which leads links to the notes and to other files of the repository to its address.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ast
 import os
+import posixpath
 import re
 import sys
 import types
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
-
-ADDRESS = "https://REPOSITORY/blob/main"
-"""Where the files of the repository are shown."""
 
 ROOMS = (
     ("algorithms", "The algorithms, and what an algorithm of your own needs."),
@@ -332,7 +330,7 @@ def commands() -> str:
 
 def _option(action: argparse.Action) -> tuple[str, str]:
     """Return the name and the help of an argument, which are the same where it means the same."""
-    return (action.option_strings or [action.metavar or action.dest])[-1], action.help or ""
+    return (action.option_strings or [str(action.metavar or action.dest)])[-1], action.help or ""
 
 
 def _sentence(text: str) -> str:
@@ -401,21 +399,28 @@ def root(name: str) -> str:
     return text.replace("](README.md)", "](index.md)")
 
 
-def outward(text: str, place: str) -> str:
-    """Return the text of a page with links to files outside the site as links to the repository.
+def address() -> str:
+    """Return the address of the repository, which stands in pyproject.toml alone."""
+    [found] = re.findall(r'^(?:# )?Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    return str(found)
+
+
+def repository_links(markdown: str, place: str, *, host: str) -> str:
+    """Return a page whose links to files that are not on the site lead to the repository.
 
     Examples
     --------
-    >>> outward("[a](notes/a.md#b) [c](c.md) [d](../tests/d.py)", "page.md")
-    '[a](https://REPOSITORY/blob/main/docs/notes/a.md#b) [c](c.md) [d](https://REPOSITORY/blob/main/tests/d.py)'
+    >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", host="https://host")
+    '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
     """
 
     def led(link: re.Match[str]) -> str:
-        file = os.path.normpath(Path("docs", place).parent / link[1])
-        outside = not file.startswith("docs/") or file.startswith("docs/notes/")
-        return f"]({ADDRESS}/{file}{link[2]})" if outside else link[0]
+        path, anchor = link.groups()
+        file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(place), path))
+        on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
+        return link[0] if on_site else f"]({host}/blob/main/{file}{anchor or ''})"
 
-    return re.sub(r"\]\((?![a-z]+:)([^)#\s]+)(#[^)\s]*|)\)", led, text)
+    return re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", led, markdown)
 
 
 # --- pages that are committed
@@ -448,8 +453,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
-    """Send links to files outside the site to the repository."""
-    return outward(markdown, page.file.src_uri)
+    """Lead links to files that are not on the site to the repository."""
+    return repository_links(markdown, page.file.src_uri, host=address())
 
 
 if __name__ == "__main__":
