@@ -16,7 +16,10 @@ from test_rooms import ROOMS
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 MAP = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-PAGES = [README, *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file"))]
+PAGES = [
+    README,
+    *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file", "churn", "forecast")),
+]
 LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 LONGEST = 110
 """Lines of the README."""
