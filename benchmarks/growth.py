@@ -2,7 +2,7 @@
 
     python -m benchmarks.growth [--peers 10 100 1000 10000 100000] [--parameters 1e3 1e4 1e5 1e6 1e7 1e8]
                                 [--degrees 2 4 8 16 32 64] [--live 4 8 16 32] [--live-parameters 1e3 1e4 1e5 1e6 1e7]
-                                [--live-degrees 2 4 8 15] [--draw docs/growth.svg]
+                                [--live-degrees 2 4 8 15] [--draw docs/notes/growth.svg]
 
 D-PSGD on noisy digits with an MLP of one hidden layer, batches of 16, ten rounds of one step and one gossip step, on
 random regular graphs. What does not vary is 1,000 peers, 2,410 parameters and degree 8, or 8 peers and degree 4 where

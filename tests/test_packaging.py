@@ -106,7 +106,7 @@ def test_the_unrelated_distribution_of_the_same_name_is_refused_at_import(kind, 
 
 
 def test_our_own_distribution_is_not_taken_for_it(tmp_path):
-    (tmp_path / "p2pfl_mqtt-0.1.0.dist-info").mkdir()
+    (tmp_path / "p2pfl_mqtt-0.2.0.dist-info").mkdir()
     code = f"import sys; sys.path.append({str(tmp_path)!r}); import p2pfl"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.papers [NAME ...] [--write]
 
 Without names it runs all papers, one after the other, on one thread. With --write the results replace their
-sections of docs/papers.md. The status is 1 if a line is not met and gives no reason. P2PFL_DATA names the folder
+sections of docs/notes/papers.md. The status is 1 if a line is not met and gives no reason. P2PFL_DATA names the folder
 of the data sets; a line whose data are missing is not run, and says so.
 """
 
@@ -21,7 +21,7 @@ from benchmarks.papers import PAPERS, Line
 from p2pfl.errors import P2PFLError
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "papers.md"
+PAGE = ROOT / "docs" / "notes" / "papers.md"
 MARKS = ("<!-- summary -->", "<!-- /summary -->")
 """Between which the page has its summary."""
 HEAD = f"""# Published and measured
@@ -116,7 +116,7 @@ def main() -> int:
     """Run the papers that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PAPERS))
-    parser.add_argument("--write", action="store_true", help="also into docs/papers.md")
+    parser.add_argument("--write", action="store_true", help="also into docs/notes/papers.md")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(PAPERS))
     if unknown:

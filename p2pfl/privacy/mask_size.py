@@ -17,7 +17,7 @@ The norm of an update is private. It is estimated from public numbers: the sum o
 parameters. This is no bound: gradients can be longer and shorter.
 
 ``python -m benchmarks.mask_size`` prints what a neighbour reads and what a death costs, for multiples of u at 3, 8 and
-16 peers; docs/protection.md shows the table.
+16 peers; docs/notes/protection.md shows the table.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import Experiment
 
-WHEEL = "p2pfl_mqtt-0.1.0-py3-none-any.whl"
+WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
 
 EXPERIMENT = """
 name = "ward"

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.growth import exponent
 
-PAGE = (Path(__file__).parents[2] / "docs" / "growth.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "notes" / "growth.md").read_text("utf-8")
 
 SIMULATED, LIVE = 0, 1
 
