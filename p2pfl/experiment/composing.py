@@ -25,6 +25,7 @@ from p2pfl.experiment.resolving import GIVEN, Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
+from p2pfl.importing import kind_of
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.robust import Attack, Rule
 from p2pfl.topology.graph import brief
@@ -150,7 +151,7 @@ def _check_parts(algorithm: object, learner: object) -> None:
             f"the algorithm is the class {algorithm.__name__}; pass an object, {algorithm.__name__}()"
         )
     if isinstance(learner, type | torch.nn.Module):
-        given = f"the class {learner.__name__}" if isinstance(learner, type) else f"a {type(learner).__name__}"
+        given = f"the class {learner.__name__}" if isinstance(learner, type) else kind_of(learner)
         raise ExperimentError(f"the learner is {given}; pass an object, such as p2pfl.TorchLearner(model, data)")
 
 

@@ -204,7 +204,7 @@ def test_a_schedule_is_checked_to_its_last_round_and_step():
     options = {"max_lr": 1.0, "total_steps": 10}
     recipe = Recipe(schedule="OneCycleLR", schedule_options=options, schedule_by="step")
     recipe.check(5, steps=2)
-    with pytest.raises(ModelError, match="fails within 12 steps"):
+    with pytest.raises(ModelError, match="fails in step 12"):
         recipe.check(6, steps=2)
 
 
