@@ -137,10 +137,10 @@ class LearningSettings(Section, frozen=True):
     weighted
         Weight peers by their number of samples, for algorithms that allow it.
     stop
-        Stop when no peer's released model moves by more than this in a round after the first one.
+        Convergence: end the run when no peer's released model moves by more than this in a round after the first one.
     patience
-        Stop when no peer's loss on its validation part has improved for so many rounds. Each peer judges its own model
-        after each round and keeps its best one; all stop in the same round.
+        Early stopping: end the run when no peer's loss on its validation part has improved for so many rounds. Each
+        peer judges its own model after each round and keeps its best one; all stop in the same round.
     consensus
         After the last round, give all peers the same model, the exact mean of what they released, and add up its scores
         on the test data of all peers (``common`` in the summary).

@@ -135,8 +135,8 @@ class TransportSettings(Section, frozen=True):
     chunk
         Bytes per message.
     patience
-        Seconds without progress after which a round continues without a neighbour. Seconds in which the peer itself has
-        no connection do not count.
+        Timeout: seconds without progress after which a round continues without a neighbour. Seconds in which the peer
+        itself has no connection do not count.
     outage
         Seconds that a peer waits for the broker when it starts or loses the connection, and for a missing peer with
         ``privacy.departures = "stop"``; 0 stops at once.

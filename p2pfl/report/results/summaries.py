@@ -31,7 +31,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     steps
         Number of gossip steps in a round; 0 where the model follows from exact totals.
     stopped
-        Early stop by the privacy budget; null if there was none.
+        Where the privacy budget ended the run; null if it did not.
     accounted
         True if the account of the data counts the run.
     metric
@@ -162,7 +162,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     common
         Scores of the one model of all peers, if they agreed on one.
     stopped
-        Early stop by the privacy budget; null if there was none.
+        Where the privacy budget ended the run; null if it did not.
     given
         Weight that the peer gave beyond what it received, by neighbour; null if the algorithm does not count it.
     vanished
