@@ -151,7 +151,7 @@ def federate(
 def check_split(name: str) -> None:
     """Raise :class:`DataError` unless a split is known, or has the form of a user's own."""
     if name not in SPLITS and ":" not in name:
-        raise DataError(f'"{name}" is not a split; {nearest(name, SPLITS)}, or name "package.module:function"')
+        raise DataError(f'"{name}" is neither a split nor a "package.module:function"; {nearest(name, SPLITS)}')
 
 
 def check_name(name: str) -> None:
