@@ -30,6 +30,7 @@ from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learners import learner
 from p2pfl.identity import SecretSource, Source
+from p2pfl.importing import kind_of
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -291,7 +292,7 @@ def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
 def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
     found = learner(experiment, federation)
     if not isinstance(found, TorchLearner):
-        raise ModelError(f"a {type(found).__name__} cannot be audited; use a torch model")
+        raise ModelError(f"{kind_of(found)} cannot be audited; use a torch model")
     return found
 
 

@@ -16,7 +16,7 @@ from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
 from p2pfl.errors import DataError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:
@@ -159,7 +159,7 @@ def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
             )
         return {str(peer): positions for peer, positions in found.items()}
     if not isinstance(found, Sequence | np.ndarray) or len(found) != len(peers):
-        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else f"a {type(found).__name__}"
+        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else kind_of(found)
         raise DataError(f"data.split: {name} returns {what}; return the positions of each of {len(peers)} peers")
     return dict(zip(peers, found, strict=True))
 

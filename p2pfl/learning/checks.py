@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from p2pfl.data import Dataset
 from p2pfl.errors import LearningError, ModelError, P2PFLError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.copying import check_leaves
@@ -257,7 +257,7 @@ def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
             f"({located(error, module=type(model).__module__)}); match its first layer to the data"
         ) from error
     if not torch.is_tensor(outputs):
-        raise ModelError(f"the model returns a {type(outputs).__name__}, not one tensor; return the outputs alone")
+        raise ModelError(f"the model returns {kind_of(outputs)}, not one tensor; return the outputs alone")
     if outputs.dim() < 1 or len(outputs) != len(features):
         raise ModelError(
             f"the model returns outputs of shape {tuple(outputs.shape)} for {_samples(len(features))}; keep the "

@@ -130,10 +130,10 @@ class LearningSettings(Section, frozen=True):
     weighted
         Weight peers by their samples, for algorithms that allow it.
     stop
-        Stop when no peer's released model moves by more than this in a round.
+        Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Stop when no peer's validation loss has improved for so many rounds. Each peer keeps its best model; all stop in
-        the same round.
+        Early stopping: end the run when no peer's validation loss has improved for so many rounds. Each peer keeps its
+        best model; all stop in the same round.
     consensus
         After the last round, give all peers the exact mean of what they released, and score it on all test data
         (``common`` in the summary).
