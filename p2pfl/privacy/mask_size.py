@@ -211,5 +211,5 @@ def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np
         left = np.clip(values, 0, 1) ** steps  # [k]
         if left.min() < NOTHING:
             return modes, left
-        count *= 2
+        count *= 4
     return None
