@@ -7,27 +7,22 @@ without a key, would let the data of one peer move the model of another, and one
 from __future__ import annotations
 
 import pickle
-import random
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.proving.agreement import AGAIN
-from p2pfl.process import generators, moved
+from p2pfl.process import GENERATORS, generators, moved
 
 Result = TypeVar("Result")
 
 NUMBERS = (bool, int, float, complex, str, type(None))
 """Classes of attributes that count as state where they change."""
-
-GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
-"""Classes of random generators that change when they are used."""
 
 INTERNAL = frozenset(vars(nn.Module()))
 """Attributes of torch, such as the mode, the buffers and the hooks."""
