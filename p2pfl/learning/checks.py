@@ -345,16 +345,18 @@ def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
     Raises
     ------
     LearningError
-        The error comes from the code of a module that defines layers of the model, other than torch's and p2pfl's.
+        The error comes from the code of a module that defines layers of the model, other than torch's and p2pfl's, or
+        from autograd, for instance after an operation in place.
     """
     try:
         yield
     except P2PFLError:
         raise
     except Exception as error:
-        passed = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+        passed = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
         kinds = {type(layer).__module__ for layer in model.modules()}
         theirs = [kind for kind in passed if kind in kinds and kind.partition(".")[0] not in {"torch", "p2pfl"}]
-        if not theirs:
+        if not theirs and not passed[-1].startswith("torch.autograd"):
             raise
-        raise LearningError(f"the model fails {doing} ({located(error, module=theirs[0])}); fix its forward") from error
+        reason = located(error, module=theirs[0] if theirs else type(model).__module__)
+        raise LearningError(f"the model fails {doing} ({reason}); fix its forward") from error
