@@ -151,7 +151,7 @@ def _feature(values: Any) -> torch.Tensor:
 def _tensor(values: Any) -> torch.Tensor:
     """Copy an array to a tensor of floats or whole numbers."""
     # A copy, because the function may return an array that it still writes to, or one that is read-only.
-    if isinstance(values, np.ma.MaskedArray) and (masked := np.ma.count_masked(values)):
+    if isinstance(values, np.ma.MaskedArray) and (masked := int(np.ma.getmaskarray(values).sum())):
         raise TypeError(f"{masked} of them are masked; fill or remove these")
     tensor = values.detach().cpu().clone() if torch.is_tensor(values) else torch.from_numpy(np.array(values))
     if tensor.is_complex() or tensor.layout != torch.strided:
