@@ -152,7 +152,11 @@ def _feature(values: Any) -> torch.Tensor:
 def _tensor(values: Any) -> torch.Tensor:
     """Copy an array to a tensor of floats or whole numbers."""
     # A copy, because the function may return an array that it still writes to, or one that is read-only.
+    if isinstance(values, np.ma.MaskedArray) and (masked := int(np.ma.getmaskarray(values).sum())):
+        raise TypeError(f"{masked} of them are masked; fill or remove these")
     tensor = values.detach().cpu().clone() if torch.is_tensor(values) else torch.from_numpy(np.array(values))
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise TypeError(f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.layout}")
+    if tensor.dtype == torch.uint64 and (tensor.long() < 0).any():
+        raise TypeError("whole numbers above 2^63 - 1; scale or number them")
     return tensor.float() if tensor.is_floating_point() else tensor.long()

@@ -202,6 +202,10 @@ def gather(
     >>> gather({"ada": (torch.zeros(10, 3), torch.arange(10) % 2)}, seed=0).samples(["ada"])
     tensor([8])
     """
+    if not isinstance(given, Mapping):
+        raise DataError(
+            f'the data of the peers are a {type(given).__name__}; give them by peer, such as {{"ada": data}}'
+        )
     given = {str(peer) if isinstance(peer, Integral) else peer: data for peer, data in given.items()}
     names = _checked_peers(list(given))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
+import numpy as np
 import torch
 
 from p2pfl import topology as graphs
@@ -21,6 +22,7 @@ from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
 from p2pfl.experiment.file.reading import plain, read
 from p2pfl.experiment.modes import Mode, section
+from p2pfl.experiment.parts.learners import own_options
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
@@ -312,7 +314,10 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
     made: Any = algorithm
     work = {"epochs", "steps"} if isinstance(algorithm, Local) else set()
     own = {field.name: getattr(made, field.name) for field in fields(made) if field.name not in {*GIVEN, *work}}
-    return {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+    own = {key: value.item() if isinstance(value, np.generic) else value for key, value in own.items()}
+    own = {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+    name = ALGORITHMS.name_of(algorithm)
+    return own_options(name, type(algorithm), options=own, given=GIVEN) if name in ALGORITHMS else own
 
 
 def _with_parts(

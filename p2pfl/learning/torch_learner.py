@@ -77,7 +77,7 @@ class TorchLearner:
     optimizer, rate, options, schedule, schedule_options, schedule_by, warmup, max_norm
         See :class:`p2pfl.learning.steps.optimisers.Recipe`.
     batch
-        Samples per step; ``None`` for all samples of a peer.
+        Samples per step; ``"all"`` or ``None`` for all samples of a peer.
     epochs
         Passes over a peer's samples in a round.
     steps
@@ -139,7 +139,7 @@ class TorchLearner:
         schedule_by: Literal["round", "step"] = "round",
         warmup: int = 0,
         max_norm: float | None = None,
-        batch: int | None = 32,
+        batch: int | Literal["all"] | None = 32,
         epochs: int = 1,
         steps: int | None = None,
         stragglers: float = 0.0,
@@ -149,18 +149,25 @@ class TorchLearner:
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
         norm: Norm | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         dtype: torch.dtype = torch.float32,
         precision: Literal["full", "mixed"] = "full",
     ) -> None:
         self.given, self.seeded = None if isinstance(federation, Federation) else federation, seed is not None
         self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
-        self.seed, self.dtype = seed or 0, dtype
-        self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
+        self.seed, self.dtype = checks.whole(seed or 0, key="seed", least=0), dtype
+        self.batch = None if batch in (None, "all") else checks.whole(batch, key="learning.batch")
+        self.epochs = checks.whole(epochs, key="learning.epochs")
+        self.steps = None if steps is None else checks.whole(steps, key="learning.steps")
+        self.stragglers = checks.finite(stragglers, key="learning.stragglers")
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
         max_norm = None if max_norm is None else checks.finite(max_norm, key="learning.max_norm")
         scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
+        if options is not None and not isinstance(options, Mapping):
+            raise ModelError(
+                f"learning.options is a {type(options).__name__}; give a dict of arguments of the optimiser"
+            )
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
         self.device = checks.device_named(device)

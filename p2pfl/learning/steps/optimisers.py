@@ -162,6 +162,11 @@ class Recipe:
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:
         """Class of the optimiser."""
+        if not isinstance(self.optimizer, str | type):
+            given = type(self.optimizer).__name__
+            raise ModelError(
+                f"learning.optimizer is an object of {given}; give the class, or its name, {given.lower()!r}"
+            )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
         kind = ELEMENTWISE.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
