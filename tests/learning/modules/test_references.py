@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import TorchLearner, build
 from p2pfl.learning.modules import references
