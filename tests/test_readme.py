@@ -12,7 +12,10 @@ from p2pfl.experiment import read
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = [README, *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file"))]
+PAGES = [
+    README,
+    *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file", "churn", "forecast")),
+]
 LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 LONGEST = 110
 """Lines of the README."""

@@ -104,8 +104,8 @@ def mean_scores(records: Sequence[Record]) -> dict[str, float]:
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
 
-    A score whose name is that of a field has ``score`` before it, and one of the mean model ``mean model``. Simulations
-    have no column of times.
+    A score whose name is that of a field has ``score`` before it, and one of the mean model has ``mean_model_``.
+    Simulations have no column of times.
     """
     apart = {"schema", "time", "scores", "missed", "mean_model"}
     fields = [name for name in Record.__struct_fields__ if name not in apart]
@@ -114,7 +114,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
         column = f"score {name}" if name in {*fields, "time", "missed"} else name
         columns[column] = [record.scores.get(name) for record in records]
     for name in dict.fromkeys(name for record in records for name in record.mean_model):
-        columns[f"mean model {name}"] = [record.mean_model.get(name) for record in records]
+        columns[f"mean_model_{name}"] = [record.mean_model.get(name) for record in records]
     columns |= {"missed": [" ".join(record.missed) for record in records]}
     timed = any(record.time is not None for record in records)
     return columns | ({"time": [record.time for record in records]} if timed else {})

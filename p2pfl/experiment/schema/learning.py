@@ -130,9 +130,9 @@ class LearningSettings(Section, frozen=True):
     weighted
         Weight peers by their samples, for algorithms that allow it.
     stop
-        Stop when no peer's released model moves by more than this in a round.
+        Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Stop when no peer's validation loss has improved for so many rounds; each keeps its best model.
+        Early stopping: end when no peer's validation loss has improved for so many rounds; each keeps its best model.
     consensus
         After the last round, give all peers the exact mean of their releases, and score it on all test data.
     loss

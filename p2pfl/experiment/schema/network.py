@@ -128,7 +128,7 @@ class TransportSettings(Section, frozen=True):
     chunk
         Bytes per message.
     patience
-        Seconds without progress before a round continues without a neighbour; time offline does not count.
+        Timeout: seconds without progress before a round continues without a neighbour, but for time offline.
     outage
         Seconds to wait for the broker, and for a missing peer under ``privacy.departures = "stop"``.
     hurry

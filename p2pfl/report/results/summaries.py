@@ -29,6 +29,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     steps
         Gossip steps in a round; 0 for models from totals.
     stopped
+        Where the privacy budget ended the run; null if it did not.
     accounted
         Whether the privacy account counts the run.
     metric
@@ -142,6 +143,7 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     common
         Scores of the common model.
     stopped
+        Where the privacy budget ended the run; null if it did not.
     given
         Weight given and not received back, by neighbour.
     vanished
