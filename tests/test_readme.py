@@ -12,7 +12,6 @@ from p2pfl.experiment import read
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-MAP = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 PAGES = [
     README,
     *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file", "churn", "forecast")),

@@ -1,4 +1,4 @@
-"""The table of rooms in CONTRIBUTING.md, held by reading the imports."""
+"""Imports run downwards only: which room may import which, held by reading the imports."""
 
 import ast
 from functools import cache
