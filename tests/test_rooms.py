@@ -43,14 +43,6 @@ UPWARD = {
     "cli/setup/commands.py",
     "cli/setup/deploying.py",
     "cli/setup/doctors.py",
-    "experiment/agreement.py",
-    "experiment/parts/learners.py",
-    "experiment/resolved.py",
-    "results/models/fits.py",
-    "results/models/model_file.py",
-    "results/models/predictor.py",
-    "results/models/scikit_learn.py",
-    "results/models/xgboost_json.py",
 }
 """Files of the core that still import a plug-in."""
 
