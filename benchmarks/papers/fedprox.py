@@ -109,15 +109,14 @@ def compared(what: str, name: str, share: float, arms: tuple[str, str], *, lower
     met = second < first if lower else second > first
     agrees = more > hits if lower else more < hits
     order = "as published" if agrees else "not as published either"
-    why = "" if met else f"by {abs(second / first - 1):.0%}; the order by accuracy is {order}"
-    measured = f"{first:.3f}, {second:.3f} (accuracy {hits:.3f}, {more:.3f})"
-    expected = f"the second is {'lower' if lower else 'higher'}"
-    return Line(f"{name}, {share:.0%} stragglers: loss with {what}", expected, measured, met, why)
+    why = "" if met else f"by {abs(second / first - 1):.0%}, order by accuracy {order}"
+    expected = f"second {'lower' if lower else 'higher'}"
+    return Line(f"{name}, {share:.0%} stragglers: loss, {what}", expected, f"{first:.3f}, {second:.3f}", met, why)
 
 
 def kept(name: str, share: float) -> Line:
     """What stragglers did is kept, which is better than dropping it."""
-    return compared("their work dropped, kept", name, share, ("FedAvg", "FedProx, mu = 0"), lower=True)
+    return compared("work dropped, kept", name, share, ("FedAvg", "FedProx, mu = 0"), lower=True)
 
 
 def leash(name: str, share: float) -> Line:
