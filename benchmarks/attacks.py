@@ -4,7 +4,7 @@
 
 Twenty peers on a random regular graph of degree 10, one exchange a round; who lies, the graph, the split and the start
 follow from the seed. Every rule tolerates four, which are all the attackers.
-With --write the tables go into docs/attacks.md.
+With --write the tables go into docs/notes/attacks.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from p2pfl.simulation import simulate
 
-PAGE = Path(__file__).parent.parent / "docs" / "attacks.md"
+PAGE = Path(__file__).parent.parent / "docs" / "notes" / "attacks.md"
 SPLITS = {
     "All peers' data alike (IID)": {"split": "iid"},
     "Peers' data differ (Dirichlet, alpha 0.5)": {"split": "dirichlet", "alpha": 0.5},
@@ -81,7 +81,7 @@ def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=3, help="medians are over this many")
-    parser.add_argument("--write", action="store_true", help="also into docs/attacks.md")
+    parser.add_argument("--write", action="store_true", help="also into docs/notes/attacks.md")
     options = parser.parse_args()
     tables = []
     for title, split in SPLITS.items():

@@ -1,4 +1,4 @@
-"""Prints what the audit and the tests make of builds that are broken on purpose, as docs/protection.md shows it.
+"""Prints what the audit and the tests make of builds that are broken on purpose; docs/notes/protection.md sums it up.
 
     python -m benchmarks.audit [--tests-only] [--only NUMBER ...]
 

@@ -1,6 +1,6 @@
 """What privacy costs: DECOR's quadratic task beside its published losses, digits at epsilon 8, and four hospitals.
 
-    python -m benchmarks.privacy [decor] [digits] [hospitals] [--seeds 5] [--plot docs/privacy.png]
+    python -m benchmarks.privacy [decor] [digits] [hospitals] [--seeds 5] [--plot docs/notes/privacy.png]
 
 The task of DECOR (Allouah et al., ICML 2024, figure 1 and the tables of its repository): 16 peers, peer i with
 f_i(x) = |a_i x|^2 / 2, a_i = i / 4, in 10 dimensions, all starting at x = 1; 3,500 steps of size 1.668e-3, gradients

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
     from p2pfl.transport import MemoryTransport
     from p2pfl.transport.mqtt import MqttTransport
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "D2",

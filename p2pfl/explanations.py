@@ -18,14 +18,12 @@ class FeatureImportance:
     Attributes
     ----------
     name
-        Name of the feature.
     importance
-        Share of the gain of all splits: of boosting, of their sum; of a forest, the mean over its trees of the share of
-        each, as ``feature_importances_`` of scikit-learn.
+        Share of the gain, as ``feature_importances_`` of scikit-learn for forests.
     total_gain
-        Sum of the gains of its splits, as XGBoost calls it.
+        As in XGBoost.
     weight
-        Number of its splits, as XGBoost calls it.
+        Number of splits, as in XGBoost.
     """
 
     name: str
@@ -41,15 +39,15 @@ class FittedCoefficient:
     Attributes
     ----------
     name
-        Name of the feature; with more than two classes after the name of the class.
+        Feature; with more than two classes after the name of the class.
     estimate
-        Estimate; null for a feature that others determine.
+        Null for a feature that others determine.
     error
-        Standard error; null without one.
-    z, p
-        Statistic of Wald's test, and its two-sided p-value; null under a penalty.
+    z
+        Wald's statistic.
+    p
+        Its two-sided p-value.
     low, high
-        Ends of the interval; null without a standard error.
     """
 
     name: str
@@ -68,16 +66,14 @@ class FittedRegression:
     Attributes
     ----------
     model
-        Name of the model.
     coefficients
-        Coefficients in the order of the features, the intercept last.
+        In the order of the features, the intercept last.
     facts
-        Further numbers by name, such as ``deviance``, ``aic`` and ``steps``; null for one that is not a number.
+        Further numbers, such as ``deviance``, ``aic`` and ``steps``.
     errors
-        Kind of the standard errors: ``likelihood``, ``posterior`` under a ridge, ``private`` with private noise, or
-        ``none``.
+        Standard errors: ``likelihood``, ``posterior`` (ridge), ``private`` (with private noise) or ``none``.
     path
-        Penalties of a lasso, with the numbers of coefficients that are not zero and deviances.
+        Penalties of a lasso, with numbers of coefficients and deviances.
     """
 
     model: str
@@ -122,9 +118,8 @@ class Explained:
     Attributes
     ----------
     importances
-        Features of trees that split a node, the most important first; empty for other models.
+        Features that split a node, the most important first.
     regression
-        Coefficients of a regression; null for other models.
     """
 
     importances: tuple[FeatureImportance, ...] = ()

@@ -77,6 +77,18 @@ def imported(
     return function
 
 
+def kind_of(value: object) -> str:
+    """Return the type of a value with its article, for an error.
+
+    Examples
+    --------
+    >>> kind_of(1), kind_of("text")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeioAEIO" else f"a {name}"
+
+
 def _namesake(module: str, holder: ModuleType) -> Path | None:
     """Return the file in the current folder that has the name of a module and is not the imported one."""
     used = holder.__spec__.origin if holder.__spec__ is not None else None

@@ -65,6 +65,10 @@ def watched_generators() -> Iterator[list[str]]:
         random.setstate(before["Python's"])
 
 
+GENERATORS = (random.Random, np.random.Generator, np.random.RandomState)
+"""Classes of random generators of users' code, which change when they are used."""
+
+
 def generators() -> dict[str, Any]:
     """Return the states of the global generators by their names."""
     legacy = np.random.get_state()  # noqa: NPY002 -- the generator of users' code

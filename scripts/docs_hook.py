@@ -15,6 +15,7 @@ import re
 import sys
 import types
 import typing
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from unittest import mock
@@ -102,7 +103,7 @@ def values(kind: Any) -> str:
     >>> values(Literal["flat", "layer"] | None)
     '`"flat"`, `"layer"`'
     >>> values(Annotated[float, msgspec.Meta(gt=0, le=1)])
-    'number > 0, ≤ 1'
+    'number in (0, 1]'
     """
     kinds = [part for part in _parts(kind) if part is not type(None)]
     return " or ".join(dict.fromkeys(_named(part) for part in kinds))
@@ -119,22 +120,29 @@ def _parts(kind: Any) -> Iterator[Any]:
 def _named(kind: Any) -> str:
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        bounds = [part for meta in arguments[1:] for part in _bounds(meta)]
-        return " ".join(filter(None, [_named(arguments[0]), ", ".join(bounds)]))
+        return " ".join([_named(arguments[0]), *(part for meta in arguments[1:] for part in _bounds(meta))])
     if origin is Literal:
         return ", ".join(f"`{_toml(value)}`" for value in arguments)
     if origin is tuple:
         return f"list of {_named(arguments[0])}"
     if origin is dict:
         return "table"
-    return {str: "text", bool: "`true`, `false`", int: "integer", float: "number"}.get(kind, str(kind))
+    return {str: "text", bool: "boolean", int: "integer", float: "number"}.get(kind, str(kind))
 
 
 def _bounds(meta: msgspec.Meta) -> Iterator[str]:
-    for name, sign in (("gt", ">"), ("ge", "≥"), ("lt", "<"), ("le", "≤")):
-        bound = getattr(meta, name)
-        if bound is not None and abs(bound) < sys.float_info.max and bound != 2**63 - 1:
-            yield f"{sign} {bound:g}" if bound < 2**20 else f"{sign} {bound}"
+    """Yield the bounds of a number; two of them are an interval."""
+    bounds = {
+        name: f"{bound:g}" if bound < 2**20 else f"{bound}"
+        for name in ("gt", "ge", "lt", "le")
+        if (bound := getattr(meta, name)) is not None and abs(bound) < sys.float_info.max and bound != 2**63 - 1
+    }
+    if len(bounds) == 2:
+        (low, least), (high, most) = bounds.items()
+        yield f"in {'(' if low == 'gt' else '['}{least}, {most}{')' if high == 'lt' else ']'}"
+    else:
+        signs = {"gt": ">", "ge": "≥", "lt": "<", "le": "≤"}
+        yield from (f"{signs[name]} {bound}" for name, bound in bounds.items())
 
 
 def _default(value: Any) -> str:
@@ -156,6 +164,10 @@ def _toml(value: Any) -> str:
 # --- the files of a run
 
 
+ALARMS = {"MasksUncancelled": "masks_uncancelled", "LossRose": "loss_rose"}
+"""Events that ``summary.json`` repeats."""
+
+
 def run_files() -> str:
     """Return the page of the files of a run, from the classes that write them."""
     from p2pfl.report.json_schema import ABOUT, FILES, classes, json_schema  # noqa: PLC0415
@@ -164,25 +176,30 @@ def run_files() -> str:
     parts = [
         "# Files of a run",
         (
-            "This page is generated from `p2pfl/report/`. "
-            "[`schema.json`](../schema.json) is the same as a JSON Schema; `p2pfl schema` prints it."
+            "This page is generated from the classes that write the files. [`schema.json`](../schema.json) is the same "
+            "as a JSON Schema, with all types; `p2pfl schema` prints it."
         ),
         ABOUT,
+        (
+            "Each file has `schema`, the version of its format, which is 1. A field without a meaning is what its name "
+            "says, and one of a list without a value is text. What is unknown or does not apply is null."
+        ),
     ]
     shown = set[str]()
     for file, kinds in FILES.items():
         parts.append(f"## {file}")
-        top = {kind.__name__ for kind in kinds}
-        for kind in classes(list(kinds)):
-            name = kind.__name__
-            if name not in shown and (name in top or file in {"summary.json", "sweep.json", "provenance.json"}):
+        if file == "events.jsonl":
+            parts.append(_events([defs[kind.__name__] for kind in kinds]))
+            continue
+        above = list[str]()
+        for name in (kind.__name__ for kind in kinds):
+            shown.add(name)
+            parts += [*_headed(defs[name], name), *_table_of_fields(defs[name], above)]
+        for name in (kind.__name__ for kind in classes(list(kinds))):
+            if name not in shown and "kind" not in defs[name]["properties"]:
                 shown.add(name)
-                parts += [*_headed(defs[name], name), _fields(defs[name])]
-    page = "\n\n".join(parts) + "\n"
-    described = {name: schema for name, schema in defs.items() if "properties" in schema}
-    for name, schema in described.items():  # a link leads to the heading of its class
-        page = page.replace(f"](#{name.lower()})", f"](#{_headed(schema, name)[0].removeprefix('### ').lower()})")
-    return page
+                parts += [*_headed(defs[name], name), _list_of_fields(defs[name])]
+    return "\n\n".join(parts) + "\n"
 
 
 def _headed(schema: dict[str, Any], name: str) -> list[str]:
@@ -191,28 +208,73 @@ def _headed(schema: dict[str, Any], name: str) -> list[str]:
     return [f"### {kind}", schema["description"]]
 
 
-def _fields(schema: dict[str, Any]) -> str:
-    lines = ["| field | value | meaning |", "| --- | --- | --- |"]
+def _table_of_fields(schema: dict[str, Any], above: list[str]) -> list[str]:
+    """Return a table of fields, and the names of those that a table above has with the same meaning."""
+    lines, same = ["| field | value | meaning |", "| --- | --- | --- |"], list[str]()
     for name, field in schema["properties"].items():
         cells = (f"`{name}`", _json(field), field.get("description", ""))
-        if name != "kind":
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        line = "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        if line in above and name != "schema":
+            same.append(f"`{name}`")
+        elif name not in {"kind", "schema"}:
+            lines.append(line)
+    above += lines[2:]
+    return ["\n".join(lines), *([f"As above: {', '.join(same)}."] if same else [])]
+
+
+def _list_of_fields(schema: dict[str, Any]) -> str:
+    """Return a list of fields; neighbours of one type without a description share an item."""
+    items = list[tuple[list[str], str]]()
+    for name, field in schema["properties"].items():
+        value, about = _json(field), field.get("description")
+        text = ("" if value == "text" else f" ({value})") + (f": {about}" if about else "")
+        if items and items[-1][1] == text and not about:
+            items[-1][0].append(f"`{name}`")
+        else:
+            items.append(([f"`{name}`"], text))
+    return "\n".join(f"- {', '.join(names)}{text}" for names, text in items)
+
+
+def _phrase(text: str) -> str:
+    return text[:1].lower() + text[1:].removesuffix(".")
+
+
+def _events(schemas: list[dict[str, Any]]) -> str:
+    """Return a table of all kinds of events."""
+    lines = [
+        (
+            "Each line has `kind`, `schema`, `time` in UTC, `peer` that reports it, and the fields of its kind. "
+            "Rounds and steps count from 0.\n"
+        ),
+        "| kind | meaning | fields |",
+        "| --- | --- | --- |",
+    ]
+    for schema in schemas:
+        properties = schema["properties"]
+        fields = [
+            f"`{name}`" + (f": {_phrase(field['description'])}" if "description" in field else "")
+            for name, field in properties.items()
+            if name not in {"kind", "schema", "time", "peer"}
+        ]
+        lines.append(f"| `{properties['kind']['enum'][0]}` | {schema['description']} | {'; '.join(fields)} |")
     return "\n".join(lines)
 
 
 def _json(field: dict[str, Any]) -> str:
-    """Return what a field may hold, in words.
+    """Return what a field may hold, in words, without null.
 
     Examples
     --------
     >>> _json({"type": ["number", "null"]}), _json({"type": "array", "items": {"type": "string"}})
-    ('number or null', 'list of text')
+    ('number', 'list of text')
     """
-    words = {"string": "text", "integer": "integer", "number": "number", "boolean": "`true`, `false`", "null": "null"}
+    words = {"string": "text", "integer": "integer", "number": "number", "boolean": "boolean"}
     if "anyOf" in field:
-        return " or ".join(dict.fromkeys(_json(part) for part in field["anyOf"]))
+        return " or ".join(dict.fromkeys(_json(part) for part in field["anyOf"] if part != {"type": "null"}))
     if "$ref" in field:
         name = field["$ref"].rpartition("/")[2]
+        if name in ALARMS:
+            return f"[`{ALARMS[name]}`](#eventsjsonl)"
         return f"[{name}](#{name.lower()})"
     if "enum" in field:
         return ", ".join(f"`{value}`" for value in field["enum"])
@@ -223,12 +285,16 @@ def _json(field: dict[str, Any]) -> str:
             part = field.get("additionalProperties")
             return f"table of {_json(part)}" if isinstance(part, dict) and part else "table"
         case list(kinds):
-            return " or ".join(words[kind] for kind in kinds)
+            return " or ".join(words[kind] for kind in kinds if kind != "null")
         case kind:
             return words.get(str(kind), "any")
 
 
 # --- the command line
+
+
+SHARED = 4
+"""Commands that have the same option, from which on the page explains it once."""
 
 
 def commands() -> str:
@@ -238,23 +304,40 @@ def commands() -> str:
     top = parser()
     [subparsers] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]  # noqa: SLF001
     helps = {action.dest: action.help or "" for action in subparsers._choices_actions}  # noqa: SLF001
+    actions = [action for command in subparsers.choices.values() for action in command._actions]  # noqa: SLF001
+    counts = Counter(_option(action) for action in actions)
+    shared = {_option(action): action for action in actions if counts[_option(action)] >= SHARED}
     parts = [
         "# Command line",
         (
             "This page is generated from the parser of the command `p2pfl`; `p2pfl COMMAND --help` prints the same. "
-            "`EXPERIMENT` is a TOML file, or the name of a shipped experiment. "
             "[Use the commands](../usage.md) shows them at work."
+        ),
+        "These arguments mean the same wherever they occur:",
+        "\n".join(
+            f"- `{' '.join(filter(None, (*action.option_strings[-1:], action.metavar)))}`: "
+            f"{text.replace('%(default)s', str(action.default))}"
+            for (_, text), action in shared.items()
         ),
     ]
     for name, command in subparsers.choices.items():
         with mock.patch.dict(os.environ, COLUMNS="80"):  # argparse wraps at the width of the terminal
-            text = command.format_help()
-        parts += [f"## p2pfl {name}", _sentence(helps[name]), f"```text\n{text.strip()}\n```"]
+            usage = command.format_usage()
+            for action in command._actions:  # noqa: SLF001
+                if _option(action) in shared:
+                    action.help = argparse.SUPPRESS
+            text = command.format_help().partition("\n\n")[2]
+        parts += [f"## p2pfl {name}", _sentence(helps[name]), f"```text\n{usage}\n{text}".rstrip() + "\n```"]
     return "\n\n".join(parts) + "\n"
 
 
+def _option(action: argparse.Action) -> tuple[str, str]:
+    """Return the name and the help of an argument, which are the same where it means the same."""
+    return (action.option_strings or [str(action.metavar or action.dest)])[-1], action.help or ""
+
+
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:] + "."
+    return text[:1].upper() + text[1:].replace("%%", "%") + "."
 
 
 # --- the Python API
@@ -315,17 +398,24 @@ def root(name: str) -> str:
     text = re.sub(r"\]\(docs/", "](", text)
     for page in ROOT_PAGES:
         text = text.replace(f"]({page}.md", f"]({page.lower()}.md")
+    text = re.sub(r"\]\((?=(?:benchmarks|p2pfl|scripts|tests)/)", "](../", text)
     return text.replace("](README.md)", "](index.md)")
 
 
-def repository_links(markdown: str, place: str, *, address: str) -> str:
+def address() -> str:
+    """Return the address of the repository, which stands in pyproject.toml alone."""
+    [found] = re.findall(r'^(?:# )?Repository = "(.*)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE)
+    return str(found)
+
+
+def repository_links(markdown: str, place: str, *, host: str) -> str:
     """Return a page whose links to files that are not on the site lead to the repository.
 
     Examples
     --------
-    >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", address="https://host")
+    >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", host="https://host")
     '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
-    >>> repository_links("[a](../CONTRIBUTING.md)", "x.md", address="https://host")
+    >>> repository_links("[a](../CONTRIBUTING.md)", "x.md", host="https://host")
     '[a](contributing.md)'
     """
 
@@ -335,7 +425,7 @@ def repository_links(markdown: str, place: str, *, address: str) -> str:
         if file in {f"{page}.md" for page in ROOT_PAGES}:
             return f"]({posixpath.relpath(file.lower(), posixpath.dirname(place) or '.')}{anchor or ''})"
         on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
-        return link[0] if on_site else f"]({address}/blob/main/{file}{anchor or ''})"
+        return link[0] if on_site else f"]({host}/blob/main/{file}{anchor or ''})"
 
     return re.sub(r"\]\((?![a-z]+:|#)([^)#\s]+)(#[^)\s]*)?\)", led, markdown)
 
@@ -369,9 +459,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
-def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001
+def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
     """Lead links to files that are not on the site to the repository."""
-    return repository_links(markdown, page.file.src_uri, address=config.extra["repository"])
+    return repository_links(markdown, page.file.src_uri, host=address())
 
 
 if __name__ == "__main__":

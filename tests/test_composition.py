@@ -1,5 +1,6 @@
 """Runs put together in Python, from the file alone, and live: the same parts, the same results."""
 
+import asyncio
 from dataclasses import dataclass, replace
 
 import pytest
@@ -144,6 +145,30 @@ def test_parts_that_do_not_go_together_are_refused_as_in_the_file(parts, sentenc
     own = learner() if kind is None else made(kind, gathered())
     with pytest.raises(InputError, match=sentence):
         p2pfl.compose(algorithm, own, RING, **(more[0] if more else {}))
+
+
+@pytest.mark.parametrize(
+    ("first", "more", "idle"),
+    [
+        ("digits", {"rounds": 3}, "rounds is part"),
+        ({"rounds": 2}, {"seed": 0, "privacy": p2pfl.Pairwise()}, "seed, privacy are parts"),
+        ({"rounds": 2}, {"learner": p2pfl.ExternalLearner, "topology": RING}, "learner, topology are parts"),
+        ("plan", {"rounds": 3, "peers": 5}, "rounds, peers are parts"),
+        ("plan", {"settings": {"gossip": {"steps": 3}}}, "settings is part"),
+        (p2pfl.FedAvg(), {"peers": 5, "topology": RING}, "peers is part"),
+    ],
+)
+def test_arguments_that_would_have_no_effect_are_refused(first, more, idle):
+    first = p2pfl.compose(p2pfl.FedAvg(), learner(), RING) if first == "plan" else first
+    for run in (p2pfl.simulate, lambda *given, **how: asyncio.run(p2pfl.live(*given, **how))):
+        with pytest.raises(InputError, match=f"^{idle} of what runs already; set the key"):
+            run(first, **more)
+
+
+@pytest.mark.parametrize("more", [{"folders": 1}, {"live": True}])
+def test_arguments_that_do_not_exist_are_refused(more):
+    with pytest.raises(TypeError, match="is no argument of a run"):
+        p2pfl.simulate(p2pfl.FedAvg(), learner(), RING, **more)
 
 
 def test_a_class_of_a_function_works_and_its_traits_count():

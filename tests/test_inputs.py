@@ -82,6 +82,90 @@ def test_a_rate_that_is_no_number_is_named(rate):
         learner(rate=rate)
 
 
+def simulated(trained, algorithm=None, **more):
+    topology = p2pfl.topology.ring(2).named(["a", "b"])
+    algorithm = algorithm or p2pfl.FedAvg()
+    return p2pfl.simulate(algorithm, trained, topology, **{"rounds": 1, "baselines": False, **more})
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_numbers_of_numpy_are_settings(kind):
+    momentum = {"momentum": np.float32(0.5)}
+    trained = learner("ab", batch=kind(8), epochs=kind(2), seed=kind(3), options=momentum, stragglers=np.float32(0.5))
+    made = simulated(trained, p2pfl.algorithms.FedProx(mu=np.float64(0.25)), rounds=kind(1), seed=kind(5))
+    learning = made.experiment.learning
+    assert (made.experiment.rounds, made.experiment.seed, learning.batch, learning.epochs) == (1, 5, 8, 2)
+    assert learning.algorithm_options == {"mu": 0.25}
+    assert learning.options == {"momentum": 0.5}
+    made = p2pfl.read({"rounds": kind(2), "model": {"name": "mlp", "options": {"hidden": np.array([8])}}})
+    assert (made.rounds, made.model.options) == (2, {"hidden": [8]})
+
+
+def test_a_float32_option_of_an_algorithm_is_compared_by_neighbours():
+    mixed = simulated(learner("ab"), p2pfl.algorithms.FedProx(mu=np.float32(0.5)))
+    assert mixed.experiment.learning.algorithm_options == {"mu": 0.5}
+
+
+def test_an_option_of_an_algorithm_that_is_no_number_is_named():
+    with pytest.raises(ExperimentError, match=r'learning\.algorithm_options\.mu is "0\.1"; set it to a number'):
+        simulated(learner("ab"), p2pfl.algorithms.FedProx(mu="0.1"))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"batch": "16"}, "learning.batch is '16'; set it to a whole number >= 1"),
+        ({"batch": 2.0}, "learning.batch is 2.0; set it to a whole number >= 1"),
+        ({"batch": True}, "learning.batch is True; set it to a whole number >= 1"),
+        ({"epochs": "2"}, "learning.epochs is '2'; set it to a whole number >= 1"),
+        ({"steps": 0}, "learning.steps is 0; set it to a whole number >= 1"),
+        ({"seed": "1"}, "seed is '1'; set it to a whole number >= 0"),
+        ({"optimizer": torch.optim.SGD([torch.ones(1)])}, "learning.optimizer is an object of SGD; give the class, or"),
+        ({"options": ["momentum"]}, "learning.options is a list; give a dict of arguments of the optimiser"),
+    ],
+)
+def test_a_setting_of_a_learner_that_is_of_another_type_is_named(given, sentence):
+    with pytest.raises(ModelError, match=re.escape(sentence)):
+        learner(**given)
+
+
+def test_settings_of_a_learner_are_written_as_in_a_file():
+    assert learner(batch="all").batch is None
+    assert learner(device=torch.device("cpu")).device.type == "cpu"
+
+
+@pytest.mark.parametrize("number", ["buffer", "parameter"])
+def test_complex_and_missing_numbers_of_a_model_are_named(number):
+    module = torch.nn.Linear(3, 2)
+    wave = torch.ones(3, dtype=torch.complex64)
+    module.register_parameter("wave", torch.nn.Parameter(wave)) if number == "parameter" else module.register_buffer(
+        "wave", wave
+    )
+    with pytest.raises(ModelError, match="'wave' holds complex numbers, whose imaginary parts would be lost"):
+        p2pfl.TorchLearner(module, {"a": (X, Y)})
+    with pytest.raises(ModelError, match="'weight' lies on the device meta, which holds no numbers"):
+        p2pfl.TorchLearner(torch.nn.Linear(3, 2, device="meta"), {"a": (X, Y)})
+
+
+def test_samples_that_are_masked_or_do_not_fit_are_named():
+    features, targets = X.numpy(), Y.numpy()
+    masked = np.ma.masked_greater(features, features.mean())
+    with pytest.raises(DataError, match=f"{masked.mask.sum()} of them are masked; fill or remove these"):
+        gather({"a": (masked, targets)}, seed=0)
+    with pytest.raises(DataError, match="are masked"):
+        gather({"a": (features, np.ma.masked_equal(targets, 1))}, seed=0)
+    assert len(gather({"a": (np.ma.array(features), targets)}, seed=0).train["a"])  # nothing is masked
+    with pytest.raises(DataError, match=r"whole numbers above 2\^63 - 1"):
+        gather({"a": (features, np.full(len(targets), 2**63, dtype=np.uint64))}, seed=0)
+    with pytest.raises(DataError, match="the data of the peers are a list; give them by peer"):
+        gather([(X, Y)], seed=0)
+
+
+def test_names_of_peers_are_text():
+    with pytest.raises(TopologyError, match="1 is not a valid peer name"):
+        p2pfl.topology.ring(2).named([1, 2])
+
+
 @pytest.mark.parametrize("model", [torch.nn.Linear, None, "mlp"])
 def test_a_model_that_is_no_module_is_named(model):
     with pytest.raises(ModelError, match=r"the model is (the class Linear; pass an object, Linear\(|of type)"):

@@ -106,7 +106,7 @@ def test_the_unrelated_distribution_of_the_same_name_is_refused_at_import(kind, 
 
 
 def test_our_own_distribution_is_not_taken_for_it(tmp_path):
-    (tmp_path / "p2pfl_mqtt-0.1.0.dist-info").mkdir()
+    (tmp_path / "p2pfl_mqtt-0.2.0.dist-info").mkdir()
     code = f"import sys; sys.path.append({str(tmp_path)!r}); import p2pfl"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
@@ -192,6 +192,25 @@ def test_a_python_that_does_not_fit_is_refused_before_pip(environment, tmp_path)
         assert (done.returncode, calls) == (2, [])
         assert "which the locks for" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+def test_a_missing_folder_and_a_missing_python_are_named(environment, tmp_path):
+    for arguments in ((), ("--locked",)):
+        done, calls = environment(*arguments)
+        assert (done.returncode, calls) == (2, [])
+        assert done.stderr == "scripts/environment: name the folder of the environment, such as .venv\n"
+    done, calls = environment(tmp_path / "new", PYTHON="python3.99")
+    assert (done.returncode, calls) == (2, [])
+    assert done.stderr.startswith("scripts/environment: there is no python3.99: install Python 3.11 or later")
+
+
+def test_an_environment_that_was_interrupted_while_it_was_made_is_made_again(environment, tmp_path):
+    halfway = tmp_path / "my files" / "bin" / "python"
+    halfway.parent.mkdir(parents=True)
+    halfway.write_text("#!/bin/sh\nexit 1\n")
+    halfway.chmod(0o755)
+    done, calls = environment(tmp_path / "my files", "local")
+    assert (done.returncode, len(calls)) == (0, 2), done.stderr
 
 
 def test_no_script_or_page_names_a_second_index_for_all_packages():

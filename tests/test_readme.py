@@ -6,17 +6,18 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import fields
 
 from p2pfl.cli.arguments import parser
 from p2pfl.experiment import read
-from p2pfl.experiment.schema import Experiment
 from test_rooms import ROOMS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 MAP = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-PAGES = [README, *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file"))]
+PAGES = [
+    README,
+    *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file", "churn", "forecast")),
+]
 LINKED = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md"]
 LONGEST = 110
 """Lines of the README."""
@@ -79,16 +80,6 @@ def test_every_command_is_understood(command):
 def test_every_setting_of_a_command_exists(command):
     options = parser().parse_args(shlex.split(command, comments=True)[1:])
     read(options.experiment, changes=options.changes)
-
-
-def test_the_table_of_the_experiment_file_lists_every_key():
-    page = (ROOT / "docs" / "experiment-file.md").read_text("utf-8")
-    rows = dict(re.findall(r"^\| (?:`\[(\w+)\]`)? ?\| (.*) \|$", page, re.MULTILINE))
-    sections = {section.name: fields(section.type) for section in fields(Experiment) if section.name in rows}
-    sections[""] = [key for key in fields(Experiment) if key.name not in rows]
-    for section, keys in sections.items():
-        for key in keys:
-            assert f"`{key.name}`" in rows[section], f"expected {section}.{key.name} in the table"
 
 
 def test_the_map_of_rooms_is_the_one_that_holds():

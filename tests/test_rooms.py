@@ -80,7 +80,17 @@ ROOMS = {
         "algorithms",
     },
 }
-ROOMS["inference"] = {"errors", "explanations", "texts", "files", "encodings", "data", "learning", "exact"}
+ROOMS["inference"] = {
+    "errors",
+    "explanations",
+    "texts",
+    "files",
+    "encodings",
+    "data",
+    "learning",
+    "exact",
+    "experiment",
+}
 BELOW = {*ROOMS}
 ROOMS["peer"] = BELOW
 ROOMS["simulation"] = BELOW - {"protocol", "transport"}

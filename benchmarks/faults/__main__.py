@@ -1,7 +1,7 @@
 """``python -m benchmarks.faults NAME``: hurt live peers and say what came of it.
 
     python -m benchmarks.faults broker --restarts 20
-    python -m benchmarks.faults kills --kills 200 --write docs/faults.md
+    python -m benchmarks.faults kills --kills 200 --write docs/notes/faults.md
 
 What needs namespaces needs root and iproute2.
 """

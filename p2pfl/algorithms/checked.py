@@ -69,6 +69,8 @@ class CheckedAlgorithm:
     async def _played(
         self, played: Coroutine[Any, Any, State], waits: _Waits, shape: Sequence[int], dtype: torch.dtype
     ) -> State:
+        if not isinstance(played, Coroutine):
+            raise RunError(f"{self.name}: round is a plain function; define it by `async def round`")
         after = await _driven(played, waits, self.name)
         if not isinstance(after, State):
             raise RunError(f"{self.name}: round returned {type(after).__name__}; return the State after the round")

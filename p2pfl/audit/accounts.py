@@ -157,7 +157,11 @@ def _charges(plan: Plan) -> list[ExactClaim]:
 def _charge(plan: Plan, name: str, sentence: str, spend: Callable[[Meter], None], *, mu: float) -> ExactClaim:
     meter = _meter(plan)
     spend(meter)
-    lacking = RELEASES * mu**2 - sum(count * cost.mu**2 for cost, count in meter.costs.items())
+    if plan.protection.cost.probability == 1:
+        charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
+    else:  # squares do not add, so each release must be charged in full
+        charged = mu**2 * sum(count for cost, count in meter.costs.items() if cost.mu >= mu * (1 - 1e-9))
+    lacking = RELEASES * mu**2 - charged
     return ExactClaim(name, f"{sentence} (mu squared that is missing).", lacking, 1e-9 * mu**2, PART)
 
 

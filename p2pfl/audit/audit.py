@@ -26,9 +26,11 @@ from p2pfl.audit.training import training
 from p2pfl.data import Federation
 from p2pfl.errors import ModelError
 from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learners import learner
 from p2pfl.identity import SecretSource, Source
+from p2pfl.importing import kind_of
 from p2pfl.learning import TorchLearner
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -198,6 +200,11 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     Audit
         Results of all attacks.
 
+    Raises
+    ------
+    InputError
+        The data have an account, and the plan may not stay outside of it.
+
     Examples
     --------
     >>> from p2pfl.experiment import plan, read
@@ -208,6 +215,7 @@ def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = Non
     []
     """
     fresh, effort = fresh or _secret, effort or Effort()
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
     protection = plan.protection
     settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
     guarantees = protection.observers()
@@ -284,7 +292,7 @@ def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
 def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
     found = learner(experiment, federation)
     if not isinstance(found, TorchLearner):
-        raise ModelError(f"a {type(found).__name__} cannot be audited; use a torch model")
+        raise ModelError(f"{kind_of(found)} cannot be audited; use a torch model")
     return found
 
 

@@ -117,21 +117,22 @@ def cancelled(settings: Settings, *, graph: Topology, weights: Sequence[Weights]
 def clipped(settings: Settings, *, graph: Topology, weights: Sequence[Weights], seed: int = 0) -> ExactClaim:
     """Check that an update of any length, under the same keys, moves the release by no more than the clip.
 
-    Each layer that is clipped by itself has its share of the length, so that a bound that is exceeded in one layer
-    shows.
+    Each layer that is clipped by itself has its share of the length, in all of its numbers or in the first or the last
+    one, so that a bound that is exceeded in one layer shows, and a number that does not count.
     """
     whole = replace(settings, participation=1.0)
     pipeline = Pipeline.keyed(whole, graph=graph, weights=weights, source=SeededSource(seed))
     layers = settings.layers or (LONG,)
-    since, direction = draw(seed, "audit clip").standard_normal((2, 1, sum(layers)))
+    since, every = draw(seed, "audit clip").standard_normal((2, 1, sum(layers)))
+    directions = (every, np.zeros_like(every), np.zeros_like(every))
     for start, size, bound in zip(np.cumsum((0, *layers)), layers, settings.bounds, strict=False):
-        part = direction[:, start : start + size]
+        part = every[:, start : start + size]
         part *= bound / max(float(np.linalg.norm(part)), 1e-300)
+        if size:
+            directions[1][0, start] = directions[2][0, start + size - 1] = bound
     masses = torch.full((1, 1), 2.5, dtype=torch.float64)  # [1, 1]: no weight increases the norm
-    still, *moved = (
-        _released(pipeline, graph.peers[0], since + length / 2.5 * direction, since=since, masses=masses)
-        for length in (0.0, *LENGTHS)
-    )
+    tried = [since, *(since + length / 2.5 * each for length in LENGTHS for each in directions)]
+    still, *moved = (_released(pipeline, graph.peers[0], rows, since=since, masses=masses) for rows in tried)
     reach = max(float(np.linalg.norm(each - still)) for each in moved)
     grid = 2.0**-settings.bits * math.sqrt(sum(layers)) / 2 if settings.hidden else 1e-9 * float(np.abs(since).max())
     return ExactClaim(

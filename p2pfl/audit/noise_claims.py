@@ -17,6 +17,7 @@ from p2pfl.identity import ExchangeKey
 from p2pfl.neighbourhood import Public, Released, settled
 from p2pfl.privacy import Settings
 from p2pfl.privacy.masks import neighbour_secrets
+from p2pfl.privacy.stream import BLOCK
 from p2pfl.rows import draw
 from p2pfl.topology import Topology, metropolis, ring
 
@@ -226,10 +227,14 @@ def _pipeline(settings: Settings, *, fresh: Fresh, run: int) -> Pipeline:
 
 
 def _points(settings: Settings, *, fresh: Fresh) -> Ints:
-    """Return the releases of all peers for an update of zero, by run and round, two per round, ``[M, P]``."""
+    """Return the releases of all peers for an update of zero, by run and round, two per round, ``[M, P]``.
+
+    A row is released block by block, so both ends of one that is longer than a block follow, as two releases.
+    """
     pipelines = [_pipeline(settings, fresh=fresh, run=run) for run in range(RUNS)]
     rounds = [_zeros(each, round=round, size=SIZE, releases=2) for each in pipelines for round in range(ROUNDS)]
-    return np.concatenate([release for releases in rounds for release in releases])
+    (long,) = _zeros(pipelines[0], round=ROUNDS, size=BLOCK + SIZE)
+    return np.concatenate([release for releases in rounds for release in releases] + [long[:, :SIZE], long[:, -SIZE:]])
 
 
 def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, update: Floats | None = None) -> list[Ints]:

@@ -38,6 +38,7 @@ from p2pfl.learning.learner import Learner
 from p2pfl.neighbourhood import Contribution, Neighbourhood, Wrapped, settled
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import WIDTHS, Ring, signed, zeros
+from p2pfl.privacy.stream import BLOCK
 from p2pfl.privacy.totals import TotalMasks, TotalSlot
 from p2pfl.rows import draw
 from p2pfl.simulation.stacked import StackedNeighbourhood
@@ -59,6 +60,9 @@ FAR = 1e6
 
 SIZE = 4096
 """Length of totals of zeros, which show masks and noise alone."""
+
+LONG = BLOCK + SIZE
+"""Length of a total that is masked and noised block by block."""
 
 PLACES = 4
 """Number of rounds, attempts and totals of a round in each combination of which masks have keys of their own."""
@@ -131,13 +135,15 @@ def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
             others += [one.hide(nothing, slot=first, **how | {"participants": some})]
         alone += [_wide(each) for each in (base, *others)]
         apart += [_wide(base - each) for each in others]
-        within += [_wide(base[: SIZE // 2] - base[SIZE // 2 :], size=SIZE // 4)]
+        within += itself(one.hide(np.zeros(LONG, np.int64), slot=first, **how))
     differing = "Masks of two totals differ by uniform numbers: of a round, of attempts, rounds, participants and runs"
     return [
         ExactClaim("masks of totals cancel", "The masks of a total leave the exact sum.", off, 0.0, PART),
         uniform("masks of totals are uniform", "What a peer adds to a total is uniform in its ring", alone, part=PART),
         uniform("no two totals share masks", differing, apart, part=PART),
-        uniform("masks of a total never repeat", "The halves of a mask differ by uniform numbers", within, part=PART),
+        uniform(
+            "masks of a total never repeat", "A mask differs from itself, moved, by uniform numbers", within, part=PART
+        ),
         _keyed(one, peer),
     ]
 
@@ -196,8 +202,8 @@ def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
         given: dict[str, Any] = {"masks": None, "source": source, "round": round}
         hidden = protection.mode.wrap(net, settings=settings, **given, charge=lambda: charged.append(1))
         for _ in range(2):
-            settled(hidden.total(lambda _: np.zeros(SIZE, np.int64), size=SIZE, change=CHANGE))
-            points += net.added.values()
+            settled(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
+            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
     expected = CHANGE * protection.settings.noise / protection.settings.clip
     sentence = "Every total is charged before it is sent (totals that are not)."
     return [
@@ -328,6 +334,12 @@ def _additive(learner: Learner) -> Additive:
     if found is None:
         raise ModelError("an audit of totals needs a model that follows from totals; choose one such as boosting")
     return found
+
+
+def itself(row: Ring) -> list[Ring]:
+    """Return the differences of a row of :data:`LONG` numbers and itself, moved by powers of two, ``[512]`` each."""
+    lags = [2**power for power in range(10, 17)]
+    return [_wide(row[:1024] - row[lag : lag + 1024], size=512) for lag in lags]
 
 
 def _wide(values: Ring, *, size: int = SIZE // 2) -> Ring:

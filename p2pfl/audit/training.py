@@ -66,6 +66,9 @@ POINTS = 2.0**14
 TRIES = 6
 """Batches in which a sample of each length is tried."""
 
+PLACES = (None, 0, -1)
+"""Parameters in which its gradient lies: all, the first alone, or the last alone."""
+
 SLACK = 1e-3
 """Share of the clip by which rounding to a grid may exceed it."""
 
@@ -80,6 +83,8 @@ class ChosenGradients:
         Places of the tensors in a row.
     length
         Length of the gradient of each sample, in its own random direction.
+    place
+        Number of the only parameter whose derivative is not zero, in place of a random direction; ``None`` for all.
     blank
         Number of the sample whose gradient is zero; -1 for none.
     chosen
@@ -88,6 +93,7 @@ class ChosenGradients:
 
     layout: Layout
     length: float = 0.0
+    place: int | None = None
     blank: int = -1
     chosen: list[int] = field(default_factory=list)
 
@@ -103,7 +109,9 @@ class ChosenGradients:
         rows = torch.zeros(len(numbers), self.layout.size, dtype=parts[0].dtype)  # [B, P]
         if self.length:
             for row, number in enumerate(numbers.tolist()):
-                if number != self.blank:
+                if number != self.blank and self.place is not None:
+                    rows[row, self.place] = self.length
+                elif number != self.blank:
                     direction = draw(0, "audit gradient", round=number).standard_normal(self.layout.size)
                     rows[row] = torch.from_numpy(direction * (self.length / np.linalg.norm(direction)))
         return torch.zeros(len(numbers), dtype=parts[0].dtype), list(self.layout.split(rows).values())
@@ -212,7 +220,7 @@ def training(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     learning = plan.experiment.learning
     if not learning.example_noise or learning.learner is not None:
         return []
-    few = 2 * int(learning.batch)
+    few = 3 * int(learning.batch)  # so the rate is 1/3, and differs from that of samples that are left out
     one = _Trainee(plan.experiment, few, FEATURES)
     return [
         _clipped(one),
@@ -234,7 +242,7 @@ def _clipped(one: _Trainee) -> ExactClaim:
     for length in LENGTHS:
         engine.length = length * clip
         for round in range(TRIES):
-            engine.blank = -1
+            engine.blank, engine.place = -1, PLACES[round % len(PLACES)]
             engine.chosen.clear()
             there = one.moved(learner, round=round)
             if engine.chosen:
@@ -270,6 +278,12 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
         learner.fit(row, peers=first, round=round)
         np.add.at(joined[round], engine.chosen, 1)
     rate = one.scale / count
+    again = 0  # samples that join both steps of a round
+    learner, engine = replace(one, steps=2).learner(fresh(FIRST + 1))
+    for round in range(BATCHES):
+        engine.chosen.clear()
+        learner.fit(row, peers=first, round=round)
+        again += len(engine.chosen) - len({*engine.chosen})
     pairs = (joined.T @ joined)[np.triu_indices(count, 1)]
     later = (joined[1:].T @ joined[:-1]).ravel()
     sizes = joined.sum(axis=1)
@@ -285,8 +299,12 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
             _surprise(joined.sum(axis=0), BATCHES, rate),
         ),
         "samples join independently": (
-            "No two samples are together in a batch, or in two successive batches, more often or less than by chance",
-            max(_surprise(pairs, BATCHES, rate**2), _surprise(later, BATCHES - 1, rate**2)),
+            "No two samples are together in a batch, or in two successive ones, more often or less than by chance",
+            max(
+                _surprise(pairs, BATCHES, rate**2),
+                _surprise(later, BATCHES - 1, rate**2),
+                _surprise(np.array([again]), joined.size, rate**2),
+            ),
         ),
     }
     found = [
@@ -315,7 +333,7 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     error = statistics.normal(tests=1) * math.sqrt(2 / moved.size)
     own = _sampling(plan.experiment, learner, one.samples)
     trained = _accounted(plan, learner, one)
-    lacking = max(_lacking(own, each) for each in trained)
+    lacking = max(_lacking(replace(own, steps=2 * own.steps), each) for each in trained)
     rate, count = own.rate, own.steps
     drawn = 2 * PEERS * one.samples * count
     return [
@@ -352,13 +370,14 @@ def _sampling(experiment: Experiment, learner: ExamplePrivateLearner, held: int)
 
 
 def _accounted(plan: Plan, learner: ExamplePrivateLearner, one: _Trainee) -> list[Sampling]:
-    """Return what the meter and the summary account for a round of the trainee, whatever the account of the data."""
+    """Return what meter and summary account for two rounds of the trainee, whatever the account of the data."""
     trained = replace(plan, experiment=unspent(plan.experiment), learner=learner, federation=one.federation, sized=None)
     meter = SamplingMeter(trained, one.peers, run="audit")
-    meter.count(0, None)
-    found = [each for peer in one.peers for each in meter.own[peer]]
+    for round in range(2):
+        meter.count(round, None)
+    found = [replace(each, steps=each.steps * count) for peer in one.peers for each, count in meter.own[peer].items()]
     played = {peer: dict(rounds) for peer, rounds in meter.own.items()}
-    stated = [trained.examples(1, played=played), trained.examples(1)]
+    stated = [trained.examples(2, played=played), trained.examples(2)]
     return found + [  # nobody may take part in a round
         Sampling(each["noise_multiplier"], each["sampling_rate"], int(each["steps"]))
         for each in stated

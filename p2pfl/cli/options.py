@@ -46,7 +46,7 @@ def recording(command: argparse.ArgumentParser) -> None:
 
 def accounting(command: argparse.ArgumentParser) -> None:
     """Add ``--unaccounted``."""
-    about = "go on although the account of the data cannot count this, which has no price"
+    about = "run although the privacy account of the data cannot count it"
     command.add_argument("--unaccounted", action="store_true", help=about)
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TextIO
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 from p2pfl.errors import InputError
+from p2pfl.files import OWNER_ONLY
 from p2pfl.texts import printable
 
 
@@ -35,7 +36,7 @@ def console(**settings: Any) -> Console:
 
 @contextmanager
 def output(path: str | None) -> Iterator[TextIO]:
-    """Open a file that the user has named, or standard output where none is named.
+    """Open a file that the user has named, or standard output where none is named; only its owner reads a new file.
 
     Raises
     ------
@@ -46,7 +47,8 @@ def output(path: str | None) -> Iterator[TextIO]:
         yield sys.stdout
         return
     try:
-        with Path(path).open("w", newline="", encoding="utf-8") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWNER_ONLY)
+        with os.fdopen(descriptor, "w", newline="", encoding="utf-8") as file:
             yield file
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror}); choose another place") from None

@@ -10,6 +10,7 @@ import torch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.sources import nearest
 from p2pfl.errors import DataError
+from p2pfl.importing import kind_of
 
 PARTS = ("train", "validation", "test")
 """Parts of a federation."""
@@ -252,7 +253,7 @@ def _check_part(name: str, part: Mapping[str, Any], federation: Federation) -> N
             kind = (
                 f"a {positions.ndim}-dimensional array of {positions.dtype}"
                 if isinstance(positions, np.ndarray)
-                else (f"a {type(positions).__name__}")
+                else kind_of(positions)
             )
             raise DataError(
                 f'the {name} part of "{peer}" is {kind}; give positions as a list of whole numbers in '

@@ -16,7 +16,7 @@ from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
 from p2pfl.errors import DataError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:
@@ -131,7 +131,8 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
     Raises
     ------
     DataError
-        The function cannot be imported or raises, or returns no positions, none for a peer, or one for two peers.
+        The function cannot be imported or raises, or returns no positions, none for a peer, one for two peers, or
+        others when it is called again.
     """
     function = importing.imported(name, key="data.split", sought="a function", refused=DataError)
     try:
@@ -139,14 +140,24 @@ def own_split(name: str, targets: Targets, *, peers: Sequence[str], given: Mappi
     except (TypeError, ValueError):
         raise DataError(f"data.split: {name} has no signature; wrap it in a function") from None
     offered = {"peers": tuple(peers), **given}
-    try:
-        found = function(targets, **{key: value for key, value in offered.items() if key in takes})
-    except DataError:
-        raise
-    except Exception as error:
-        reason = located(error, module=name.partition(":")[0])
-        raise DataError(f"data.split: {name} raised {reason}; fix the function") from error
-    return _checked(name, _by_peer(name, found, peers), count=len(targets))
+
+    def called() -> Parts:
+        try:
+            found = function(targets, **{key: value for key, value in offered.items() if key in takes})
+        except DataError:
+            raise
+        except Exception as error:
+            reason = located(error, module=name.partition(":")[0])
+            raise DataError(f"data.split: {name} raised {reason}; fix the function") from error
+        return _checked(name, _by_peer(name, found, peers), count=len(targets))
+
+    parts, again = called(), called()
+    if not all(np.array_equal(part, again[peer]) for peer, part in parts.items()):
+        raise DataError(
+            f"data.split: {name} returns other positions when it is called again; draw random numbers from a generator "
+            "with the argument `seed`"
+        )
+    return parts
 
 
 def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
@@ -159,7 +170,7 @@ def _by_peer(name: str, found: object, peers: Sequence[str]) -> dict[str, Any]:
             )
         return {str(peer): positions for peer, positions in found.items()}
     if not isinstance(found, Sequence | np.ndarray) or len(found) != len(peers):
-        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else f"a {type(found).__name__}"
+        what = f"{len(found)} lists" if isinstance(found, Sequence | np.ndarray) else kind_of(found)
         raise DataError(f"data.split: {name} returns {what}; return the positions of each of {len(peers)} peers")
     return dict(zip(peers, found, strict=True))
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from p2pfl.errors import DataError
+from p2pfl.importing import kind_of
 
 PAIR = "return (features, targets) as arrays of numbers, or a map-style Dataset of torch whose samples are such pairs"
 """Advice for data of another kind."""
@@ -58,13 +59,13 @@ def tensors(
     whose = f" {whose}" if whose else ""
     if isinstance(given, tuple | list):
         if len(given) != 2:
-            raise DataError(f"{giver} a {type(given).__name__} of {len(given)}{whose}; {PAIR}")
+            raise DataError(f"{giver} {kind_of(given)} of {len(given)}{whose}; {PAIR}")
         pair = tuple(given)
     elif _is_map(given):
         pair = _stacked(given, giver=giver, whose=whose, frozen=frozen)
     else:
         remedy = "give its dataset instead" if hasattr(given, "dataset") else PAIR
-        raise DataError(f"{giver} a {type(given).__name__}{whose}; {remedy}")
+        raise DataError(f"{giver} {kind_of(given)}{whose}; {remedy}")
     try:
         features, targets = (_tensor(values) for values in pair)
     except Exception as error:
@@ -86,12 +87,12 @@ def _stacked(dataset: Any, *, giver: str, whose: str, frozen: list[str] | None) 
             sample = dataset[number]
         except Exception as error:
             raise DataError(
-                f"{giver} a {type(dataset).__name__}{whose} whose sample {number} cannot be read "
+                f"{giver} {kind_of(dataset)}{whose} whose sample {number} cannot be read "
                 f"({type(error).__name__}: {error}); {PAIR}"
             ) from error
         if not isinstance(sample, tuple | list) or len(sample) != 2:
             raise DataError(
-                f"{giver} a Dataset{whose} whose sample {number} is a {type(sample).__name__}; have it return pairs of "
+                f"{giver} a Dataset{whose} whose sample {number} is {kind_of(sample)}; have it return pairs of "
                 "features and target"
             )
         try:
@@ -111,7 +112,7 @@ def _stacked(dataset: Any, *, giver: str, whose: str, frozen: list[str] | None) 
     if not features:
         return torch.zeros(0), torch.zeros(0)
     if (place := _differing(dataset, features)) is not None:
-        reason = f"{giver} a {type(dataset).__name__}{whose} whose sample {place} differs when it is read twice"
+        reason = f"{giver} {kind_of(dataset)}{whose} whose sample {place} differs when it is read twice"
         if frozen is None:
             warn_of_frozen([reason])
         else:
@@ -151,7 +152,11 @@ def _feature(values: Any) -> torch.Tensor:
 def _tensor(values: Any) -> torch.Tensor:
     """Copy an array to a tensor of floats or whole numbers."""
     # A copy, because the function may return an array that it still writes to, or one that is read-only.
+    if isinstance(values, np.ma.MaskedArray) and (masked := int(np.ma.getmaskarray(values).sum())):
+        raise TypeError(f"{masked} of them are masked; fill or remove these")
     tensor = values.detach().cpu().clone() if torch.is_tensor(values) else torch.from_numpy(np.array(values))
     if tensor.is_complex() or tensor.layout != torch.strided:
         raise TypeError(f"{str(tensor.dtype).removeprefix('torch.')}, {tensor.layout}")
+    if tensor.dtype == torch.uint64 and (tensor.long() < 0).any():
+        raise TypeError("whole numbers above 2^63 - 1; scale or number them")
     return tensor.float() if tensor.is_floating_point() else tensor.long()

@@ -24,6 +24,7 @@ from p2pfl.data.tables.heart import fed_heart
 from p2pfl.data.tables.own import table as own_table
 from p2pfl.data.tables.shared import csv
 from p2pfl.errors import DataError
+from p2pfl.importing import kind_of
 from p2pfl.rows import draw
 
 SOURCES: Mapping[str, Callable[..., Central | Private]] = {
@@ -150,7 +151,7 @@ def federate(
 def check_split(name: str) -> None:
     """Raise :class:`DataError` unless a split is known, or has the form of a user's own."""
     if name not in SPLITS and ":" not in name:
-        raise DataError(f'"{name}" is not a split; {nearest(name, SPLITS)}, or name "package.module:function"')
+        raise DataError(f'"{name}" is neither a split nor a "package.module:function"; {nearest(name, SPLITS)}')
 
 
 def check_name(name: str) -> None:
@@ -201,6 +202,10 @@ def gather(
     >>> gather({"ada": (torch.zeros(10, 3), torch.arange(10) % 2)}, seed=0).samples(["ada"])
     tensor([8])
     """
+    if not isinstance(given, Mapping):
+        raise DataError(
+            f'the data of the peers are a {type(given).__name__}; give them by peer, such as {{"ada": data}}'
+        )
     given = {str(peer) if isinstance(peer, Integral) else peer: data for peer, data in given.items()}
     names = _checked_peers(list(given))
 
@@ -219,7 +224,7 @@ def gather(
 
 def _checked_peers(peers: Sequence[str]) -> tuple[str, ...]:
     if odd := [peer for peer in peers if not isinstance(peer, str)]:
-        raise DataError(f"a peer is named by {odd[0]!r}, a {type(odd[0]).__name__}; name peers by text")
+        raise DataError(f"a peer is named by {odd[0]!r}, {kind_of(odd[0])}; name peers by text")
     names = tuple(sorted(peers))
     if not names or len(set(names)) < len(names):
         raise DataError(

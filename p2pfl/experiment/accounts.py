@@ -211,6 +211,25 @@ def admitted(
     return reason is None
 
 
+def counting(experiment: Experiment, peers: Sequence[str]) -> Path | None:
+    """Return the first file that counts what was spent of the data of some peers; ``None`` if nothing was."""
+    found = [*accounts(experiment, peers).values(), *_beside_data(experiment, peers).values()]
+    return next((path for path, _ in _kinds(found)), None)
+
+
+def admitted_exactly(experiment: Experiment, peers: Sequence[str], *, unaccounted: bool) -> None:
+    """Admit an exact use of the data of some peers, such as their values, unless they have an account.
+
+    Raises
+    ------
+    InputError
+        The data have an account, and the use may not stay outside.
+    """
+    account = counting(experiment, peers)
+    if account is not None and not unaccounted:
+        raise InputError(_no_cost(account, "these data"))
+
+
 def admitted_table(path: str | Path, *, unaccounted: bool) -> bool:
     """Admit an exact use of a table, such as the scores of a model on it, unless it has an account.
 
@@ -221,11 +240,15 @@ def admitted_table(path: str | Path, *, unaccounted: bool) -> bool:
     """
     account = beside_file(path)
     if account.exists() and not unaccounted:
-        raise InputError(
-            f"{account} counts what is spent of this table, and exact results have no cost that it could count; add "
-            "--unaccounted to leave them out of the account"
-        )
+        raise InputError(_no_cost(account, "this table"))
     return not account.exists()
+
+
+def _no_cost(account: Path, what: str) -> str:
+    return (
+        f"{account} counts what is spent of {what}, and exact results have no cost that it could count; add "
+        "--unaccounted to leave them out of the account"
+    )
 
 
 def entries(path: Path, lines: Sequence[bytes], *, after: int = 0) -> Iterator[Entry | SampleEntry]:
@@ -267,7 +290,7 @@ def contents(path: Path, *, start: int = 0) -> bytes:
 
 def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, of_samples: bool) -> str | None:
     """Return why the accounts of some peers cannot count a use, in a sentence; ``None`` if they can."""
-    outside = "or add --unaccounted to run it outside of the budget"
+    outside = "or add --unaccounted (which a sweep does not take) to run it outside of the budget"
     chosen = accounts(experiment, peers)
     for path, kinds in _kinds(chosen.values()):
         counted = f"{path} counts the cost of runs on this data for each"
@@ -290,7 +313,7 @@ def _uncounted(experiment: Experiment, peers: Sequence[str], *, of_peers: bool, 
 
 def _recomputed(experiment: Experiment, peers: Sequence[str]) -> str | None:
     """Return why the accounts of some peers cannot count noise of a seed; ``None`` if nothing was spent so far."""
-    path = next((path for path, _ in _kinds(accounts(experiment, peers).values())), None)
+    path = counting(experiment, peers)
     if path is None:
         return None
     return (
@@ -348,7 +371,7 @@ class _Search:
     def _names(self, folder: Path) -> tuple[str, ...]:
         """Return the names of accounts of all peers in a folder."""
         if folder not in self.listed:
-            found = sorted(each.name for each in folder.glob(f"*{PEERS}*{ENDING}"))
+            found = sorted(each.name for each in folder.glob(f"*{PEERS}*{ENDING}") if each.is_file())
             mine = (name for name in found if not (folder / name.removesuffix(ENDING)).exists())
             self.listed[folder] = tuple(mine)  # where a file has that name, the account is that of this file
         return self.listed[folder]

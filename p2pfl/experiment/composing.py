@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
 
 import msgspec
+import numpy as np
 import torch
 
 from p2pfl import topology as graphs
@@ -17,17 +20,32 @@ from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
-from p2pfl.experiment.file.reading import plain
+from p2pfl.experiment.file.reading import plain, read
 from p2pfl.experiment.modes import Mode, section
+from p2pfl.experiment.parts.learners import own_options
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
+from p2pfl.importing import kind_of
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
 from p2pfl.robust import Attack, Rule
 from p2pfl.topology.graph import brief
+
+
+class RunParts(TypedDict, total=False):
+    """Arguments of :func:`compose` by which a run differs from the default; see there."""
+
+    rounds: int
+    seed: int
+    privacy: Mode | None
+    codec: Codec | None
+    rule: Rule | None
+    attack: Attack | None
+    settings: Mapping[str, Any] | None
+
 
 AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stragglers")
 """Settings of ``learning`` that an algorithm has itself."""
@@ -114,19 +132,43 @@ def compose(
     return assembled(parts, lambda given: bound(algorithm, given), codec=codec, rule=rule, attack=attack)
 
 
-def both(
-    learner: Learner | None, topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None
-) -> tuple[Learner, graphs.Topology | graphs.Schedule]:
-    """Return the learner and the topology, both of which a run without an experiment file needs.
+def wanted(
+    experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
+    learner: Learner | None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None,
+    *,
+    peers: int | None,
+    parts: RunParts,
+) -> Experiment | Plan | partial[Plan]:
+    """Return what to run: a plan as it is, an experiment as it is read, or :func:`compose` with an algorithm's parts.
+
+    Parameters
+    ----------
+    experiment, learner, topology, peers, parts
+        Arguments of :func:`p2pfl.simulate`.
 
     Raises
     ------
     InputError
-        One is missing, or the topology is none.
+        The learner or the topology of an algorithm is missing, or an argument would have no effect.
+    TypeError
+        There is no such argument.
     """
+    if unknown := [name for name in parts if name not in RunParts.__annotations__]:
+        raise TypeError(f"{unknown[0]!r} is no argument of a run; leave it out")
+    defined = isinstance(experiment, str | Path | Experiment | Mapping | Plan)
+    given = {"learner": learner, "topology": topology, **parts} if defined else {}
+    given |= {} if defined and not isinstance(experiment, Plan) else {"peers": peers}
+    if idle := [name for name, value in given.items() if value is not None]:
+        where = "is part of what runs already" if len(idle) == 1 else "are parts of what runs already"
+        raise InputError(f"{', '.join(idle)} {where}; set the key of the experiment, or the argument of p2pfl.compose")
+    if isinstance(experiment, Plan):
+        return experiment
+    if isinstance(experiment, str | Path | Experiment | Mapping):
+        return read(experiment, changes=[] if peers is None else [f"topology.peers={peers}"])
     if learner is None or topology is None:
         raise InputError("an algorithm alone cannot run; pass a learner and a topology beside it")
-    return learner, graphs.as_topology(topology)
+    return partial(compose, experiment, learner, graphs.as_topology(topology), **parts)
 
 
 def check_live(made: Plan) -> Plan:
@@ -150,7 +192,7 @@ def _check_parts(algorithm: object, learner: object) -> None:
             f"the algorithm is the class {algorithm.__name__}; pass an object, {algorithm.__name__}()"
         )
     if isinstance(learner, type | torch.nn.Module):
-        given = f"the class {learner.__name__}" if isinstance(learner, type) else f"a {type(learner).__name__}"
+        given = f"the class {learner.__name__}" if isinstance(learner, type) else kind_of(learner)
         raise ExperimentError(f"the learner is {given}; pass an object, such as p2pfl.TorchLearner(model, data)")
 
 
@@ -272,7 +314,10 @@ def _options(algorithm: Algorithm) -> dict[str, Any]:
     made: Any = algorithm
     work = {"epochs", "steps"} if isinstance(algorithm, Local) else set()
     own = {field.name: getattr(made, field.name) for field in fields(made) if field.name not in {*GIVEN, *work}}
-    return {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+    own = {key: value.item() if isinstance(value, np.generic) else value for key, value in own.items()}
+    own = {key: value for key, value in own.items() if isinstance(value, bool | int | float | str)}
+    name = ALGORITHMS.name_of(algorithm)
+    return own_options(name, type(algorithm), options=own, given=GIVEN) if name in ALGORITHMS else own
 
 
 def _with_parts(

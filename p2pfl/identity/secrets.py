@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol, Self
+from typing import ClassVar, Protocol
 
 KEY_LENGTH = 32
 """Bytes of the key of a source."""
@@ -36,10 +36,10 @@ class SecretSource:
 
 @dataclass(frozen=True)
 class KeyedSource:
-    """Bytes that follow from a secret key, so that processes that share it draw the same.
+    """Bytes that follow from a key, so that processes that share it draw the same.
 
-    One source is for one run: two runs that are given the same one draw the same noise, and the difference of their
-    results has none.
+    Two runs that are given one key draw the same noise, and the difference of their results has none. So a key that a
+    caller holds is no secret, unless the caller says that it is of one run.
 
     The bytes are SHAKE-256 of (key, purpose, peer, round).
 
@@ -47,6 +47,8 @@ class KeyedSource:
     ----------
     key
         32 bytes of the operating system.
+    secret
+        True if the key was drawn for one run and is forgotten after it, so that the run may state epsilon.
 
     Raises
     ------
@@ -59,20 +61,15 @@ class KeyedSource:
     >>> ours.bytes(4, purpose="noise", peer="ada") == theirs.bytes(4, purpose="noise", peer="ada")
     True
     >>> ours
-    KeyedSource()
+    KeyedSource(secret=False)
     """
 
     key: bytes = field(repr=False)
-    secret: ClassVar[bool] = True
+    secret: bool = False
 
     def __post_init__(self) -> None:
         if len(self.key) != KEY_LENGTH:
             raise ValueError(f"the key of a source has {len(self.key)} bytes, not {KEY_LENGTH}; draw {KEY_LENGTH}")
-
-    @classmethod
-    def draw(cls) -> Self:
-        """Return a source with a fresh key of the operating system."""
-        return cls(secrets.token_bytes(KEY_LENGTH))
 
     def bytes(self, size: int, *, purpose: str, peer: str, round: int = 0) -> bytes:
         """Return the ``size`` bytes of this purpose, peer and round."""

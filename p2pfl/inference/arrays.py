@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 
 from p2pfl.errors import InputError, LearningError, ModelError
+from p2pfl.experiment.accounts import admitted_table
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.predictor import Predictions
 
@@ -38,13 +39,15 @@ class ArrayPredictor:
         """Load ``NAME.safetensors`` of a run directory, see :func:`p2pfl.inference.model_file.load`."""
         return cls(load(path, model=model, samples=True))
 
-    def predict(self, source: str | Path | npt.NDArray[Any]) -> Predictions:
+    def predict(self, source: str | Path | npt.NDArray[Any], *, unaccounted: bool = False) -> Predictions:
         """Return the predictions for samples.
 
         Parameters
         ----------
         source
             Raw samples ``[n, *shape]`` in the unit that ``model.json`` names, or a ``.npy`` file of them.
+        unaccounted
+            True if a file that has an account may be used outside of it.
 
         Returns
         -------
@@ -54,12 +57,14 @@ class ArrayPredictor:
         Raises
         ------
         InputError
-            The file is none of numpy's, or the samples do not fit the model.
+            The file is none of numpy's or has an account, or the samples do not fit the model.
         ModelError
             The model refuses the samples.
         LearningError
             The model does not give one finite output for each class and sample.
         """
+        if not isinstance(source, np.ndarray):
+            admitted_table(source, unaccounted=unaccounted)
         given = self._inputs(source if isinstance(source, np.ndarray) else samples(Path(source)))
         outputs = torch.cat([self._outputs(block) for block in torch.split(given, BLOCK)])
         about, classes = self.saved.about.outputs, self.saved.names

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.data.tables.cells import TextCells, is_missing, read
+from p2pfl.data.tables.cells import TextCells, is_missing
 from p2pfl.errors import DataError
-from p2pfl.inference.predictor import Predictor
+from p2pfl.inference.predictor import Predictor, cells_of
 from p2pfl.learning import metrics
 from p2pfl.learning.scores.calibration import GoodnessOfFit, ungrouped
 
@@ -83,7 +83,13 @@ class Evaluation:
 
 
 def evaluate(
-    predictor: Predictor, source: Any, *, by: str | None = None, seed: int = 0, draws: int | None = None
+    predictor: Predictor,
+    source: Any,
+    *,
+    by: str | None = None,
+    seed: int = 0,
+    draws: int | None = None,
+    unaccounted: bool = False,
 ) -> Evaluation:
     """Score a model on a table that has the target.
 
@@ -99,6 +105,8 @@ def evaluate(
         Seed of the bootstrap.
     draws
         Number of bootstrap samples; by default 1,000, and fewer for tables of more than 20,000 rows, down to 100.
+    unaccounted
+        True if a file that has an account may be scored outside of it.
 
     Returns
     -------
@@ -109,10 +117,12 @@ def evaluate(
 
     Raises
     ------
+    InputError
+        The file has an account.
     DataError
         A column is missing, a cell does not fit it, or the column of the groups has too many values.
     """
-    cells = source if isinstance(source, TextCells) else read(source)
+    cells = cells_of(source, unaccounted=unaccounted)
     names = None if by is None else _groups(cells, by, missing=predictor.saved.missing)
     draws = draws or metrics.affordable(len(cells))
     targets, predictions = predictor.targets(cells), predictor.predict(cells).values

@@ -16,6 +16,7 @@ from p2pfl.data.tables.encoding import coded, labels, numbers
 from p2pfl.errors import InputError, LearningError, ModelError
 from p2pfl.exact.regression.roles import WEIGHTS
 from p2pfl.exact.statistics.tensors import Tensored
+from p2pfl.experiment.accounts import admitted_table
 from p2pfl.inference.model_file import SavedModel, load
 from p2pfl.inference.prepared import Prepared
 from p2pfl.texts import write_csv
@@ -85,33 +86,35 @@ class Predictor:
         """Columns that a table must have."""
         return self.saved.fields
 
-    def columns(self, source: Any) -> npt.NDArray[np.float64]:
+    def columns(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[np.float64]:
         """Return the columns of a table as the exported model takes them, ``[n, C]``.
 
         Parameters
         ----------
-        source
-            Path of a CSV or Parquet file, a data frame, or cells already read.
+        source, unaccounted
+            Table, see :func:`cells_of`.
 
         Raises
         ------
+        InputError
+            The table has an account.
         DataError
             A column is missing, or a cell does not fit it.
         """
-        cells = source if isinstance(source, TextCells) else read(source)
+        cells = cells_of(source, unaccounted=unaccounted)
         options = self.saved.about.model.options
         for name in (options.get(role) for role in WEIGHTS):
             if name is not None and name not in cells.names:
                 cells = cells.beside(name, "1")  # a prediction does not depend on the weight of a sample
         return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
-    def predict(self, source: Any) -> Predictions:
+    def predict(self, source: Any, *, unaccounted: bool = False) -> Predictions:
         """Return the predictions for a table.
 
         Parameters
         ----------
-        source
-            Path of a CSV or Parquet file, a data frame, or cells already read. Other columns are not read.
+        source, unaccounted
+            Table, see :func:`cells_of`. Other columns are not read.
 
         Returns
         -------
@@ -120,6 +123,8 @@ class Predictor:
 
         Raises
         ------
+        InputError
+            The table has an account.
         DataError
             A column is missing, or a cell does not fit it; the message names both.
         ModelError
@@ -127,7 +132,7 @@ class Predictor:
         LearningError
             The model does not give one finite output for each class.
         """
-        columns = torch.from_numpy(self.columns(source))  # [n, C]
+        columns = torch.from_numpy(self.columns(source, unaccounted=unaccounted))  # [n, C]
         found = torch.cat([self._outputs(block) for block in torch.split(columns, BLOCK)]).numpy()
         classes = self.saved.names
         if (
@@ -151,17 +156,22 @@ class Predictor:
             ) from error
         return found
 
-    def targets(self, source: Any) -> npt.NDArray[Any]:
+    def targets(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[Any]:
         """Return the targets in a table, ``[n]``: positions of classes, or numbers.
+
+        Parameters
+        ----------
+        source, unaccounted
+            Table, see :func:`cells_of`.
 
         Raises
         ------
         InputError
-            The model does not know the name of its target.
+            The model does not know the name of its target, or the table has an account.
         DataError
             The target is missing, or is no class of the model.
         """
-        cells = source if isinstance(source, TextCells) else read(source)
+        cells = cells_of(source, unaccounted=unaccounted)
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
@@ -172,3 +182,25 @@ class Predictor:
         classes = self.saved.names
         known = labels if classes else numbers
         return known(cells, Field(name, classes or None), missing=self.saved.missing, role="target")
+
+
+def cells_of(source: Any, *, unaccounted: bool) -> TextCells:
+    """Return the cells of a table.
+
+    Parameters
+    ----------
+    source
+        Path of a CSV or Parquet file, a data frame, or cells already read.
+    unaccounted
+        True if a file that has an account is read all the same, although exact results have no cost that it counts.
+
+    Raises
+    ------
+    InputError
+        The file has an account.
+    DataError
+        The table cannot be read.
+    """
+    if isinstance(source, str | Path):
+        admitted_table(source, unaccounted=unaccounted)
+    return source if isinstance(source, TextCells) else read(source)

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from numbers import Real
+from numbers import Integral, Real
 from traceback import walk_tb
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from p2pfl.data import Dataset
 from p2pfl.errors import LearningError, ModelError, P2PFLError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.copying import check_leaves
@@ -25,8 +25,9 @@ from p2pfl.learning.scores.whole import Whole
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
-def device_named(name: str) -> torch.device:
+def device_named(given: str | torch.device) -> torch.device:
     """Return the device of that name; ``auto`` is the first available accelerator, otherwise the CPU."""
+    name = str(given)
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     kind = name.partition(":")[0]
     if kind == "auto":
@@ -79,6 +80,19 @@ def finite(given: object, *, key: str) -> float:
     return number
 
 
+def whole(given: object, *, key: str, least: int = 1) -> int:
+    """Return a whole number as an int, whatever library it comes from.
+
+    Raises
+    ------
+    ModelError
+        It is something else, or below ``least``.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < least:
+        raise ModelError(f"{key} is {given!r}; set it to a whole number >= {least}")
+    return int(given)
+
+
 def check_losses(loss: torch.Tensor, *, peers: Sequence[str], round: int) -> None:
     """Raise :class:`LearningError` if a loss ``[R]`` or what it was computed with was not finite, and name the peer."""
     sound = torch.isfinite(loss)  # [R]
@@ -108,12 +122,20 @@ def check_modules(model: nn.Module) -> None:
 
 
 def check_parameters(model: nn.Module) -> None:
-    """Raise :class:`ModelError` for parameters without a shape or without numbers."""
+    """Raise :class:`ModelError` for parameters without a shape, without numbers, or with complex ones."""
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise ModelError(f"parameter {name!r} has no shape; run the lazy model once beforehand")
         if not parameter.numel():
             raise ModelError(f"parameter {name!r} of shape {tuple(parameter.shape)} is empty; widen it")
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if tensor.is_meta:
+            raise ModelError(f"{name!r} lies on the device meta, which holds no numbers; make the model on the CPU")
+        if tensor.is_complex():
+            raise ModelError(
+                f"{name!r} holds complex numbers, whose imaginary parts would be lost; hold them as pairs of real "
+                "numbers (torch.view_as_real)"
+            )
 
 
 def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
@@ -154,7 +176,9 @@ def trained_names(model: nn.Module, frozen: Sequence[str]) -> tuple[str, ...]:
 def check_trained(parameters: Collection[str]) -> None:
     """Raise :class:`ModelError` if no parameter trains."""
     if not parameters:
-        raise ModelError("every parameter of the model is frozen; free some in model.frozen")
+        raise ModelError(
+            "the model has no parameter to train; free some in model.frozen, or add a layer with parameters"
+        )
 
 
 @dataclass
@@ -257,7 +281,7 @@ def _outputs(model: nn.Module, features: torch.Tensor) -> torch.Tensor:
             f"({located(error, module=type(model).__module__)}); match its first layer to the data"
         ) from error
     if not torch.is_tensor(outputs):
-        raise ModelError(f"the model returns a {type(outputs).__name__}, not one tensor; return the outputs alone")
+        raise ModelError(f"the model returns {kind_of(outputs)}, not one tensor; return the outputs alone")
     if outputs.dim() < 1 or len(outputs) != len(features):
         raise ModelError(
             f"the model returns outputs of shape {tuple(outputs.shape)} for {_samples(len(features))}; keep the "
@@ -345,16 +369,18 @@ def blamed(model: nn.Module, *, doing: str) -> Iterator[None]:
     Raises
     ------
     LearningError
-        The error comes from the code of a module that defines layers of the model, other than torch's and p2pfl's.
+        The error comes from the code of a module that defines layers of the model, other than torch's and p2pfl's, or
+        from autograd, for instance after an operation in place.
     """
     try:
         yield
     except P2PFLError:
         raise
     except Exception as error:
-        passed = [frame.f_globals.get("__name__") for frame, _ in walk_tb(error.__traceback__)]
+        passed = [frame.f_globals.get("__name__", "") for frame, _ in walk_tb(error.__traceback__)]
         kinds = {type(layer).__module__ for layer in model.modules()}
         theirs = [kind for kind in passed if kind in kinds and kind.partition(".")[0] not in {"torch", "p2pfl"}]
-        if not theirs:
+        if not theirs and not passed[-1].startswith("torch.autograd"):
             raise
-        raise LearningError(f"the model fails {doing} ({located(error, module=theirs[0])}); fix its forward") from error
+        reason = located(error, module=theirs[0] if theirs else type(model).__module__)
+        raise LearningError(f"the model fails {doing} ({reason}); fix its forward") from error

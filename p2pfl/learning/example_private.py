@@ -13,6 +13,7 @@ import copy
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Self
 
@@ -339,7 +340,8 @@ class _Row:
         for step in range(steps):
             chosen = learner.sampled(peer, round=round, step=step)
             seeds = learner.seeds(peer, chosen, round=round, step=step)
-            loss, total = learner.clipped(self.parts, chosen, *([seeds] if seeds else []))
+            clipped = partial(learner.clipped, self.parts, chosen, *([seeds] if seeds else []))
+            loss, total = learner.repeatable(clipped, numbers=list)
             gradient = learner.hidden(total, peer=peer, round=round, step=step) / scale  # [1, P]
             gradient = gradient.to(learner.device, learner.dtype)
             if correction is not None:

@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.errors import LearningError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -97,7 +97,7 @@ class UserFunction:
             shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
             raise LearningError(f"{self.name} fails for {shapes} ({reason}); fix the function") from error
         if not torch.is_tensor(found):
-            raise self._wrong(f"a {type(found).__name__}", targets, "return one")
+            raise self._wrong(kind_of(found), targets, "return one")
         if found.shape != targets.shape[:1]:
             remedy = "do not average over samples (reduction='none'), but over all else"
             raise self._wrong(f"shape {tuple(found.shape)}", targets, remedy)

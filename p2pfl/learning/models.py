@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.errors import ModelError
-from p2pfl.importing import imported
+from p2pfl.importing import imported, kind_of
 from p2pfl.learning.modules.references import is_reference, read_weights, referenced
 from p2pfl.rows import draw
 
@@ -137,7 +137,7 @@ def _class(name: str) -> type[nn.Module]:
         raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")
     named = imported(name, key="model.name", sought="a subclass of torch.nn.Module", refused=ModelError)
     if not (isinstance(named, type) and issubclass(named, nn.Module)):
-        kind = named.__name__ if isinstance(named, type) else f"a {type(named).__name__}"
+        kind = named.__name__ if isinstance(named, type) else kind_of(named)
         raise ModelError(
             f"model.name {name!r} is {kind}, not a subclass of torch.nn.Module, and was not called; name a class"
         )

@@ -25,7 +25,7 @@ from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.proving.agreement import Tolerance
 from p2pfl.learning.proving.proof import OTHERWISE, Proof
-from p2pfl.learning.proving.purity import repeatable
+from p2pfl.learning.proving.purity import Result, State, repeatable
 from p2pfl.learning.proving.trial import Trial, engines
 from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
@@ -77,7 +77,7 @@ class TorchLearner:
     optimizer, rate, options, schedule, schedule_options, schedule_by, warmup, max_norm
         See :class:`p2pfl.learning.steps.optimisers.Recipe`.
     batch
-        Samples per step; ``None`` for all samples of a peer.
+        Samples per step; ``"all"`` or ``None`` for all samples of a peer.
     epochs
         Passes over a peer's samples in a round.
     steps
@@ -139,7 +139,7 @@ class TorchLearner:
         schedule_by: Literal["round", "step"] = "round",
         warmup: int = 0,
         max_norm: float | None = None,
-        batch: int | None = 32,
+        batch: int | Literal["all"] | None = 32,
         epochs: int = 1,
         steps: int | None = None,
         stragglers: float = 0.0,
@@ -149,18 +149,25 @@ class TorchLearner:
         pretrained: Mapping[str, torch.Tensor] | str | Path | None = None,
         frozen: Sequence[str] = (),
         norm: Norm | None = None,
-        device: str = "auto",
+        device: str | torch.device = "auto",
         dtype: torch.dtype = torch.float32,
         precision: Literal["full", "mixed"] = "full",
     ) -> None:
         self.given, self.seeded = None if isinstance(federation, Federation) else federation, seed is not None
         self.federation = federation if isinstance(federation, Federation) else gather(federation, seed=seed or 0)
-        self.seed, self.dtype = seed or 0, dtype
-        self.batch, self.epochs, self.steps, self.stragglers = batch, epochs, steps, stragglers
+        self.seed, self.dtype = checks.whole(seed or 0, key="seed", least=0), dtype
+        self.batch = None if batch in (None, "all") else checks.whole(batch, key="learning.batch")
+        self.epochs = checks.whole(epochs, key="learning.epochs")
+        self.steps = None if steps is None else checks.whole(steps, key="learning.steps")
+        self.stragglers = checks.finite(stragglers, key="learning.stragglers")
         checks.check_module(model)
         rate = checks.finite(rate, key="learning.rate")
         max_norm = None if max_norm is None else checks.finite(max_norm, key="learning.max_norm")
         scheduling: dict[str, Any] = {"schedule_by": schedule_by, "warmup": warmup, "max_norm": max_norm}
+        if options is not None and not isinstance(options, Mapping):
+            raise ModelError(
+                f"learning.options is a {type(options).__name__}; give a dict of arguments of the optimiser"
+            )
         self.recipe = Recipe(optimizer, rate, dict(options or {}), schedule, dict(schedule_options or {}), **scheduling)
         self.clock: int | None = None  # a schedule by step counts the steps of each peer
         self.device = checks.device_named(device)
@@ -372,16 +379,31 @@ class TorchLearner:
     def _repeatable(
         self, trained: Callable[[], training.Work], *, round: int, since: Rows | None = None
     ) -> training.Work:
-        """Train, and refuse code of the user that draws from a global generator; the code of kernels is all p2pfl's."""
+        """Train, and refuse code of the user that draws or keeps state; the code of kernels is all p2pfl's."""
 
         def numbers(work: training.Work) -> list[torch.Tensor]:
             return [work.rows if since is None else work.rows - since.to(work.rows), work.loss]
 
-        by = "the model" if self.augment is None else f"the model or {self.augment.name}"
         with self.alone, checks.blamed(self.model, doing=f"in round {round}"):
             if isinstance(self.engine, Kernels) and self.augment is None:
                 return trained()
-            return repeatable(trained, numbers=numbers, by=by)
+            return self.repeatable(trained, numbers=numbers)
+
+    def repeatable(
+        self, compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]]
+    ) -> Result:
+        """Return the result of code of the user, see :func:`p2pfl.learning.proving.purity.repeatable`."""
+        by = "the model" if self.augment is None else f"the model or {self.augment.name}"
+        state = partial(State, self.model, own=self.layout.names)
+        return repeatable(compute, numbers=numbers, state=state, by=by)
+
+    def _scored(
+        self, compute: Callable[[], Result], *, part: str, numbers: Callable[[Result], Sequence[torch.Tensor]]
+    ) -> Result:
+        """Return what models compute in evaluation."""
+        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
+            self.model.eval()
+            return self.repeatable(compute, numbers=numbers)
 
     def _home(self, value: torch.Tensor) -> torch.device:
         """Return the device of a tensor of the optimiser: one number for each row is read on the CPU."""
@@ -479,10 +501,11 @@ class TorchLearner:
             Scores by name.
         """
         self._check_rows(rows, peers)
-        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
-            self.model.eval()
-            stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
-            scores = evaluate(self, stack, held, engine=self._engine(rows))
+        stack, held = rows.to(self.device, self.dtype), self.parts[part].of(tuple(peers))
+        engine = self._engine(rows)
+        scores = self._scored(
+            lambda: evaluate(self, stack, held, engine=engine), part=part, numbers=lambda found: [*found.values()]
+        )
         return {name: score.to(rows.device) for name, score in scores.items()}
 
     @property
@@ -494,10 +517,11 @@ class TorchLearner:
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
         """Return the outputs ``[n, *outputs]`` of a model ``[P]`` on a peer's samples and their targets, on the CPU."""
-        with self.alone, checks.blamed(self.model, doing=f"on the {part} part"):
-            self.model.eval()
-            stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
-            return predicted(self, stack, held, engine=self._engine(stack))
+        stack, held = row.unsqueeze(0).to(self.device, self.dtype), self.parts[part].of((peer,))
+        engine = self._engine(stack)
+        return self._scored(
+            lambda: predicted(self, stack, held, engine=engine), part=part, numbers=lambda both: both[:1]
+        )
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each row predicts for the test part of its peer, ``[R, T]`` int64.
@@ -509,10 +533,13 @@ class TorchLearner:
         if classes is None or self.loss is not cross_entropy or self.targets.dim() > 1:
             return torch.zeros(len(rows), 0, dtype=torch.int64)
         self._check_rows(rows, peers)
-        with self.alone, checks.blamed(self.model, doing="on the test part"):
-            self.model.eval()
-            stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
-            return tallied(self, stack, held, engine=self._engine(rows), classes=classes).cpu()
+        stack, held = rows.to(self.device, self.dtype), self.parts["test"].of(tuple(peers))
+        engine = self._engine(rows)
+
+        def counted() -> torch.Tensor:
+            return tallied(self, stack, held, engine=engine, classes=classes).cpu()
+
+        return self._scored(counted, part="test", numbers=lambda counts: [counts.double()])
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""

@@ -58,7 +58,7 @@ class Done(msgspec.Struct, frozen=True):
     memory
         Private memory of the process in bytes.
     stopped
-        Early stop by the privacy budget; ``None`` without one.
+        Where the privacy budget ended the run; ``None`` if it did not.
     given, vanished
         For running sums, the amount given to each neighbour, and the neighbours that disappeared and did not return.
     best, unsettled

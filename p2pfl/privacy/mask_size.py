@@ -17,17 +17,19 @@ The norm of an update is private. It is estimated from public numbers: the sum o
 parameters. This is no bound: gradients can be longer and shorter.
 
 ``python -m benchmarks.mask_size`` prints what a neighbour reads and what a death costs, for multiples of u at 3, 8 and
-16 peers; docs/protection.md shows the table.
+16 peers; docs/notes/protection.md shows the table.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import cycle, islice
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.sparse.linalg import eigsh
 
 from p2pfl.topology import Topology, Weights
 
@@ -39,6 +41,12 @@ LEAST = 2.0
 
 VICTIMS = 8
 """Number of deaths to consider, of the peers with the most masks; on large graphs the others are similar."""
+
+SMALL = 500
+"""Peers up to which products of matrices are fast, so that no eigenvectors are needed."""
+
+NOTHING = 1e-6
+"""Share of a mode of the masks that counts as averaged out."""
 
 
 def update_size(
@@ -132,22 +140,76 @@ def residual(graph: Topology, weights: Sequence[Weights], *, steps: int) -> floa
     place = {peer: index for index, peer in enumerate(peers)}
     edges = sorted({(min(a, b), max(a, b)) for a, b in graph.edges})
     ends = np.array([[place[a], place[b]] for a, b in edges])  # [E, 2]
-    masks = np.zeros((len(peers), len(edges)))  # [N, E]: B
-    masks[ends[:, 0], np.arange(len(edges))], masks[ends[:, 1], np.arange(len(edges))] = 1.0, -1.0
-    most = np.argsort(-np.abs(masks).sum(1), kind="stable")[:VICTIMS]
-    return max(_left(masks, weights, dead=int(victim), steps=steps) for victim in most)
+    shape = len(peers), len(peers)
+    pairs = scipy.sparse.csr_array((np.ones(2 * len(ends)), np.concatenate([ends, ends[:, ::-1]]).T), shape)
+    counts = pairs.sum(axis=1)  # [N]
+    gram = (scipy.sparse.diags_array(counts) - pairs).tocsr()  # [N, N]: B B', the masks that two rows share
+    most = np.argsort(-counts, kind="stable")[:VICTIMS]
+    return max(_left(gram, weights, dead=int(victim), steps=steps) for victim in most)
 
 
-def _left(masks: np.ndarray, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
+def _left(gram: scipy.sparse.csr_array, weights: Sequence[Weights], *, dead: int, steps: int) -> float:
     """Return the largest norm of a survivor's row of the masks, mixed without the dead peer."""
-    here = np.ones(len(masks))  # [N]
+    here = np.ones(gram.shape[0])  # [N]
     here[dead] = 0.0
     alive = scipy.sparse.diags_array(here)
     without = []
     for each in weights:
-        kept = (alive @ each.matrix @ alive).tocsr()  # [N, N]
-        without.append(kept + scipy.sparse.diags_array(here * (1 - kept.sum(axis=1))))
-    rows = masks * here[:, None]  # [N, E]
-    for matrix in islice(cycle(without), steps):
-        rows = matrix @ rows
-    return float(np.sqrt((rows**2).sum(axis=1)).max())
+        kept = (alive @ scipy.sparse.csr_array(each.matrix) @ alive).tocsr()  # [N, N]
+        without.append((kept + scipy.sparse.diags_array(here * (1 - kept.sum(axis=1)))).tocsr())
+    found = _slowest(without[0], steps) if len(without) == 1 else None
+    if found is not None:
+        modes, left = found  # [N, k], [k]
+        modes = modes * here[:, None]
+        shared = left[:, None] * (modes.T @ (gram @ modes)) * left  # [k, k]
+        squares = ((modes @ shared) * modes).sum(axis=1)  # [N]
+    else:
+        mixed = _product(without, steps)  # [N, N]
+        squares = ((mixed @ _dense(gram)) * mixed).sum(axis=1)  # [N]
+    return math.sqrt(squares.max())
+
+
+def _product(matrices: Sequence[scipy.sparse.csr_array], steps: int) -> Any:
+    """Return the product of the first matrices, which repeat, the last one leftmost; sparse while it is thin."""
+    start = scipy.sparse.eye_array(matrices[0].shape[0], format="csr")
+
+    def product(factors: Iterable[Any]) -> Any:
+        return reduce(lambda done, each: _dense(each @ done), factors, start)
+
+    turns, rest = divmod(steps, len(matrices))
+    power, squared = [], _dense(product(matrices))
+    while turns:
+        if turns & 1:
+            power.append(squared)
+        turns >>= 1
+        squared = _dense(squared @ squared) if turns else squared
+    return product([*power, *matrices[:rest]])
+
+
+def _dense(matrix: Any) -> Any:
+    """Return a sparse matrix as an array once a tenth of it is filled."""
+    sparse = scipy.sparse.issparse(matrix)
+    return matrix.toarray() if sparse and matrix.nnz > matrix.shape[0] ** 2 / 10 else matrix
+
+
+def _slowest(matrix: scipy.sparse.csr_array, steps: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the eigenvectors ``[N, k]`` that many steps leave, and what is left of each ``[k]``.
+
+    Graphs that need many steps, such as large rings, have few of them. ``None`` where a product of matrices is as fast:
+    for small graphs, few steps, and weights that are not symmetric or have eigenvalues near -1.
+    """
+    size = matrix.shape[0]
+    if size <= SMALL or steps < size / 8 or abs(matrix - matrix.T).max() > 1e-12:
+        return None
+    start = np.cos(np.arange(size))  # [N]; eigsh would draw it at random
+    [lowest] = eigsh(matrix, k=1, which="SA", v0=start, tol=1e-4, return_eigenvectors=False)
+    if abs(lowest) ** steps > NOTHING:
+        return None
+    count = 16
+    while count < size // 4:
+        values, modes = eigsh(matrix, k=count, sigma=1 + 1 / steps, v0=start)
+        left = np.clip(values, 0, 1) ** steps  # [k]
+        if left.min() < NOTHING:
+            return modes, left
+        count *= 4
+    return None

@@ -24,9 +24,8 @@ FILES: dict[str, tuple[type[msgspec.Struct], ...]] = {
 """Classes of the objects in each file; of JSON lines, those of a line."""
 
 ABOUT = (
-    "Each file of a p2pfl run or sweep has a definition of its name; metrics.jsonl and events.jsonl have one object a "
-    "line. A number that JSON does not have, NaN or an infinity, is null. Later releases may add fields and kinds of "
-    "events without another version of the schema."
+    "metrics.jsonl and events.jsonl have one object a line. NaN and infinities are null. Later releases may add fields "
+    "and kinds of events without another version of the schema."
 )
 
 
@@ -39,7 +38,7 @@ def json_schema() -> dict[str, Any]:
     >>> found["metrics.jsonl"]
     {'$ref': '#/$defs/Record'}
     >>> found["Record"]["properties"]["received"]
-    {'type': 'integer', 'description': 'Number of models used in this round.'}
+    {'type': 'integer', 'description': 'Models used in this round.'}
     """
     types = [kind for each in FILES.values() for kind in each]
     _, components = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
@@ -85,7 +84,7 @@ def attributes(kind: type) -> dict[str, str]:
     Examples
     --------
     >>> attributes(Provenance)["began"]
-    'Start of the run in UTC, ISO 8601; null if it was not recorded.'
+    'Start, in UTC.'
     """
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
@@ -118,7 +117,7 @@ def summary_of(kind: type) -> str:
 def _described(schema: dict[str, Any], kind: type) -> dict[str, Any]:
     about = attributes(kind)
     fields = {
-        name: value | ({"description": about[name]} if name in about else {})
+        name: value | ({"description": about[name]} if about.get(name) else {})
         for name, value in schema["properties"].items()
     }
     return schema | {"description": summary_of(kind), "properties": fields}

@@ -27,28 +27,19 @@ class Versions(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    p2pfl
-        Version of p2pfl.
-    python
-        Version of Python.
-    torch
-        Version of torch.
-    numpy
-        Version of numpy.
+    p2pfl, python, torch, numpy
     platform
         Operating system and architecture.
     cpus
-        Number of logical CPUs; null if unknown.
+        Logical CPUs.
     commit
-        First digits of the commit of p2pfl where it runs from a checkout; null otherwise.
+        First digits of the commit of p2pfl, in a checkout.
     cpu
-        Name of the processor; null if unknown.
     kernels
-        Instructions for which torch chose its kernels on the processor, such as ``AVX2``: others round differently.
+        Instructions of torch's kernels, such as ``AVX2``; others round differently.
     gpu
-        Name of the GPU on which models are trained; null without one.
     threads
-        Threads of an operation of torch in the process that began the run.
+        Of an operation of torch.
     """
 
     p2pfl: str
@@ -65,16 +56,16 @@ class Versions(msgspec.Struct, frozen=True):
 
 
 class RecordedCode(msgspec.Struct, frozen=True):
-    """Source of the user's own modules that the experiment names, and of what they import from the same folder.
+    """The user's own modules, and what they import from their folder.
 
     Attributes
     ----------
     digest
-        SHA-256 of the paths and contents.
+        SHA-256 of paths and contents.
     files
-        Paths in the folder ``modules`` of the run directory.
+        Paths in ``modules`` of the run directory.
     whole
-        False if there were too many, so that none was copied, and the digest covers the first of them.
+        False if there were too many to copy.
     """
 
     digest: str
@@ -87,23 +78,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    schema
-        Version of the format.
-    seed
-        Seed, as in the experiment file.
-    algorithm
-        Algorithm, as in the experiment file.
-    split
-        Split of the data, as in the experiment file.
-    versions
-        Software and machine.
+    schema, seed, algorithm, split, versions
     began
-        Start of the run in UTC, ISO 8601; null if it was not recorded.
+        Start, in UTC.
     commit
-        First digits of the commit of the folder of the user's own modules, or of the current folder; null where
-        that is no repository, and for a run in memory.
+        First digits of the commit of the folder of the user's own modules, or of the current folder.
     code
-        The user's own modules; null where the experiment names none, and for a run in memory.
     """
 
     schema: Literal[1] = SCHEMA

@@ -18,47 +18,41 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     schema
-        Version of the format of the line.
     time
-        Time at which the round was recorded, in UTC; null in a simulation.
+        In UTC; null in a simulation.
     peer
-        Name of the peer.
     round
-        Round, counted from 0.
+        Counted from 0.
     scores
-        Scores on the test part: the score named in ``summary.json`` and ``loss``; empty where a simulation did not
-        evaluate the peer in this round.
+        On the test part: the score of ``summary.json`` and ``loss``; empty where the peer was not evaluated.
     training_loss
-        Mean loss of the last local epoch; ``None`` if the peer was absent.
+        Mean loss of the last local epoch; null if the peer was absent.
     distance
-        Distance by which the last gossip step moved the model (L2): zero at consensus.
+        L2 distance by which the last gossip step moved the model; zero at consensus.
     update
-        Distance by which local training moved the model (L2), the scale of both distances; 0 without training.
+        L2 distance by which local training moved it.
     disagreement
-        Distance of the peer's release from the mean of all peers (L2). Only a simulation knows it.
+        L2 distance of the release from the mean of all peers. Simulations only.
     diversity
-        Diversity of the updates of all peers, the mean of their squared norms over the squared norm of their mean:
-        1 where all agree, N where they have nothing in common. Only a simulation knows it.
+        Mean squared norm of all updates over the squared norm of their mean: 1 where all agree. Simulations only.
     mixed
-        Whether the scores are those of the model that the last gossip step left. False where local steps came after it,
-        as in D-PSGD, or a part of the model is the peer's own; null if it is unknown.
+        Whether the scores are those of the model after the last gossip step.
     mean_model
-        Scores of the mean of all models on the test data of all peers, or on some of these samples; the same for all
-        peers of a round. Only a simulation knows it.
+        Scores of the mean of all models. Simulations only.
     bytes_out
         Bytes sent since the start of the run.
     bytes_in
-        Bytes received since the start of the run.
+        Bytes received, likewise.
     seconds_training
-        Seconds of training in this round.
+        Of this round.
     seconds_waiting
-        Seconds of waiting in this round.
+        Likewise.
     received
-        Number of models used in this round.
+        Models used in this round.
     missed
         Neighbours whose model did not arrive in time.
     privacy_spent
-        Epsilon so far against the broker and ``privacy.colluders`` peers; ``None`` without a claim.
+        Epsilon so far against the broker and ``privacy.colluders`` peers; null without a claim.
     """
 
     schema: Literal[1] = SCHEMA
@@ -110,8 +104,8 @@ def mean_scores(records: Sequence[Record]) -> dict[str, float]:
 def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
     """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
 
-    A score whose name is that of a field has ``score`` before it, and one of the mean model ``mean model``. Simulations
-    have no column of times.
+    A score whose name is that of a field has ``score`` before it, and one of the mean model has ``mean_model_``.
+    Simulations have no column of times.
     """
     apart = {"schema", "time", "scores", "missed", "mean_model"}
     fields = [name for name in Record.__struct_fields__ if name not in apart]
@@ -120,7 +114,7 @@ def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
         column = f"score {name}" if name in {*fields, "time", "missed"} else name
         columns[column] = [record.scores.get(name) for record in records]
     for name in dict.fromkeys(name for record in records for name in record.mean_model):
-        columns[f"mean model {name}"] = [record.mean_model.get(name) for record in records]
+        columns[f"mean_model_{name}"] = [record.mean_model.get(name) for record in records]
     columns |= {"missed": [" ".join(record.missed) for record in records]}
     timed = any(record.time is not None for record in records)
     return columns | ({"time": [record.time for record in records]} if timed else {})

@@ -114,7 +114,7 @@ def summarise(
     agreed
         Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
     stopped
-        Early stop by the budget; ``None`` if there was none.
+        Where the privacy budget ended the run; ``None`` if it did not.
     given
         By peer, what it gave each neighbour, if the algorithm counts it.
     alarms

@@ -85,6 +85,7 @@ def _written(place: Path, rounds: Sequence[Sequence[Record]], *, began: str | No
 
     now = 0.0 if began is None else datetime.fromisoformat(began).timestamp()
     try:
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)  # only its owner reads scores and losses
         with SummaryWriter(str(place)) as writer:
             for records in rounds:
                 known = [record.time.timestamp() for record in records if record.time is not None]

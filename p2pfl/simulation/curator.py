@@ -22,6 +22,7 @@ from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
 from p2pfl.algorithms.baselines import alone
 from p2pfl.errors import InputError, RunError
 from p2pfl.experiment import Plan
+from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.identity import SeededSource
 from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
@@ -90,7 +91,8 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     Raises
     ------
     InputError
-        The plan claims no differential privacy, or the share is negative.
+        The plan claims no differential privacy, the share is negative, or the data have an account and the plan may
+        not stay outside of it.
     RunError
         Training diverged under the noise.
 
@@ -103,6 +105,7 @@ def curator(plan: Plan, *, noise_share: float = 1.0) -> dict[str, torch.Tensor]:
     (4,)
     """
     keep_freed_memory()
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
     protection, peers = plan.protection, plan.topology.peers
     if not protection.claimed or protection.totals:
         raise InputError("the experiment claims no differential privacy to compare with; set privacy.epsilon")

@@ -6,18 +6,17 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
-from p2pfl.compression import Codec
-from p2pfl.experiment import Experiment, Plan, read
+from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.agreement import reported
-from p2pfl.experiment.composing import both, compose
-from p2pfl.experiment.modes import Mode
+from p2pfl.experiment.composing import RunParts, wanted
 from p2pfl.identity import Source
 from p2pfl.learning import Learner
 from p2pfl.neighbourhood import settled
@@ -31,7 +30,6 @@ from p2pfl.report.results import BestKept
 from p2pfl.report.saved import best_file
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import Durations, summarise
-from p2pfl.robust import Attack, Rule
 from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator
@@ -64,13 +62,6 @@ def simulate(
     learner: Learner | None = None,
     topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
     *,
-    rounds: int = 10,
-    seed: int = 0,
-    privacy: Mode | None = None,
-    codec: Codec | None = None,
-    rule: Rule | None = None,
-    attack: Attack | None = None,
-    settings: Mapping[str, Any] | None = None,
     peers: int | None = None,
     folder: Path | Callable[[Plan], Path] | None = None,
     resume: bool = False,
@@ -81,6 +72,7 @@ def simulate(
     began: datetime | None = None,
     unaccounted: bool = False,
     workers: int = 1,
+    **parts: Unpack[RunParts],
 ) -> Run:
     """Simulate an experiment.
 
@@ -91,10 +83,10 @@ def simulate(
     ----------
     experiment
         Algorithm; or a file, name of a shipped experiment, table, an experiment already read, or its plan.
-    learner, topology, rounds, seed, privacy, codec, rule, attack, settings
-        The other parts of a run, if the first argument is an algorithm, see :func:`p2pfl.compose`.
+    learner, topology
+        The other parts of a run, if the first argument is an algorithm.
     peers
-        Number of peers in place of ``topology.peers``.
+        Number of peers in place of ``topology.peers`` of a file or table.
     folder
         Path of the run directory, or a function that returns it once the run is planned; in memory by default.
     resume
@@ -119,6 +111,9 @@ def simulate(
     workers
         Number of processes that share the peers on this machine. In a process that torchrun started, its processes
         share them, and this argument stays 1.
+    **parts
+        ``rounds``, ``seed``, ``privacy``, ``codec``, ``rule``, ``attack`` and ``settings`` of :func:`p2pfl.compose`, if
+        the first argument is an algorithm.
 
     Returns
     -------
@@ -141,17 +136,10 @@ def simulate(
     ['peer0', 'peer1', 'peer2', 'peer3']
     """
     keep_freed_memory()
-    changes = [] if peers is None else [f"topology.peers={peers}"]
     first, began = time.perf_counter(), began or datetime.now(UTC)
-    made: Experiment | Plan
-    if isinstance(experiment, Plan):
-        made = experiment
-    elif isinstance(experiment, str | Path | Experiment | Mapping):
-        made = read(experiment, changes=changes)
-    else:
-        more: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        more |= {"settings": settings, "unaccounted": unaccounted}
-        made = compose(experiment, *both(learner, topology), rounds=rounds, seed=seed, **more)
+    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    if isinstance(made, partial):
+        made = made(unaccounted=unaccounted)
     given = {"baselines": baselines, "resume": resume, "source": source}
     with sharded(made, workers=workers, follow=follow, given=given, unaccounted=unaccounted) as (planned, shard):
         given["source"] = drawn = source_of(planned, shard, source)

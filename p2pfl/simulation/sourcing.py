@@ -29,4 +29,5 @@ def source_of(resolved: Plan, shard: Shard, given: Source | None) -> Source:
     secrets = SecretSource()
     if shard.workers == 1:
         return secrets
-    return KeyedSource(shard.handed(lambda: secrets.bytes(KEY_BYTES, purpose="simulation", peer="")))
+    key = shard.handed(lambda: secrets.bytes(KEY_BYTES, purpose="simulation", peer=""))
+    return KeyedSource(key, secret=True)

@@ -14,7 +14,7 @@ from p2pfl.data import Federation
 from p2pfl.draws import draw
 from p2pfl.errors import InputError
 from p2pfl.experiment import Plan
-from p2pfl.experiment.accounts import admitted
+from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.learning import Pools
 from p2pfl.process import one_thread
 from p2pfl.report.comparing.comparison import lower_is_better
@@ -105,7 +105,7 @@ def valuation(
     metric
         Score; by default that of the summary of a run.
     unaccounted
-        True if the values may stay outside of the account of the data, see :func:`p2pfl.experiment.accounts.admitted`.
+        True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
 
     Raises
     ------
@@ -120,7 +120,7 @@ def valuation(
     """
     if method not in METHODS:
         raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
-    admitted(plan.experiment, plan.federation.peers, of_peers=False, of_samples=False, unaccounted=unaccounted)
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
     game = Game(plan, metric=metric)
     count = len(game.peers)
     if method == "loo":

@@ -100,11 +100,13 @@ def refusals(jobs: Sequence[Job]) -> Outcomes:
 def _planned(job: Job, former: Plan | None) -> Plan | None:
     """Plan a run with the data of a former one; return whose data the next one can use, which no attack has changed."""
     from p2pfl.experiment.parts.learners import takes_data  # noqa: PLC0415 (it imports torch)
+    from p2pfl.simulation.memory import check_memory  # noqa: PLC0415
 
     experiment = check(tomllib.loads(job.experiment))
     if job.budget is not None:
         _check_free(experiment)
     resolved = plan(experiment, data=None if former is None else former.federation)
+    check_memory(resolved, baselines=job.baselines)
     return resolved if takes_data(experiment) and resolved.attack is None else former
 
 

@@ -45,7 +45,11 @@ def refuse(reasons: Sequence[tuple[Mapping[str, str], str | None]]) -> None:
             lines.append(f"{named(combination)}: {reason}" if combination else reason)
             options += [f"--without {shlex.quote(named(combination))}"] if combination else []
     more = f"; and {len(lines) - MAX_LISTED} more" if len(lines) > MAX_LISTED else ""
-    remedy = f", or leave them out with {' '.join(options)}" if options and len(refused) < len(reasons) else ""
+    remedy = (
+        f", or leave them out with {' '.join(dict.fromkeys(options))}"
+        if options and len(refused) < len(reasons)
+        else ""
+    )
     raise ExperimentError(
         f"{len(refused)} of {len(reasons)} settings cannot run, so nothing was started: "
         f"{'; '.join(lines[:MAX_LISTED])}{more}; correct these settings{remedy}"

@@ -402,7 +402,7 @@ def _check_peers(peers: tuple[str, ...]) -> None:
     if not peers:
         raise TopologyError("the graph has no peers; add at least one")
     for name in peers:
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str) or not NAME.fullmatch(name):
             raise TopologyError(
                 f'{name!r} is not a valid peer name; rename it with 1 to 22 letters, digits, "-" or "_"'
             )

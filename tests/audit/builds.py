@@ -1,7 +1,6 @@
 """What tests of the audit share: pipelines under seeded keys, and builds that are broken on purpose."""
 
 import hashlib
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -10,7 +9,6 @@ from p2pfl.audit.observers import Observer
 from p2pfl.identity import SecretSource, SeededSource, edge_key
 from p2pfl.neighbourhood import Released
 from p2pfl.privacy import PrivateNeighbourhood, masks
-from p2pfl.privacy import release as release_
 from p2pfl.privacy.accounting.accountant import table
 from p2pfl.privacy.stream import grid_normals
 from p2pfl.topology import metropolis
@@ -104,11 +102,6 @@ def half_of_the_noise(patch):
     patch.setattr(masks.Masks, "sums", lambda *args, **kwargs: real(*args, **kwargs) // 2)
 
 
-def no_clip(patch):
-    """Updates of any size leave."""
-    patch.setattr("p2pfl.privacy.release._Update.factors", lambda _, group: np.ones((group.stop - group.start, 1)))
-
-
 def shared_noise(patch):
     """All peers have the same private noise."""
 
@@ -128,17 +121,6 @@ def noise_again(patch):
         return drawn if self._settings.noise else []
 
     patch.setattr(PrivateNeighbourhood, "_noise_keys", keys)
-
-
-def one_block(patch):
-    """Only the first half of a row is clipped."""
-    real = release_._Update.factors
-
-    def factors(self, group):
-        half = len(self.rows[0]) // 2
-        return real(replace(self, rows=self.rows[:, :half], since=self.since[:, :half], layers=(half,)), group)
-
-    patch.setattr(release_._Update, "factors", factors)
 
 
 def coin_before_noise(patch):

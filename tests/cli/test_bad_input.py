@@ -72,7 +72,7 @@ WRONG = {
             "--set",
             "rounds=9",
         ),
-        "fails within 3 rounds",
+        "fails in round 3",
     ),
     "options of a model of ours": ((*SET, "model.options.hidden=[3]"), "set model.hidden"),
     "a loss for other targets": ((*SET, "learning.loss=p2pfl.learning.losses:squared_error"), "losses:squared_error"),

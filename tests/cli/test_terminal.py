@@ -1,6 +1,7 @@
 """Text from others reaches the terminal without the characters that control it."""
 
 import json
+import os
 
 from rich.text import Text
 
@@ -17,6 +18,21 @@ def test_a_console_escapes_what_controls_a_terminal_and_keeps_its_own_styles(cap
     assert EVIL not in out
     assert "two\u00a0three" in out
     assert "\x1b[1m" in out  # bold
+
+
+def test_only_its_owner_reads_a_new_file_that_a_command_writes(tmp_path):
+    (tmp_path / "given.csv").write_text("a")
+    (tmp_path / "given.csv").chmod(0o644)
+    umask = os.umask(0)
+    try:
+        for name in ("new.csv", "given.csv"):
+            with terminal.output(str(tmp_path / name)) as file:
+                file.write("b\n")
+    finally:
+        os.umask(umask)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"new.csv": 0o600, "given.csv": 0o644}
+    assert (tmp_path / "given.csv").read_text() == "b\n"
 
 
 def test_an_error_is_one_line(p2pfl, place):

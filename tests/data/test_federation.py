@@ -191,7 +191,11 @@ def test_tables_name_what_the_experiment_file_may_name():
                 "diabetes, digits, fashion_mnist, fed_heart, mnist, synthetic, table, wine"
             ),
         ),
-        ("wine", {"split": "dirichelt"}, r'"dirichelt" is not a split; did you mean "dirichlet"\?'),
+        (
+            "wine",
+            {"split": "dirichelt"},
+            r'"dirichelt" is neither a split nor a "package.module:function"; did you mean "dirichlet"\?',
+        ),
         (
             "wine",
             {"split": "column", "column": "x"},

@@ -15,12 +15,13 @@ from fleets import NOW
 from p2pfl.cli import main
 from p2pfl.deploy.bundles.beside import CODE, GRAPHS, MODELS, OPTIONS, NeighbouringFiles
 from p2pfl.deploy.bundles.fleet import Fleet
+from p2pfl.deploy.bundles.names import unexpected
 from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import Experiment
 
-WHEEL = "p2pfl_mqtt-0.1.0-py3-none-any.whl"
+WHEEL = "p2pfl_mqtt-0.2.0-py3-none-any.whl"
 
 EXPERIMENT = """
 name = "ward"
@@ -173,6 +174,20 @@ def test_what_a_bundle_no_longer_has_is_removed_and_what_nobody_wrote_is_refused
         with pytest.raises(InputError, match=r"patients\.csv does not belong into this folder"):
             written(observers=["ops"])
         stray.unlink()
+
+
+@pytest.mark.parametrize(
+    "stray", ["runs/ward/peers/ada.safetensors", "keys/ada.pem", "cache/cells.npz", "roster.toml/a"]
+)
+def test_models_keys_and_data_of_a_device_are_refused_in_a_bundle(tmp_path, stray):
+    for name in ("ward.toml", "roster.toml", "certificate.pem", "request.toml", "SHA256SUMS", "observers.toml"):
+        (tmp_path / name).write_text("")
+    unexpected(tmp_path, {"ward.toml"})
+    (tmp_path / "roster.toml").unlink()
+    (tmp_path / stray).parent.mkdir(parents=True)
+    (tmp_path / stray).write_text("private")
+    with pytest.raises(InputError, match="does not belong into this folder"):
+        unexpected(tmp_path, {"ward.toml"})
 
 
 @pytest.mark.slow

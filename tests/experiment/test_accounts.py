@@ -5,11 +5,13 @@ import re
 import sys
 
 import pytest
+import tomli_w
 
 import p2pfl
 import wards
+from p2pfl.audit import audit
 from p2pfl.cli.planning.disclosures import facts
-from p2pfl.cli.planning.privacy import outlined
+from p2pfl.cli.planning.privacy import compared, outlined
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
@@ -21,7 +23,10 @@ from p2pfl.report.spending.budget import Budget, PeerAccounts
 from p2pfl.report.spending.meter import Meter
 from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
+from p2pfl.simulation.curator import compare, curator
 from p2pfl.simulation.valuation import valuation
+from p2pfl.sweep.running import sweep
+from p2pfl.sweep.study import Study
 
 FOUR = ("peer0", "peer1", "peer2", "peer3")
 TRAINED = {"model": {"name": "linear"}, "learning": {"device": "cpu", "batch": 4}}
@@ -109,6 +114,19 @@ def test_what_earlier_versions_kept_for_all_peers_still_counts(folders, path):
     assert before(own(folders, path), "peer1") == {Cost(0.5): 1, Cost(0.25): 1}
 
 
+def test_a_folder_with_the_name_of_an_account_above_the_data_is_none(folders):
+    (folders / "own" / "peers-table.csv.budget.jsonl").mkdir()
+    assert before(own(folders, "own/peer1/table.csv"), "peer1") == {}
+
+
+@pytest.mark.slow
+def test_a_refusal_names_no_option_that_a_sweep_lacks_without_saying_so(cells, tmp_path):
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0")
+    (tmp_path / "cells.toml").write_text(tomli_w.dumps(cells | TRAINED))
+    with pytest.raises(InputError, match=r"add --unaccounted \(which a sweep does not take\)"):
+        sweep(Study(experiment=str(tmp_path / "cells.toml")), tmp_path / "sweep", processes=1)
+
+
 def test_what_earlier_versions_kept_beside_a_link_still_counts(folders):
     spend(folders / "link.csv.budget.jsonl", "peer1")
     assert before(own(folders, "link.csv"), "peer1") == {Cost(0.5): 1}
@@ -185,13 +203,29 @@ def test_data_with_an_account_reach_no_plan_that_it_cannot_count(cells, tmp_path
     assert path.read_text() == kept
 
 
-def test_the_values_of_peers_have_no_price_whatever_protects_the_models(cells, tmp_path):
+@pytest.mark.parametrize("use", [valuation, audit, curator, compare])
+def test_exact_results_have_no_price_whatever_protects_the_models(cells, tmp_path, use):
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
     resolved = plan(read(cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}))
     assert resolved.accounted
-    with pytest.raises(InputError, match="this run has no such cost"):
-        valuation(resolved)
+    with pytest.raises(InputError, match=r"peer0\.csv\.budget\.jsonl counts .* exact results have no cost"):
+        use(resolved)
+
+
+def test_exact_results_may_stay_outside_of_the_account(cells, tmp_path):
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
+    resolved = plan(read(cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}), unaccounted=True)
     assert len(valuation(resolved, unaccounted=True).values) == 4
+    assert len(curator(resolved)["accuracy"]) == 4
+
+
+def test_a_guarantee_is_not_compared_with_exact_scores_of_data_that_have_an_account(cells, tmp_path):
+    claimed = cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}
+    spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
+    found = compared(outlined(read(claimed)))
+    assert found["pays"] is None
+    assert "peer0.csv.budget.jsonl counts what is spent of these data" in found["sentence"]
+    assert set(found) == {"pays", "sentence"}
 
 
 def test_an_account_beside_the_data_is_not_left_by_naming_another(cells, tmp_path):

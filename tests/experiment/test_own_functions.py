@@ -56,6 +56,15 @@ def fails(targets):
     raise ValueError("too cold")
 
 
+def random_parts(targets, *, peers):
+    return np.array_split(np.random.permutation(len(targets)), len(peers))
+
+
+def random_rings(n):
+    orders = [np.random.default_rng().permutation([f"p{number}" for number in range(n)]).tolist() for _ in range(40)]
+    return Schedule(tuple(Topology(tuple(each), tuple(zip(each, each[1:] + each[:1]))) for each in orders))
+
+
 def matchings(n, period=64, seed=0):
     names, random = tuple(f"p{number}" for number in range(n)), np.random.default_rng(seed)
     pairs = (random.permutation(n) for _ in range(period))
@@ -140,6 +149,7 @@ def test_a_split_by_name_and_a_networkx_graph_are_the_users():
         ("strangers", 'differs in "ada"'),
         ("fails", "raised ValueError: too cold"),
         ("missing", "cannot be imported"),
+        ("random_parts", "returns other positions when it is called again"),
     ],
 )
 def test_a_split_that_is_none_is_named(name, sentence):
@@ -155,6 +165,7 @@ def test_a_split_that_is_none_is_named(name, sentence):
         ("no_graph", TopologyError, "of type int; pass a graph"),
         ("broken", ExperimentError, "raised ValueError: too cold"),
         ("missing", ExperimentError, "cannot be imported"),
+        ("random_rings", ExperimentError, "makes another graph when it is called again"),
     ],
 )
 def test_a_graph_that_is_none_is_named(name, kind, sentence):

@@ -41,7 +41,7 @@ def test_no_mask_key_hides_two_plaintexts_whoever_crashes():
 
 @pytest.mark.slow
 def test_no_mask_key_hides_two_plaintexts_where_models_may_be_dropped():
-    """There are too many states to see all of them; docs/settled-rounds.md says how far scripts/explore went."""
+    """There are too many states to see all of them; docs/notes/settled-rounds.md says how far scripts/explore went."""
     found = explored(size=3, kind=Masked, masked=True, ballots=(0, 1, 0), crashes=(0, 1, 0), most=100_000)
     assert found.states >= 100_000
 

@@ -39,6 +39,6 @@ def test_members_that_believe_what_they_are_told_come_to_two_verdicts():
 
 
 def test_one_malicious_member_of_three_can_bring_the_others_to_two_verdicts():
-    """Two majorities of three may share the malicious member alone: docs/settled-rounds.md says so."""
+    """Two majorities of three may share the malicious member alone: docs/notes/settled-rounds.md says so."""
     with pytest.raises(ViolationError, match="two verdicts"):
         explored(Setting(NONE[:3], NONE[:3], malicious="eve"))

@@ -57,6 +57,15 @@ def test_raw_pictures_are_scaled_as_in_the_training(pictures, pixels):
     assert len(found.labels) == 5
 
 
+def test_an_array_with_an_account_needs_to_be_asked_for(pictures, pixels, tmp_path):
+    predictor, file = ArrayPredictor.load(pictures[0]), tmp_path / "pictures.npy"
+    np.save(file, pixels)
+    (tmp_path / "pictures.npy.budget.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"pictures\.npy\.budget\.jsonl counts what is spent"):
+        predictor.predict(file)
+    assert len(predictor.predict(file, unaccounted=True).labels) == 5
+
+
 def test_the_command_writes_a_line_for_each_picture(pictures, pixels, tmp_path):
     np.save(tmp_path / "pictures.npy", pixels)
     out = tmp_path / "out.csv"

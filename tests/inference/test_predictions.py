@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import pickle
+from functools import partial
 
 import numpy as np
 import pytest
@@ -152,6 +153,22 @@ def test_a_class_that_the_model_does_not_know_is_named(predictor, tmp_path):
     said = r'line 2: "dead; 2020" in column "outcome" is none of the levels "well", "ill"; correct the cell, or remove'
     with pytest.raises(DataError, match=said):
         evaluate(predictor, tmp_path / "new.csv")
+
+
+# --- tables with an account
+
+
+@pytest.mark.parametrize("use", ["predict", "columns", "targets", "evaluate"])
+def test_exact_results_on_a_table_with_an_account_need_to_be_asked_for(predictor, trained, tmp_path, use):
+    table = tmp_path / "own.csv"
+    table.write_bytes((trained[0] / "peer1.csv").read_bytes())
+    (tmp_path / "own.csv.budget.jsonl").write_text("")
+    (tmp_path / "link.csv").symlink_to(table)
+    used = partial(evaluate, predictor, draws=2) if use == "evaluate" else getattr(predictor, use)
+    for path in (table, str(tmp_path / "link.csv")):
+        with pytest.raises(InputError, match=r"own\.csv\.budget\.jsonl counts what is spent of this table"):
+            used(path)
+        used(path, unaccounted=True)
 
 
 # --- files from others

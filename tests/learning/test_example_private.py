@@ -26,7 +26,7 @@ from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation, grid_step
 from p2pfl.peer import Peer
 from p2pfl.privacy.accounting import divergence
-from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst
+from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst, worst_off
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
 from p2pfl.privacy.stream import BLOCK, normals, spans
 from p2pfl.report.spending.sampling import SamplingMeter
@@ -161,6 +161,11 @@ def test_under_noise_sums_are_exact_on_the_grid_and_one_sample_moves_them_by_no_
         assert torch.equal(points, points.round())
         assert float(points.abs().max()) < 2**53
     assert all(math.hypot(*points[0].tolist()) * step <= clip for points in singles)
+    without = learner_of(wrap(mlp()), federation(scale=scale), clip=clip)
+    for place, points in enumerate(singles):  # rounded towards zero, so that no gradient gets longer, however large P
+        plain = without.clipped(parts, np.array([place]))[1] / step
+        assert bool((points * plain.sign() <= plain.abs()).all())
+        torch.testing.assert_close(points, plain, rtol=2.0**-23, atol=1.0)
     torch.testing.assert_close(whole, sum(singles), rtol=0, atol=2.0**10)  # stacks round gradients otherwise
 
 
@@ -238,6 +243,21 @@ def test_an_empty_batch_is_a_step_of_noise_alone():
     loss, total = learner.clipped(parts_of(learner), drawn[empty])
     assert (loss, float(total.norm())) == (0.0, 0.0)
     assert learner.fit(learner.start(["ada"]), peers=["ada"], round=0).report.steps.tolist() == [40]
+
+
+def test_each_step_of_a_round_has_a_batch_of_its_own():
+    learner = learner_of(clip=0.4, rate=0.3, steps=3)
+    row = learner.start(["ada"])
+    for step in range(3):
+        parts = list(learner.layout.split(row).values())
+        row = row - 0.3 * learner.clipped(parts, learner.sampled("ada", round=1, step=step))[1] / 8
+    fitted = learner.fit(learner.start(["ada"]), peers=["ada"], round=1).rows
+    torch.testing.assert_close(fitted, row, rtol=1e-12, atol=1e-12)
+
+
+def test_of_peers_with_different_noise_the_one_that_is_hidden_least_counts():
+    less, more = Sampling(0.8, 0.1, 5), Sampling(2.0, 0.1, 5)
+    assert worst_off([{more: 3}, {less: 3}], delta=1e-5) == worst_off([{less: 3}], delta=1e-5)
 
 
 def test_each_sample_joins_independently_with_the_same_probability():
@@ -408,13 +428,13 @@ def test_the_account_has_the_rate_and_the_steps_of_training():
     peers = resolved.federation.peers
     held = {peer: len(resolved.federation.train[peer]) for peer in peers}
     meter = SamplingMeter(resolved, peers, run="demo")
-    meter.count(0, None)
-    for peer in peers:
-        assert meter.own[peer] == {
-            Sampling(learning["example_noise"], 8 / held[peer], 2 * math.ceil(held[peer] / 8)): 1
-        }
-    stated = resolved.examples(1, played=meter.played)
-    assert (stated["sampling_rate"], stated["steps"]) in {(8 / n, 2 * math.ceil(n / 8)) for n in held.values()}
+    for rounds in (1, 2):
+        meter.count(rounds - 1, None)
+        for peer in peers:
+            kind = Sampling(learning["example_noise"], 8 / held[peer], 2 * math.ceil(held[peer] / 8))
+            assert meter.own[peer] == {kind: rounds}
+    stated = resolved.examples(2, played=meter.played)
+    assert (stated["sampling_rate"], stated["steps"]) in {(8 / n, 4 * math.ceil(n / 8)) for n in held.values()}
     joined = [len(resolved.learner.sampled(peers[0], round=round, step=0)) for round in range(400)]
     n = held[peers[0]]
     assert abs(np.mean(joined) - 8) < 5 * math.sqrt(8 * (1 - 8 / n) / 400)

@@ -329,7 +329,11 @@ def test_a_loss_that_is_not_a_number_names_peer_and_round():
         (nn.Sequential(nn.Linear(6, 3), nn.AlphaDropout(0.1)), {}, "torch's global generator; use torch.nn.Dropout"),
         (nn.Sequential(nn.Linear(6, 3), nn.RReLU()), {}, "torch's global generator; use torch.nn.Dropout"),
         (mlp(), {"frozen": ["encoder"]}, "'encoder'"),
-        (mlp(), {"frozen": ["*"]}, "every parameter of the model is frozen; free some in model.frozen"),
+        (
+            mlp(),
+            {"frozen": ["*"]},
+            "the model has no parameter to train; free some in model.frozen, or add a layer with parameters",
+        ),
         (mlp(), {"pretrained": {"other": torch.zeros(1)}}, "other"),
         (
             mlp(),

@@ -11,7 +11,8 @@ import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.errors import ExperimentError
 from p2pfl.experiment.parts.masks_and_noise import AVERAGED
-from p2pfl.privacy.mask_size import LEAST, mask_deviation, residual, update_size
+from p2pfl.privacy import mask_size
+from p2pfl.privacy.mask_size import LEAST, VICTIMS, mask_deviation, residual, update_size
 
 
 def deviation(**sections) -> float:
@@ -57,6 +58,55 @@ def test_what_a_death_leaves_is_measured_by_mixing_masked_rows_without_the_dead_
             rows = mixed
         worst = max(worst, float(np.delete(rows, dead, axis=0).std(axis=1).max()))
     assert plan.residual == pytest.approx(worst, rel=0.05)
+
+
+def dense_residual(graph, weights, *, steps):
+    masks = np.zeros((len(graph.peers), len(graph.edges)))
+    for edge, (a, b) in enumerate(graph.edges):
+        masks[graph.peers.index(a), edge], masks[graph.peers.index(b), edge] = 1, -1
+    worst = 0.0
+    for dead in np.argsort(-np.abs(masks).sum(1), kind="stable")[:VICTIMS]:
+        here = np.arange(len(masks)) != dead
+        mixing = np.eye(len(masks))
+        for each in weights:
+            kept = each.matrix.toarray() * here * here[:, None]
+            mixing = (kept + np.diag(here * (1 - kept.sum(1)))) @ mixing
+        turns, rest = divmod(steps, len(weights))
+        assert rest == 0
+        rows = np.linalg.matrix_power(mixing, turns) @ (masks * here[:, None])
+        worst = max(worst, float(np.linalg.norm(rows, axis=1).max()))
+    return worst
+
+
+@pytest.mark.parametrize("steps", [1, 6, 400])
+@pytest.mark.parametrize("graph", [graphs.ring(30), graphs.complete(9), graphs.star(12), graphs.torus(4, 5)])
+def test_what_a_death_leaves_equals_the_product_of_all_gossip_steps(graph, steps, monkeypatch):
+    weights = [graphs.metropolis(graph)]
+    expected = dense_residual(graph, weights, steps=steps)
+    assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-9)
+    monkeypatch.setattr(mask_size, "SMALL", 8)  # by eigenvectors, as for large graphs
+    assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-6)
+
+
+def test_gossip_steps_of_a_schedule_take_turns():
+    graph = graphs.ring(6)
+    weights = [graphs.metropolis(graph), graphs.metropolis(graphs.complete(6)), graphs.metropolis(graphs.path(6))]
+    for steps in (3, 9):
+        expected = dense_residual(graph, weights, steps=steps)
+        assert residual(graph, weights, steps=steps) == pytest.approx(expected, rel=1e-9)
+
+
+def test_many_thousand_gossip_steps_on_a_large_ring_leave_the_slow_waves_of_a_path():
+    ring, size = graphs.ring(1000), 999
+    steps = graphs.steps([graphs.metropolis(ring)], tolerance=AVERAGED)
+    assert steps > 300_000
+    waves, places = np.arange(20), np.arange(size)  # the modes of the path that a death leaves
+    rates = (1 - 2 / 3 * (1 - np.cos(math.pi * waves / size))) ** steps
+    modes = np.cos(math.pi * waves * (places[:, None] + 0.5) / size) * np.sqrt(np.where(waves == 0, 1, 2) / size)
+    row = modes @ (rates * modes[0])  # of a neighbour of the dead peer
+    masks = [row[0], *np.diff(row), row[-1]]
+    found = residual(ring, [graphs.metropolis(ring)], steps=steps)
+    assert found == pytest.approx(float(np.linalg.norm(masks)), rel=1e-4)
 
 
 def test_the_default_leaves_one_update_of_a_death_where_many_average_and_hides_where_few_do():

@@ -17,7 +17,8 @@ from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK
-from p2pfl.topology import Topology, complete, ring
+from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import Topology, complete, metropolis, ring
 
 SOURCE = SeededSource(7)
 
@@ -391,3 +392,25 @@ async def test_a_release_is_charged_before_anything_is_drawn():
     )
     await released(net, draw(1, 3), torch.zeros(1, 3))
     assert told == ["charge", "noise 0"]
+
+
+async def test_every_total_is_charged_first_and_has_noise_in_all_of_its_numbers():
+    graph, told, size = ring(3), [], BLOCK + 1000
+
+    def contribution(_peer):
+        told.append("asked")
+        return np.zeros(size, np.int64)
+
+    net = private(
+        StackedNeighbourhood([metropolis(graph)], round=0, seed=0, graph=graph),
+        settings=Settings(noise=1.0, clip=1.0),
+        masks=None,
+        source=SeededSource(5),
+        round=0,
+        charge=lambda: told.append("charged"),
+    )
+    totals = [await net.total(contribution, size=size, change=1000.0) for _ in range(2)]
+    assert told == ["charged", *["asked"] * 3] * 2
+    ends = [total[end] for total in totals for end in (slice(1000), slice(size - 1000, size))]
+    assert [np.std(end) == pytest.approx(1000 * 3**0.5, rel=0.2) for end in ends] == [True] * 4
+    assert np.abs(np.corrcoef(ends) - np.eye(4)).max() < 0.2

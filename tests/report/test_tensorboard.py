@@ -55,6 +55,7 @@ def test_each_peer_has_the_curves_of_its_records_and_the_mean_stands_beside_them
     made = tensorboard.write({"run": run}, tmp_path, peers=True)
     peers = sorted({record.peer for record in run.metrics})
     assert made == [tmp_path / "run" / name for name in ("mean", *peers)]
+    assert {folder.stat().st_mode & 0o777 for folder in made} == {0o700}
     for peer in peers:
         own = [record for record in run.metrics if record.peer == peer]
         found = [(step, value) for tag, step, _, value in scalars(tmp_path / "run" / peer) if tag == "scores/accuracy"]

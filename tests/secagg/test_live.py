@@ -15,7 +15,6 @@ import torch
 from attacks import Middle
 from p2pfl.errors import ExperimentError, TransportError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KeyedSource
 from p2pfl.learning import ExternalLearner
 from p2pfl.peer import Peer
 from p2pfl.peer.launch.brokers import connect
@@ -32,6 +31,7 @@ from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
 from p2pfl.transport import MemoryTransport
 from p2pfl.transport.broker import embedded, mosquitto
+from sourcing import shared_source
 from swarms import SMALL, Ended, timeless
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ INTRODUCED = ("unexpected Key", "before its key")
 """Why peers refuse messages of neighbours that are ahead of them in the introductions."""
 
 SIZE = 40
-SOURCE = KeyedSource.draw()
+SOURCE = shared_source()
 
 
 def trained(row, *, peer, round):

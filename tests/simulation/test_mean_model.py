@@ -50,7 +50,7 @@ def test_the_history_and_the_run_directory_have_them(tmp_path):
     run = simulate(read(SMALL, changes=DPSGD), baselines=False, folder=tmp_path / "run")
     assert Run.load(tmp_path / "run").metrics == run.metrics
     columns = columns_of(run.metrics)
-    assert columns["mean model loss"] == [record.mean_model["loss"] for record in run.metrics]
+    assert columns["mean_model_loss"] == [record.mean_model["loss"] for record in run.metrics]
     assert columns["mixed"] == [False] * 12
 
 

@@ -7,13 +7,13 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.errors import InputError
-from p2pfl.identity import KeyedSource
 from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming import checkpoint
 from p2pfl.simulation.resuming.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint
+from sourcing import shared_source
 
 TABLE = {
     "rounds": 5,
@@ -32,7 +32,7 @@ CASES = {
     "schedule": {"topology": {"kind": "one_peer_exponential", "peers": 8}, "learning": {"algorithm": "dpsgd"}},
 }
 SLOW = {"adam", "private", "compressed", "faults", "samples"}
-SOURCE = KeyedSource.draw()
+SOURCE = shared_source()
 """Source of runs that are compared; by default each run draws private noise of its own."""
 
 LEFT_OUT = {"start_s", "wall_s", "total_s", "training_s", "began"}

@@ -11,12 +11,12 @@ from safetensors.torch import save_file
 from p2pfl.algorithms import gossip_learning
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KeyedSource
 from p2pfl.report import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import edges_of
 from p2pfl.simulation.resuming import checkpoint
 from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, SimulationCheckpoint
+from sourcing import shared_source
 
 TABLE = {
     "rounds": 5,
@@ -36,7 +36,7 @@ CASES = {
     "schedule": {"simulation": LATE, "topology": {"kind": "one_peer_exponential", "peers": 8}},
     "few scores": {"simulation": LATE, "evaluation": {"every": 2, "peers": 3}},
 }
-SOURCE = KeyedSource.draw()
+SOURCE = shared_source()
 """Source of runs that are compared; by default each run draws private noise of its own."""
 
 TIMES = {"start_s", "wall_s", "total_s", "training_s", "began", "folder"}

@@ -21,6 +21,7 @@ from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.together import simulate_together
 from p2pfl.virtual.forecast import forecast, network
+from sourcing import shared_source
 
 TABLE = {
     "rounds": 2,
@@ -151,7 +152,7 @@ def test_a_resumed_simulation_claims_only_what_all_of_its_rounds_support(tmp_pat
 
 
 def test_a_checkpoint_holds_no_key_of_the_noise_and_only_its_owner_can_read_it(tmp_path):
-    source, folder = KeyedSource.draw(), tmp_path / "run"
+    source, folder = shared_source(), tmp_path / "run"
     interrupted(CLAIMS["masks"], folder, source)
     data = (folder / FILE).read_bytes()
     drawn = [
@@ -179,6 +180,16 @@ def test_a_run_whose_noise_follows_from_a_seed_is_refused_by_an_account_and_coun
     assert (tmp_path / "spent.jsonl").read_bytes() == before
 
 
+def test_noise_that_cancels_in_the_difference_of_two_runs_claims_nothing():
+    source = KeyedSource(bytes(range(KEY_BYTES)))
+    strong = TABLE | {"rounds": 1, "privacy": {"mode": "independent", "noise": 1e4, "clip": 1.0}}
+    first, second = (simulate(strong, baselines=False, source=source) for _ in range(2))
+    assert (flat(first) - flat(second)).abs().max() < 1.0
+    assert flat(first).abs().max() > 100.0
+    assert first.summary["privacy"]["epsilon"] is None
+    assert WHY in first.summary["privacy"]["statement"]
+
+
 @pytest.mark.parametrize("name", ["noise", "samples"])
 def test_live_peers_with_a_seeded_source_state_no_epsilon(name):
     table = CLAIMS[name] | {"rounds": 1}
@@ -189,9 +200,9 @@ def test_live_peers_with_a_seeded_source_state_no_epsilon(name):
 
 def test_a_source_tells_whether_it_is_secret_and_does_not_print_its_key():
     assert SecretSource().secret
-    assert KeyedSource.draw().secret
     assert not SeededSource(0).secret
     drawn = KeyedSource(bytes(range(KEY_BYTES)))
+    assert not drawn.secret
     assert "01" not in repr(drawn)
     assert drawn.bytes(8, purpose="noise", peer="ada") != drawn.bytes(8, purpose="noise", peer="bob")
     with pytest.raises(ValueError, match="32"):

@@ -15,7 +15,7 @@ import torch
 from p2pfl.encodings import limit
 from p2pfl.errors import InputError, LearningError, PrivacyError, RunError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KeyedSource, SecretSource, SeededSource
+from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.robust import Attack
@@ -32,6 +32,7 @@ from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
 from peer.test_agreement import CASES
 from sharding import one_learner_at_a_time, simulated, together
+from sourcing import shared_source
 from swarms import SMALL
 
 MORE = {
@@ -86,7 +87,7 @@ def check_same(whole, part, *, tolerance):
 @pytest.mark.parametrize("changes", (CASES | MORE).values(), ids=CASES | MORE)
 def test_two_workers_end_as_one_process(changes):
     experiment = read(SMALL, changes=changes)
-    source = KeyedSource.draw()
+    source = shared_source()
     whole = simulate(experiment, baselines=False, source=source)
     part = simulated(experiment, workers=2, source=source)
     check_same(whole, part, tolerance=TOLERANCE[experiment.learning.dtype])

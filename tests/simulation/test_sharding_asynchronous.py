@@ -11,7 +11,6 @@ from safetensors.torch import save_file
 from p2pfl.algorithms import GossipLearning
 from p2pfl.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KeyedSource
 from p2pfl.neighbourhood import Released, settled
 from p2pfl.report import Run
 from p2pfl.rows import draw
@@ -26,6 +25,7 @@ from p2pfl.simulation.stacked import Faults
 from p2pfl.topology import metropolis, one_peer_exponential, owners, partition, random_regular
 from sharding import simulated, together
 from simulation.test_sharding import check_same
+from sourcing import shared_source
 from swarms import SMALL
 
 LATE = ["simulation.loss=0.2", "simulation.absence=0.2", "simulation.delay=1.5"]
@@ -157,7 +157,7 @@ def test_two_workers_end_as_one_process(changes):
     wanted = experiment(changes)
     if any("Counted" in each for each in changes):
         wanted = read({**wanted_table(), "rounds": 3}, changes=changes)
-    source = KeyedSource.draw()
+    source = shared_source()
     whole = simulate(wanted, baselines=False, source=source)
     part = simulated(wanted, workers=2, source=source)
     check_same(whole, part, tolerance=1e-10)

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 
 from json_schema import faults
-from p2pfl.errors import InputError, RunError
+from p2pfl.errors import ExperimentError, InputError, RunError
 from p2pfl.experiment import check, plan, read, resolving
 from p2pfl.experiment.resolving import federated
+from p2pfl.process import FreeMemory, cores
 from p2pfl.report.comparing.outcomes import load_sweep
 from p2pfl.report.json_schema import json_schema
 from p2pfl.report.run import Run
-from p2pfl.simulation import simulate
+from p2pfl.simulation import memory, simulate
 from p2pfl.sweep import cell, running, workers
 from p2pfl.sweep.cell import Job, affordable, attempt, refusals
+from p2pfl.sweep.refusing import refuse
 from p2pfl.sweep.running import UNFINISHED, sweep
 from p2pfl.sweep.study import CostBudget, Study, parse_combination
 from wine_files import wine_file
@@ -166,6 +168,24 @@ def test_what_planning_refuses_ends_the_sweep_before_its_first_run(small, tmp_pa
     result = sweep(rest, tmp_path / "out", processes=2)
     assert len(made) == len(result.outcomes) == 6
     assert not any(each.failure for each in result.outcomes)
+
+
+def test_a_combination_that_is_refused_for_several_reasons_is_left_out_once():
+    settings = [{"rate": rate, "kind": kind} for rate in "12" for kind in "ab"]
+    with pytest.raises(ExperimentError, match=r"leave them out with --without rate=1$"):
+        refuse(list(zip(settings, ["one", "other", None, None], strict=True)))
+
+
+def test_settings_that_need_too_much_memory_end_the_sweep_before_its_first_run(small, tmp_path, made, monkeypatch):
+    monkeypatch.setattr(
+        memory, "free_memory", lambda: FreeMemory(memory.FIXED + memory.BLOCK * cores() + 10**6, "machine")
+    )
+    wide = Study(experiment=small, set={"model.name": "mlp"}, over={"model.hidden": ((4,), (4000,))}, seeds=2)
+    with pytest.raises(
+        InputError, match=r"1 of 2 settings .* so nothing .*hidden=\[4000\]: the simulation needs about"
+    ):
+        sweep(wide, tmp_path / "out", processes=2)
+    assert not made
 
 
 @pytest.mark.slow

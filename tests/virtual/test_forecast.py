@@ -10,9 +10,9 @@ from safetensors.torch import load_file
 from p2pfl.cli import main
 from p2pfl.errors import ExperimentError, ModelError
 from p2pfl.experiment import read
-from p2pfl.identity import KeyedSource
 from p2pfl.simulation import simulate
 from p2pfl.virtual.forecast import LinkSettings, Network, One, TrainingSettings, forecast, network, shipped
+from sourcing import shared_source
 from swarms import SMALL
 
 
@@ -112,7 +112,7 @@ def test_training_on_scaled_features_takes_its_time():
 def test_what_hides_samples_over_a_network_is_what_hides_them_in_the_simulation():
     changes = ["learning.example_noise=1.0", "learning.batch=8", "rounds=2"]
     experiment = read(SMALL, changes=changes)
-    source = KeyedSource.draw()
+    source = shared_source()
     run, same = forecast(experiment, network("wan"), source=source), simulate(experiment, source=source)
     assert run.summary["privacy"] == same.summary["privacy"]
     assert run.summary["pooled"] == pytest.approx(same.summary["pooled"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -14,11 +15,14 @@ from p2pfl.audit.live.tap import Tap, Tapped
 from p2pfl.audit.statistics import Ints
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
+from p2pfl.identity import SecretSource
 from p2pfl.peer import Peer
+from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import Ring, mask
 from p2pfl.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.secagg.protocol import Sender, Share, SumSlot
+from p2pfl.secagg.protocol import Sender, Share, Sum, SumSlot
 from p2pfl.secagg.sender import Giving
+from p2pfl.topology import complete
 from p2pfl.transport import MemoryTransport
 
 PART = "live sums"
@@ -32,6 +36,9 @@ ROUNDS = 3
 
 SIZE = 4096
 """Length of a contribution."""
+
+PLACES = 3
+"""Number of rounds and of gossip steps in each combination of which masks have keys of their own."""
 
 
 @dataclass
@@ -127,7 +134,29 @@ def sums(plan: Plan) -> list[ExactClaim]:
             apart,
             part=PART,
         ),
+        keyed(),
     ]
+
+
+def keyed() -> ExactClaim:
+    """Check that the key of each mask is of one sum alone, also those of pairs: receivers remove the own masks.
+
+    Examples
+    --------
+    >>> keyed().broken
+    False
+    """
+    graph, source = complete(PEERS), SecretSource()
+    secrets, keys, masks = swarm_secrets(graph, source=source, run="audit"), set[bytes](), 0
+    for receiver, round, step in itertools.product(graph.peers, range(PLACES), range(PLACES)):
+        sum = Sum(SumSlot(receiver, round, step), graph.neighbours(receiver), size=1)
+        for peer in sum.senders:
+            keys |= {*Sender(sum, peer=peer, secrets=secrets, source=source).mask_keys().values()}
+        masks += len(sum.senders) * (len(sum.senders) + 1) // 2  # own masks, and those of pairs
+    sentence = (
+        "The key of a mask is of one sum alone: of one receiver, round and gossip step (masks without their own)."
+    )
+    return ExactClaim("keys of sums are of one use", sentence, float(masks - len(keys)), 0.0, PART)
 
 
 def sum_of(values: Sequence[Ring]) -> Ring:

@@ -96,10 +96,10 @@ def audit(options: argparse.Namespace) -> int:
     if smaller is not None:
         terminal.note(smaller)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    accounts.warn(resolved)
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
     audits.prepare(folder)
     found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
+    accounts.warn_of_exact(resolved)
     audits.keep(found, folder, samples=options.samples)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))

@@ -16,7 +16,7 @@ from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
 from p2pfl.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.experiment.accounts import beside
+from p2pfl.experiment.accounts import beside, counting
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.modes import NoPrivacy
 from p2pfl.experiment.outline import Outline, check_peers, outline
@@ -234,6 +234,10 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
         return None
     if only is not None:
         return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
+    account = counting(outlined.experiment, outlined.topology.peers)
+    if account is not None:
+        said = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
+        return {"pays": None, "sentence": f"not compared with learning alone, {said}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
 

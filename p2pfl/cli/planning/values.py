@@ -22,9 +22,9 @@ def run(options: argparse.Namespace) -> int:
     """Print the values of an experiment."""
     experiment = experiment_of(options)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    accounts.warn(resolved)
     given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
     found = valuation(resolved, **given)
+    accounts.warn_of_exact(resolved)
     results = asdict(found)
     names = ("peer", "samples", "value", "low", "high")
     rows = [names, *([each[name] for name in names] for each in results["values"])]

@@ -24,8 +24,10 @@ def columns(options: argparse.Namespace) -> int:
     """``p2pfl columns``."""
     import tomli_w  # noqa: PLC0415 (each command imports what it needs)
 
+    from p2pfl.cli.running import accounts  # noqa: PLC0415
     from p2pfl.data.tables import propose, read  # noqa: PLC0415
 
+    accounts.warn_of_table(options.table, unaccounted=True)
     found, remarks = propose(read(options.table), target=options.target)
     data = {"name": "table", "options": {"path": options.table, "target": options.target, "columns": found}}
     print(json.dumps(data) if options.json else tomli_w.dumps({"data": data}), end="\n" if options.json else "")
@@ -49,7 +51,9 @@ def evaluate(options: argparse.Namespace) -> int:
     from p2pfl.inference import evaluate as evaluated  # noqa: PLC0415
 
     _admitted(options)
-    found = evaluated(_predictor(options), options.table, by=options.by, seed=options.seed)
+    found = evaluated(
+        _predictor(options), options.table, by=options.by, seed=options.seed, unaccounted=options.unaccounted
+    )
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
     else:
@@ -155,10 +159,12 @@ def _predicted(options: argparse.Namespace) -> Predictions:
     from p2pfl.inference.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
     if not options.table.endswith(SUFFIX):
-        return _predictor(options).predict(options.table)
+        return _predictor(options).predict(options.table, unaccounted=options.unaccounted)
     if options.trust_model is not None:
         folders.add_present()
-    return ArrayPredictor.load(options.model, model=options.trust_model).predict(options.table)
+    return ArrayPredictor.load(options.model, model=options.trust_model).predict(
+        options.table, unaccounted=options.unaccounted
+    )
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:

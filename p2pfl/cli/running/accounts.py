@@ -19,6 +19,14 @@ def warn(resolved: Plan) -> None:
         _warn(beside(resolved.experiment))
 
 
+def warn_of_exact(resolved: Plan) -> None:
+    """Print a warning if an account counts the data of a plan, of which a command shows exact results."""
+    from p2pfl.experiment.accounts import counting  # noqa: PLC0415
+
+    if (account := counting(resolved.experiment, resolved.federation.peers)) is not None:
+        _warn(account)
+
+
 def warn_of_table(path: str, *, unaccounted: bool) -> None:
     """Refuse an exact use of a table that has an account, or print a warning.
 

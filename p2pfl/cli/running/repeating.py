@@ -161,7 +161,7 @@ def sentences(found: Repetition) -> Iterator[str]:
     yield _part("records", found.records, f"all {found.compared} are equal, durations apart")
     yield _part("results", found.results, "scores and costs are equal")
     for name, (old, new) in found.versions.items():
-        yield f"{name}: {old} in the run, {new} here"
+        yield f"{name}: {old or 'unknown'} in the run, {new or 'unknown'} here"
     known: tuple[tuple[str, bool | None, str], ...] = (
         ("data", found.data, "the run recorded no digest"),
         ("own modules", found.code, ""),

@@ -66,7 +66,7 @@ def located(path: str | Path, data_dir: Path | None) -> Path:
     DataError
         There is no such file.
     """
-    candidates = [Path(path), *([data_dir / path] if data_dir else [])]
+    candidates = dict.fromkeys((Path(path), *([data_dir / path] if data_dir else [])))  # one, if the path is absolute
     file = next((file for file in candidates if file.is_file()), None)
     if file is None:
         raise DataError(f"no table at {' or '.join(map(str, candidates))}; correct `path`")

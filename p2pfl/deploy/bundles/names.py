@@ -11,7 +11,10 @@ from p2pfl.topology.graph import NAME
 
 _PART = re.compile(r"(?!-|\.{1,2}\Z)[A-Za-z0-9._-]+")
 
-DEVICE = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml", "keys", "runs", "cache"})
+SIGNED = frozenset({"SHA256SUMS", "roster.toml", "certificate.pem", "request.toml"})
+"""Files of a bundle besides those that the operator writes first."""
+
+DEVICE = SIGNED | {"keys", "runs", "cache"}
 """Files of a bundle or a peer's folder besides those that the operator writes first."""
 
 FLEET = frozenset({"broker", "authority", "observers", "roster.toml", "observers.toml"})
@@ -139,7 +142,7 @@ def unexpected(folder: Path, names: Collection[str]) -> None:
     """
     for path in sorted(folder.rglob("*")):
         inner = path.relative_to(folder)
-        known = inner.as_posix() in names or inner.parts[0] in {*DEVICE, "observers.toml"}
+        known = inner.as_posix() in {*names, *SIGNED, "observers.toml"}
         if not known and not (path.is_dir() and not path.is_symlink()):
             raise InputError(
                 f"{path} does not belong into this folder, which is given away as it is; move it elsewhere"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
+import numpy as np
 import tomli_w
 
 from p2pfl.errors import ExperimentError
@@ -211,12 +212,22 @@ def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str
     ExperimentError
         A key is unknown or has the wrong type; the message names it as it is written in the file.
     """
+    table = _builtin(table)
     for key, section in _unknown(table, kind, within):
         raise ExperimentError(f'{origin}: unknown key "{key}"; {_hint(key, section, of=kind)}')
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
         raise ExperimentError(f"{origin}: {within}{mismatch(str(error), table, kind)}") from None
+
+
+def _builtin(value: Any) -> Any:
+    """Return a value of Python with Python's numbers and lists in place of numpy's."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _builtin(each) for key, each in value.items()}
+    return [_builtin(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _keep_secret(table: Mapping[str, Any], *, origin: str) -> None:

@@ -347,12 +347,12 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
     """
     kind = ALGORITHMS.kind(name)
     parameters = inspect.signature(kind).parameters
-    values = _own_options(name, kind, options=options, given=given)
+    values = own_options(name, kind, options=options, given=given)
     made: Algorithm = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
     return made
 
 
-def _own_options(name: str, kind: Any, *, options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
+def own_options(name: str, kind: Any, *, options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return a user's options of an algorithm, checked against its parameters other than those ``given``."""
     parameters = inspect.signature(kind).parameters
     trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
@@ -385,7 +385,7 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     if topology.file is None and ":" not in topology.kind:
         graphs.check_kind(topology.kind)
     algorithm = ALGORITHMS.kind(learning.algorithm)
-    _own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
+    own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
     if learning.learner is not None:
         return
     check_data_name(experiment.data.name)

@@ -36,7 +36,8 @@ def own_graph(
     Raises
     ------
     ExperimentError
-        The function cannot be imported, needs another argument or raises, or its graph has another number of peers.
+        The function cannot be imported, needs another argument or raises, or its graph has another number of peers, or
+        other edges when it is called again.
     TopologyError
         It returns no graph.
     """
@@ -47,14 +48,23 @@ def own_graph(
             f"{key}: {reference} needs {lacking[0]}, which p2pfl does not pass; give it a default, or one of the names "
             f"{', '.join(options)}"
         )
-    try:
-        found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
-    except P2PFLError:
-        raise
-    except Exception as error:
-        reason = located(error, module=reference.partition(":")[0])
-        raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
-    graph = graphs.as_topology(found)
+
+    def called() -> graphs.Topology | graphs.Schedule:
+        try:
+            found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
+        except P2PFLError:
+            raise
+        except Exception as error:
+            reason = located(error, module=reference.partition(":")[0])
+            raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
+        return graphs.as_topology(found)
+
+    graph = called()
+    if called() != graph:
+        raise ExperimentError(
+            f"{key}: {reference} makes another graph when it is called again; draw random numbers from a generator "
+            "with the argument `seed`"
+        )
     if len(graph.peers) != peers:
         raise ExperimentError(
             f"{key}: {reference} made a graph of {len(graph.peers)} peers, not of topology.peers = {peers}; change one "

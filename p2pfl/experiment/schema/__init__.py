@@ -52,11 +52,11 @@ class Experiment(Section, frozen=True):
     Attributes
     ----------
     name
-        Name of the run and of its run directory.
+        Name of the run and its directory.
     seed
-        Seed of everything that must be reproducible.
+        Of everything reproducible.
     rounds
-        Number of rounds.
+        How many.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,40}\Z")] = "experiment"

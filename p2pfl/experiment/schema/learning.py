@@ -20,26 +20,24 @@ class DataSettings(Section, frozen=True):
     name
         A known data set, or a ``package.module:function`` that returns the data of one peer.
     split
-        Split of the samples: ``iid``, ``dirichlet`` (``alpha``), ``shards`` (``shards``), ``power_law``
-        (``exponent``), ``column`` (``column``); or a ``package.module:function`` of the targets that returns the
-        positions of each peer's samples.
+        ``iid``, ``dirichlet``, ``shards``, ``power_law``, ``column``; or a ``package.module:function`` of the targets
+        that returns the positions of each peer's samples.
     alpha
-        Parameter of the Dirichlet split; smaller values make peers differ more.
+        Of the Dirichlet split; smaller values make peers differ more.
     shards
-        Shards per peer.
+        Per peer.
     exponent
-        Exponent of the power law of sample counts.
+        Of the power law of sample counts.
     column
-        The column whose values name the peer of a sample.
+        Its values name the peer of a sample.
     test
-        Share of the data that is held out for testing.
+        Share held out for testing.
     validation
-        Share of each peer's training data that is held out for validation.
+        Share of each peer's training data held out for validation.
     scale
-        Scale each feature to mean 0 and deviation 1 over the training parts of all peers. Peers agree on both by sums
-        before the first round, under masks if masks are on.
+        Scale features to mean 0 and deviation 1 over all peers, by sums before the first round.
     options
-        Arguments of the data set's loader, such as ``path``, ``target`` and ``columns`` of a table.
+        Arguments of the loader, such as ``path``, ``target`` and ``columns`` of a table.
     """
 
     name: Reference = "digits"
@@ -65,24 +63,21 @@ class ModelSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        ``linear``, ``mlp``, ``cnn``; a model of a library, ``torchvision:NAME``, ``timm:NAME`` or
-        ``transformers:CLASS``; a ``package.module:Class``; a model that follows from exact totals: ``boosting``,
-        ``random_boosting``, ``forest``, ``glm``, ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics
-        of all data: ``description``, ``private_description``, ``kaplan_meier``, ``private_kaplan_meier``, ``pca``,
-        ``private_pca``.
+        ``linear``, ``mlp``, ``cnn``; ``torchvision:NAME``, ``timm:NAME`` or ``transformers:CLASS``; a
+        ``package.module:Class``; a model from exact totals: ``boosting``, ``random_boosting``, ``forest``, ``glm``,
+        ``private_glm``, ``lasso``, ``cox``, ``componentwise``; or statistics: ``description``, ``private_description``,
+        ``kaplan_meier``, ``private_kaplan_meier``, ``pca``, ``private_pca``.
     hidden
         Widths of the hidden layers of ``mlp``.
     options
-        Keyword arguments of a model of a library (with ``weights``), of a class of your own, or of a model that follows
-        from totals.
+        Arguments of the model, including ``weights`` for models of libraries.
     pretrained
-        A file of safetensors, or of ``torch.save``, with parameters to start from.
+        File of safetensors or ``torch.save`` to start from.
     frozen
         Name patterns of parameters that are neither trained nor shared.
     norm
-        Treatment of batch normalisation, whose running statistics cannot be averaged: it is constant (``frozen``),
-        replaced by group normalisation (``group``), or each peer's own (``local``, the default with ``fedbn``). A layer
-        whose parameters are frozen is constant without this key.
+        Batch normalisation, whose running statistics cannot be averaged: constant (``frozen``), replaced by group
+        normalisation (``group``), or each peer's own (``local``, default with ``fedbn``).
     """
 
     name: Reference = "mlp"
@@ -99,8 +94,8 @@ class LearningSettings(Section, frozen=True):
     Attributes
     ----------
     algorithm
-        An algorithm of docs/algorithms.md, or a ``package.module:Class``. ``fedsgd`` is ``fedavg`` with one step on all
-        data per round.
+        A name from docs/algorithms.md, or a ``package.module:Class``. ``fedsgd`` is ``fedavg`` with one step on all
+        data.
     algorithm_options
         Parameters of the algorithm.
     optimizer
@@ -110,18 +105,16 @@ class LearningSettings(Section, frozen=True):
     options
         Arguments of the optimiser.
     max_norm
-        Largest L2 norm of the gradient of each batch, as of torch.nn.utils.clip_grad_norm_; terms that the algorithm
-        adds to gradients come after.
+        Largest L2 norm of a batch's gradient, before terms that the algorithm adds.
     schedule
-        A scheduler of torch.optim.lr_scheduler; or a ``package.module:function`` of ``round``, ``step`` and ``steps``
-        (of the peer in a round), or some of them, that returns a factor of ``rate``.
+        A scheduler of torch.optim.lr_scheduler, or a ``package.module:function`` of any of ``round``, ``step`` and
+        ``steps`` that returns a factor of ``rate``.
     schedule_options
-        Arguments of the scheduler, or further ones of the function.
+        Arguments of the schedule.
     schedule_by
-        Call the schedule once per ``round``, or at each optimiser ``step``. A peer's steps are counted over all rounds,
-        those that it missed included.
+        Call the schedule once per round, or at each optimiser step, counted over all rounds.
     warmup
-        First optimiser steps of each peer, over rounds too, in which the rate rises linearly.
+        Optimiser steps over which the rate rises linearly.
     batch
         Samples per optimiser step.
     epochs
@@ -129,46 +122,44 @@ class LearningSettings(Section, frozen=True):
     steps
         Optimiser steps per round, instead of ``epochs``.
     stragglers
-        Share of the peers that, in each round, do only a random number of their epochs or steps, from 1 to all.
+        Share of the peers that do only a random part of a round's training.
     drop_stragglers
-        Leave stragglers out of the round instead of counting what they did.
+        Leave stragglers out of the round.
     fraction
-        Share of the peers that take part in a round, for algorithms that allow it.
+        Share of the peers in a round, for algorithms that allow it.
     weighted
-        Weight peers by their number of samples, for algorithms that allow it.
+        Weight peers by their samples, for algorithms that allow it.
     stop
-        Stop when no peer's released model moves by more than this in a round after the first one.
+        Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Stop when no peer's loss on its validation part has improved for so many rounds. Each peer judges its own model
-        after each round and keeps its best one; all stop in the same round.
+        Early stopping: end the run when no peer's validation loss has improved for so many rounds. Each peer keeps its
+        best model; all stop in the same round.
     consensus
-        After the last round, give all peers the same model, the exact mean of what they released, and add up its scores
-        on the test data of all peers (``common`` in the summary).
+        After the last round, give all peers the exact mean of what they released, and score it on all test data
+        (``common`` in the summary).
     loss
-        ``cross_entropy`` (the default for classes, also at each place), ``squared_error`` (for numbers),
-        ``binary_cross_entropy`` (for several labels in a sample, 0 or 1 each), or a ``package.module:function`` of
-        (outputs, targets) that returns one number per sample.
+        ``cross_entropy`` (default for classes), ``squared_error`` (for numbers), ``binary_cross_entropy`` (for several
+        labels of 0 or 1), or a ``package.module:function`` of (outputs, targets) that returns one number per sample.
     augment
-        A ``package.module:function`` of (features, generator) that changes the features of each training batch at
-        random, such as crops of pictures. Its numbers follow from the seed, peer, round and step.
+        A ``package.module:function`` of (features, generator) that changes each training batch at random, by key.
     metrics
-        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function of your own like that
-        of ``loss``. A function with the attribute ``whole`` returns one number for all outputs and targets instead.
+        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``; with
+        the attribute ``whole`` it returns one number for all samples.
     learner
-        A ``package.module:factory`` of a learner, such as a training loop of another framework.
+        A ``package.module:factory`` of a learner of your own.
     learner_options
-        Arguments of the factory besides the keys above for which it has parameters.
+        Arguments of the factory besides those of the keys above.
     device
-        Device for training: ``auto``, or a device of torch.
+        ``auto``, or a device of torch.
     precision
         ``mixed`` trains in bfloat16 where the device supports it.
     dtype
-        The type of the parameters.
+        Of the parameters.
     example_noise
-        Protect each sample inside its peer by DP-SGD: noise of this multiple of ``example_clip`` on every gradient.
-        ``batch`` is then the mean size of secret batches. Works with FedAvg; the guarantee is for ``privacy.delta``.
+        DP-SGD for each sample inside its peer (FedAvg): noise of this multiple of ``example_clip`` on every gradient,
+        secret batches of mean size ``batch``, guarantee for ``privacy.delta``.
     example_clip
-        Bound of the norm of each sample's gradient under ``example_noise``.
+        Bound of the norm of a sample's gradient.
     """
 
     algorithm: Reference = "fedavg"
@@ -204,7 +195,7 @@ class LearningSettings(Section, frozen=True):
 
 
 class EvaluationSettings(Section, frozen=True):
-    """Amount that ``simulate`` evaluates after each round; the last round is always evaluated in full.
+    """What ``simulate`` evaluates after each round; it evaluates the last round in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
     fewer samples, then fewer rounds. With any of these keys set, the others mean all. A live peer evaluates its model
@@ -215,9 +206,9 @@ class EvaluationSettings(Section, frozen=True):
     every
         Rounds from one evaluation to the next.
     peers
-        Number of peers that are evaluated, the same in each round, drawn by key.
+        Evaluated peers, the same in each round.
     samples
-        Largest number of test samples, and of validation samples, that a peer is evaluated on, drawn by key.
+        Most test samples, and validation samples, of a peer.
     """
 
     every: Number | None = None
@@ -231,22 +222,22 @@ class CompressionSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        ``none``; ``float16`` or ``bfloat16``; a codec of differences from what was sent before: the numbers of
-        largest magnitude (``top_k``), random numbers (``random_k``), or all numbers in few bits (``qsgd``,
-        ``quantise``); or a ``package.module:Class``, which receives those of the keys below that it has parameters for.
+        ``none``; ``float16`` or ``bfloat16``; differences from what was sent before: their largest numbers (``top_k``),
+        random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class`` with
+        any keys below as parameters.
     share
         Share of the numbers that ``top_k`` and ``random_k`` send.
     levels
-        Levels of a number's magnitude under ``qsgd``: 7 take 4 bits, 127 take 8.
+        Levels of a number under ``qsgd``: 7 take 4 bits, 127 take 8.
     bits
         Bits of a number under ``quantise``.
     gamma
-        How far a peer moves towards what its neighbours sent; by default a value with which no tested graph diverges:
-        twice ``share`` (top_k), half of it (random_k), 1 where little is lost.
+        How far a peer moves towards what its neighbours sent; by default twice ``share`` (top_k), half of it
+        (random_k), else 1.
     refresh
-        Send whole models every so many rounds, which repairs what lost messages left.
+        Rounds between whole models, which repair what lost messages left.
     zstd
-        Compress messages without loss as well; works with every other setting.
+        Also compress without loss; works with every other setting.
     """
 
     name: Reference = "none"

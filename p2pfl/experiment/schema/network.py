@@ -15,42 +15,39 @@ class TopologySettings(Section, frozen=True):
     Attributes
     ----------
     kind
-        A builder: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
-        ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``, or a
+        A graph: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
+        ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``; a
         schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``nested``, ``double_binary_tree``; or a ``package.module:function`` of the number of peers that returns a graph
-        or a schedule.
+        ``nested``, ``double_binary_tree``; or a ``package.module:function`` of the number of peers that returns either.
     peers
         Number of peers of ``kind``.
     file
-        A graph in a format that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), instead of
-        ``kind`` and ``peers``. A list of files over the same peers is a schedule: one graph for each gossip step,
-        repeated.
+        A graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), instead of ``kind`` and
+        ``peers``; or a list of them: one per gossip step, repeated.
     degree
         Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules; k of the
         Base-(k+1) graph.
     rewire
         Probability that a small world rewires an edge.
     probability
-        Probability of an edge in an Erdős-Rényi graph.
+        Of an edge in an Erdős-Rényi graph.
     rows
-        Rows of a grid or torus; by default as square as possible.
+        Rows of a grid or torus; as square as possible by default.
     branching
         Children of a peer in a tree.
     clusters
-        Number of clusters of the hierarchical schedule.
+        Of the hierarchical schedule.
     inside
-        Graph inside each cluster of the hierarchical schedule.
+        Graph inside each such cluster.
     every
-        The hierarchical schedule uses the bridges between clusters in every such gossip step.
+        Gossip steps from one use of the bridges between clusters to the next.
     levels
-        Parts of each level of the nested schedule, from the outermost, such as ``[4, 5]`` for 4 regions of 5 hospitals;
-        their product is ``peers``.
+        Parts of each level of the nested schedule, such as ``[4, 5]`` for 4 regions of 5 hospitals; their product is
+        ``peers``.
     period
-        Gossip steps after which the draws of an epidemic schedule repeat.
+        Gossip steps after which an epidemic schedule repeats.
     heal
-        Connect the neighbours of a peer that disappeared to each other. Rings, circulants, random regular graphs (as
-        sums of cycles) and exponential graphs can.
+        Connect the neighbours of a peer that disappeared, in rings, circulants, random regular and exponential graphs.
     """
 
     kind: str = "ring"
@@ -75,17 +72,16 @@ class GossipSettings(Section, frozen=True):
     Attributes
     ----------
     steps
-        Gossip steps per round; by default as many as ``tolerance`` asks for. D-PSGD and other algorithms that train
-        between gossip steps make one.
+        Gossip steps per round; by default as many as ``tolerance`` needs, or one for algorithms that train between
+        gossip steps.
     tolerance
-        The share of a disagreement that may be left after the gossip steps of a round, masks included.
+        Share of a disagreement, masks included, that may be left after a round.
     weights
-        ``metropolis``, ``max_degree``, a file with a doubly stochastic matrix (``.npy`` or text), or ``push`` for
-        directed graphs of any shape, where sums are divided by weights. By default those that come with the kind of
-        graph, else ``metropolis``.
+        ``metropolis``, ``max_degree``, ``push`` (any directed graph), or a file with a doubly stochastic matrix
+        (``.npy`` or text). By default those of the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many gossip steps; ``heavy_ball`` needs a few more than that,
-        all of them alike. Live peers refuse it under masks.
+        ``chebyshev`` needs about the square root of as many gossip steps, ``heavy_ball`` a few more. Live peers refuse
+        both under masks.
     """
 
     steps: Number | None = None
@@ -95,16 +91,16 @@ class GossipSettings(Section, frozen=True):
 
 
 class TrustSettings(Section, frozen=True):
-    """Trust: which key belongs to which peer.
+    """Which key belongs to which peer.
 
     Attributes
     ----------
     roster
-        A file with the public keys of all peers (``p2pfl identity`` writes it). Without one, a peer trusts the first
-        key seen for a name and warns about it; ``run`` creates a roster of its own.
+        File with the public keys of all peers (``p2pfl identity``). Without one, a peer trusts the first key seen for a
+        name; ``run`` makes its own roster.
     keys
-        A folder on this device: ``NAME.pem``, its private key, created if it is missing, and ``known.toml``, the keys
-        trusted on first use. Without one, an identity lasts for one run.
+        Folder on this device with ``NAME.pem``, its private key, made if missing, and ``known.toml``, keys trusted on
+        first use. Without one, an identity lasts for one run.
     """
 
     roster: str | None = None
@@ -117,41 +113,36 @@ class TransportSettings(Section, frozen=True):
     Attributes
     ----------
     broker
-        ``embedded``, or an address with ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://``, host and port, or with a
-        scheme that a package registers. From a list, a peer uses the first broker that accepts it.
+        ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss`` or a scheme of a package. From a list, a peer
+        uses the first that accepts it.
     credentials
-        A TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. Without it, the
-        environment variables ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` apply.
+        TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. The default is
+        ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` of the environment.
     ca
-        A file with the authority that signed the broker's certificate.
+        File of the authority that signed the broker's certificate.
     certificate
-        A file with the client certificate of this peer.
+        File of this peer's certificate.
     key
-        A file with the private key of ``certificate``.
+        File of its private key.
     version
-        Version of MQTT: 4 is 3.1.1.
+        Of MQTT; 4 is 3.1.1.
     qos
-        Quality of service of MQTT: 1 acknowledges each packet; 0 does not, which a cluster of ``nats-server`` needs.
+        1 acknowledges each packet; ``nats-server`` clusters need 0.
     chunk
         Bytes per message.
     patience
-        Seconds without progress after which a round continues without a neighbour. Seconds in which the peer itself has
-        no connection do not count.
+        Timeout: seconds without progress after which a round continues without a neighbour, but for time offline.
     outage
-        Seconds that a peer waits for the broker when it starts or loses the connection, and for a missing peer with
-        ``privacy.departures = "stop"``; 0 stops at once.
+        Seconds to wait for the broker, and for a missing peer under ``privacy.departures = "stop"``.
     hurry
-        A quantile of the time that neighbours take. In a gossip step a peer waits for at most twice that; 1 waits for
-        all.
+        Quantile of the time that neighbours take, of which a peer waits for at most twice; 1 waits for all.
     gather
         Seconds within which neighbours must be present before the first round.
     quorum
-        Share of the neighbours that suffices at the end of ``gather``.
+        Share of the neighbours that suffices after ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next; a peer that is killed loses up to so many. What it uses and spends is on
-        the disk before each release all the same, reserved for as many releases at a time. Each round has its
-        checkpoint where a peer could go on from no older one: with state for each edge, compression, running sums, and
-        ``privacy.departures = "go_on"``.
+        Rounds from one checkpoint to the next, which a killed peer can lose. It is 1 where a peer could not continue
+        from an older one: state for each edge, compression, running sums, ``privacy.departures = "go_on"``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -171,18 +162,18 @@ class TransportSettings(Section, frozen=True):
 
 
 class TelemetrySettings(Section, frozen=True):
-    """Telemetry: what a peer of this device tells observers, while one of them looks.
+    """What a peer of this device tells observers while they look.
 
     Attributes
     ----------
     share
-        ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: losses,
-        scores and the privacy spent as well.
+        ``none``; ``health``: rounds, waits, neighbours, bytes, durations and what went wrong; ``scores``: also losses,
+        scores and the privacy spent.
     observers
-        A file with the public keys of those who may look, in the format of a roster (``p2pfl identity NAME --roster``
-        writes it). A running peer notices when it changes.
+        File with the public keys of those who may look (``p2pfl identity NAME --roster``); a running peer notices
+        changes.
     unaccounted
-        Share scores although a guarantee is claimed that does not cover them.
+        Share scores although a claimed guarantee does not cover them.
     """
 
     share: Literal["none", "health", "scores"] = "none"
@@ -196,15 +187,15 @@ class SimulationSettings(Section, frozen=True):
     Attributes
     ----------
     loss
-        Probability that a peer misses a neighbour's message.
+        Probability that a message is lost.
     absence
         Probability that a peer sits out a round.
     delay
-        Mean number of cycles that a message takes (``gossip_learning``, whose peers do not wait).
+        Mean number of cycles that a message takes (``gossip_learning``).
     slow
-        Share of the peers that are slow (``gossip_learning``).
+        Share of slow peers (``gossip_learning``).
     pace
-        Number of cycles of the others during one cycle of a slow peer.
+        Cycles of the others during one cycle of a slow peer.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0

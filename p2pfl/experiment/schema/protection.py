@@ -16,54 +16,46 @@ class PrivacySettings(Section, frozen=True):
     Attributes
     ----------
     mode
-        ``none``; ``independent``: private noise only; ``pairwise``: also masks that cancel; ``secagg``: each peer
-        receives the exact sum of its neighbours' models and none of them; or a ``package.module:Class``, which receives
-        those of the keys below that it has parameters for.
+        ``none``; ``independent``: private noise; ``pairwise``: also masks that cancel; ``secagg``: each peer receives
+        only the exact sum of its neighbours' models; or a ``package.module:Class`` with any keys below as parameters.
     clip
         Bound of the norm of an update; 1 if ``epsilon`` is set and this is not.
     clipping
-        ``flat`` clips the update as a whole; ``layer`` clips each of the m tensors of the model to clip / sqrt(m), so
-        that the same bound holds for the whole.
+        Clip the update as a whole, or each of the m tensors to clip / sqrt(m).
     noise
         Standard deviation of the private noise in each number.
     mask
-        Standard deviation of the mask of each edge in each number (pairwise). The default follows from the initial
-        parameters, the learning rate, the steps and the graph (docs/protection.md); with ``noise`` and ``clip`` it is
-        the clip.
+        Standard deviation of an edge's mask in each number (pairwise). With ``noise`` and ``clip`` the default is the
+        clip, else it follows from start, rate, steps and graph.
     bits
-        Fraction bits of the fixed-point grid on which masks cancel.
+        Fraction bits of the grid on which masks cancel.
     participation
-        Probability with which a peer takes part in a release (FedAvg). Who does stays secret, so the guarantee counts
-        it.
+        Probability, kept secret, with which a peer takes part in a release (FedAvg).
     mask_graph
-        Which peers share masks: the neighbours (``same``), or a denser graph, which hides better and costs no gossip
-        step: ``complete``, ``circulant`` or ``random``.
+        Who shares masks: the neighbours (``same``), or a denser graph, which hides better and costs no gossip step.
     mask_degree
-        Mask partners of a peer under ``circulant`` and ``random``; by default as many as ``colluders`` asks for.
+        Mask partners under ``circulant`` and ``random``; by default as many as ``colluders`` needs.
     epsilon
-        The guarantee over the whole run. Without ``noise``, the least costly noise and mask are calibrated to it; with
-        ``noise`` it is a budget, and the run stops before it is exceeded.
+        Guarantee over the whole run. Without ``noise``, noise and mask are calibrated to it; with ``noise`` it is a
+        budget, and the run stops before exceeding it.
     delta
-        The probability in the guarantee (epsilon, delta).
+        Probability in the guarantee (epsilon, delta).
     colluders
-        Number of peers that may collude with the broker.
+        Peers that may collude with the broker.
     partners
-        Number of mask partners that must be present before a model leaves under masks (pairwise): by default
-        ``colluders + 1`` where masks alone hide it; 1 with ``noise`` and ``clip``, because the budget counts missing
-        partners.
+        Mask partners that must be present before a model leaves (pairwise): by default ``colluders + 1`` where masks
+        alone hide it, else 1.
     departures
-        Reaction of live peers under masks when a peer disappears during a round. ``unsettled``: they continue at
-        once, and the masks that it shared stay in the models. ``go_on``: a majority of its neighbours decides whether
-        its model counts; if not, they remove its masks before they train again, which can show its update under its
-        private noise alone, and exactly without noise; a malicious neighbour can bring this about. On a graph that is
-        not complete, all peers decide whether the round counts, and play it again without those that are gone.
-        ``stop``: they decide the same; if it does not count, they wait for the peer for ``transport.outage`` and play
-        the round again with it, or end (docs/settled-rounds.md).
+        When a peer disappears during a round under masks: ``unsettled``: the others continue, and its masks stay in the
+        models. ``go_on``: its neighbours, or on graphs that are not complete all peers, decide by majority whether its
+        model or the round counts, and continue without it. ``stop``: they decide the same, then wait for the peer for
+        ``transport.outage`` and play the round again, or end. ``go_on`` can show its update under its private noise
+        alone, or exactly without noise; a malicious neighbour can bring this about.
     adjacency
-        Change that the guarantee hides: a peer's update with nothing (``zero-out``), or with any other (``replace``).
+        Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        A file that adds up what all runs on the same data spend, under one adjacency and number of colluders;
-        ``epsilon`` then bounds them together. For data in a file it lies beside that file by default.
+        File that adds up what all runs on the same data spend, which ``epsilon`` then bounds together. Beside the data
+        file by default.
     """
 
     mode: Reference = "none"
@@ -90,15 +82,15 @@ class RobustnessSettings(Section, frozen=True):
     Attributes
     ----------
     rule
-        ``none``; ``clipped_gossip``; ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum`` and
-        ``multi_krum``, which weight all models alike; or a ``package.module:Class``, which receives ``attackers`` and
-        ``radius`` if it has such parameters.
+        ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
+        which weight all models alike; or a ``package.module:Class``, which may have parameters ``attackers`` and
+        ``radius``.
     attackers
-        Number of received models that may be Byzantine.
+        Received models that may be Byzantine.
     radius
-        Distance by which one model may pull the average (self_centred_clipping).
+        How far one model may pull the average (self_centred_clipping).
     nearest
-        Average each model with those nearest to it first (trimmed_mean, median, krum, multi_krum).
+        First average each model with those nearest to it.
     """
 
     rule: Reference = "none"
@@ -113,14 +105,13 @@ class AttackSettings(Section, frozen=True):
     Attributes
     ----------
     name
-        ``none``; ``sign_flip``, ``scaled``, ``random``, ``label_flip``; or attacks that know all honest models, which
-        only ``simulate`` can run: ``alie``, ``ipm``, ``dissensus``.
+        ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
     share
         Share of the peers that attack, drawn from the seed.
     peers
-        Names of the peers that attack, instead of ``share``.
+        Names of attackers, instead of ``share``.
     scale
-        Strength of the attack; by default that of its paper.
+        Strength; by default that of its paper.
     """
 
     name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"

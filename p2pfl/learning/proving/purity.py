@@ -6,6 +6,8 @@ without a key, would let the data of one peer move the model of another, and one
 
 from __future__ import annotations
 
+import pickle
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
@@ -15,22 +17,43 @@ from torch import nn
 from p2pfl.errors import ModelError
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.proving.agreement import AGAIN
-from p2pfl.process import generators, moved
+from p2pfl.process import GENERATORS, generators, moved
 
 Result = TypeVar("Result")
 
 NUMBERS = (bool, int, float, complex, str, type(None))
 """Classes of attributes that count as state where they change."""
 
+INTERNAL = frozenset(vars(nn.Module()))
+"""Attributes of torch, such as the mode, the buffers and the hooks."""
+
+DEPTH, MOST = 3, 1000
+"""Containers in containers, and entries of each, up to which their numbers count: a vocabulary is no state."""
+
+
+def _numbers(value: Any, depth: int = DEPTH) -> Any:
+    """Return a copy of the numbers in an attribute, or of the state of a generator; ``None`` for other objects."""
+    if isinstance(value, NUMBERS):
+        return value
+    if isinstance(value, GENERATORS):
+        return pickle.dumps(value)
+    if isinstance(value, torch.Generator):
+        return value.get_state().numpy().tobytes()
+    if not depth or not isinstance(value, dict | list | tuple | deque) or len(value) > MOST:
+        return None
+    if isinstance(value, dict):
+        return [(_numbers(key, 0), _numbers(each, depth - 1)) for key, each in value.items()]
+    return [_numbers(each, depth - 1) for each in value]
+
 
 def _equal(one: Any, other: Any) -> bool:
     if torch.is_tensor(one):
         return torch.equal(one, other)
-    return bool(one == other)
+    return one is other or bool(one == other)
 
 
 class State:
-    """State of a model at one moment: its buffers, and the numbers among the attributes of its layers.
+    """State of a model at one moment: its buffers, and the numbers and generators among the attributes of its layers.
 
     Parameters
     ----------
@@ -50,8 +73,13 @@ class State:
                 if f"{prefix}{name}" not in own:
                     self.values[f"buffer {prefix + name!r} of {kind}"] = buffer.detach().clone()
             for name, value in vars(layer).items():
-                if type(value) in NUMBERS and name != "training":
-                    self.values[f"attribute {prefix + name!r} of {kind}"] = value
+                if name not in INTERNAL and (numbers := _numbers(value)) is not None:
+                    self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
+
+    def changed(self, later: State) -> str | None:
+        """Return the name of something that is different in a later state; ``None`` if nothing is."""
+        names = (name for name, value in self.values.items() if not _equal(value, later.values.get(name)))
+        return next(names, None)
 
     def check(self, later: State) -> None:
         """Raise :class:`ModelError` if the model has another state later.
@@ -61,13 +89,15 @@ class State:
         later
             State of the same model after a call.
         """
-        for name, value in self.values.items():
-            if name not in later.values or not _equal(value, later.values[name]):
-                raise ModelError(
-                    f"{name} changes when the model is called; peers of a simulation would share it and gossip cannot "
-                    "average it: compute it from the samples of the batch, leave it out, or set it before the training"
-                )
+        if (name := self.changed(later)) is not None:
+            raise ModelError(CHANGES.format(name))
 
+
+CHANGES = (
+    "{} changes when the model is called; peers of a simulation would share it and gossip cannot average it: compute "
+    "it from the samples of the batch, leave it out, or set it before the training"
+)
+"""Why a model is refused that keeps state."""
 
 UNREPEATABLE = (
     "two calls of the model with the same samples differ, so it keeps state between calls or draws random numbers "
@@ -84,13 +114,17 @@ UNKEYED = (
 
 
 def repeatable(
-    compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]], by: str = "the model"
+    compute: Callable[[], Result],
+    *,
+    numbers: Callable[[Result], Sequence[torch.Tensor]],
+    state: Callable[[], State],
+    by: str = "the model",
 ) -> Result:
-    """Return the result of a computation that runs code of the user, if it depends on no global generator.
+    """Return the result of a computation that runs code of the user, if it depends on no generator and no state.
 
-    Other threads of the process may draw meanwhile, and rewinding a generator would disturb them. So a computation
-    during which a generator moves runs a second time, on other random numbers: if it gives the same result, it does not
-    depend on them.
+    Other threads of the process may draw meanwhile, and rewinding a generator would disturb them; and a model may keep
+    what it computes from shapes. So a computation during which a global generator or the state of the model changes
+    runs a second time: if it gives the same result, it does not depend on them.
 
     Parameters
     ----------
@@ -98,21 +132,27 @@ def repeatable(
         Function that computes the same from the same start each time it is called.
     numbers
         Function that returns the tensors of a result to compare.
+    state
+        Function that returns the state of the model now.
     by
         Whose code runs, for the message.
 
     Raises
     ------
     ModelError
-        Generators move in both computations, and the results differ.
+        A generator moves or the state changes, and the results differ.
     """
-    before = generators()
+    drawn, held = generators(), state()
     result = compute()
-    if not moved(before):
+    kept = held.changed(state())
+    if not moved(drawn) and kept is None:
         return result
-    before = generators()
+    drawn = generators()
     again = compute()
-    drawn = moved(before)
-    if drawn and not all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True)):
-        raise ModelError(f"{by} draws from {drawn[0]} global generator; {UNKEYED}")
-    return result
+    sources = moved(drawn)
+    same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
+    if same or (kept is None and not sources):
+        return result
+    if kept is not None:
+        raise ModelError(CHANGES.format(kept))
+    raise ModelError(f"{by} draws from {sources[0]} global generator; {UNKEYED}")

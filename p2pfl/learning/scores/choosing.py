@@ -52,7 +52,9 @@ def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Fi
     if given in known:
         return known[given]
     if ":" not in given:
-        raise ModelError(f'{key} is "{given}"; {nearest(given, known)}, or name "package.module:function"')
+        raise ModelError(
+            f'{key} is "{given}", neither a known name nor a "package.module:function"; {nearest(given, known)}'
+        )
     function = find(given, key=key)
     return function if function in BUILT_IN or isinstance(function, Whole) else UserFunction(function, name=given)
 

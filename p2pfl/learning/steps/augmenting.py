@@ -9,7 +9,7 @@ import torch
 
 from p2pfl.data import IntArray
 from p2pfl.errors import LearningError, ModelError
-from p2pfl.importing import located
+from p2pfl.importing import kind_of, located
 from p2pfl.process import watched_generators
 from p2pfl.rows import subkeys
 
@@ -80,7 +80,7 @@ class Augmenting:
             features.dtype,
             features.device,
         ):
-            got = f"{found.dtype} {tuple(found.shape)}" if torch.is_tensor(found) else f"a {type(found).__name__}"
+            got = f"{found.dtype} {tuple(found.shape)}" if torch.is_tensor(found) else kind_of(found)
             raise LearningError(
                 f"{self.name} returns {got} for features {features.dtype} {tuple(features.shape)}; return changed "
                 "features of the same shape, type and device"
@@ -136,8 +136,7 @@ def augmenting(function: Augment | None) -> Augmenting | None:
         return function
     if not callable(function):
         raise ModelError(
-            f"augment is a {type(function).__name__}; give a function augment(features, *, generator), see "
-            "docs/own-models.md"
+            f"augment is {kind_of(function)}; give a function augment(features, *, generator), see docs/own-models.md"
         )
     return Augmenting(function)
 

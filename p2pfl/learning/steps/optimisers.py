@@ -162,6 +162,11 @@ class Recipe:
     @cached_property
     def kind(self) -> Callable[..., optim.Optimizer]:
         """Class of the optimiser."""
+        if not isinstance(self.optimizer, str | type):
+            given = type(self.optimizer).__name__
+            raise ModelError(
+                f"learning.optimizer is an object of {given}; give the class, or its name, {given.lower()!r}"
+            )
         name = self.optimizer if isinstance(self.optimizer, str) else self.optimizer.__name__
         kind = ELEMENTWISE.get(name.lower())
         if kind is None or self.optimizer not in (name, kind):
@@ -211,14 +216,14 @@ class Recipe:
                     schedule.step()
             except Exception as error:
                 raise ModelError(
-                    f"learning.schedule {name} fails within {number + 1} {self.schedule_by}s "
+                    f"learning.schedule {name} fails in {self.schedule_by} {number + 1} "
                     f"({located(error, module='')}); fix learning.schedule_options"
                 ) from error
             settings = self._read(optimiser)
             if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
                 raise ModelError(
-                    f"learning.schedule {name} sets the rate to {settings['lr']} in {self.schedule_by} {number}, which "
-                    "is negative or not finite; fix learning.schedule_options"
+                    f"learning.schedule {name} sets the rate to {settings['lr']} in {self.schedule_by} {number + 1}, "
+                    "which is negative or not finite; fix learning.schedule_options"
                 )
             yield settings
 

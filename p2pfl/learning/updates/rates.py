@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from p2pfl.errors import ModelError
-from p2pfl.importing import imported, located
+from p2pfl.importing import imported, kind_of, located
 from p2pfl.process import one_at_a_time
 
 Factor = Callable[..., float]
@@ -113,6 +113,8 @@ class OwnSchedule:
         name = wanted if isinstance(wanted, str) else getattr(wanted, "__name__", type(wanted).__name__)
         if isinstance(wanted, str):
             wanted = imported(wanted, key="learning.schedule", sought="a function", refused=ModelError)
+        if not callable(wanted):
+            raise ModelError(f"learning.schedule is {kind_of(wanted)}; give a function, or the name of a schedule")
         parameters = inspect.signature(wanted).parameters
         takes = tuple(count for count in COUNTS if count in parameters)
         try:

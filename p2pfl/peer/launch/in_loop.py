@@ -8,15 +8,13 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm
-from p2pfl.compression import Codec
 from p2pfl.errors import P2PFLError, RunError, foremost
-from p2pfl.experiment import Experiment, Plan, plan, read
-from p2pfl.experiment.composing import both, check_data, check_live, compose
-from p2pfl.experiment.modes import Mode
+from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted
 from p2pfl.identity import FIRST, Source
 from p2pfl.learning import Learner
 from p2pfl.peer.launch.ended import Ended
@@ -26,7 +24,6 @@ from p2pfl.peer.updates import Done
 from p2pfl.report import Record, Run
 from p2pfl.report.progress import progressing
 from p2pfl.report.summary import Durations
-from p2pfl.robust import Attack, Rule
 from p2pfl.transport import MemoryTransport
 
 
@@ -35,19 +32,13 @@ async def live(
     learner: Learner | None = None,
     topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
     *,
-    rounds: int = 10,
-    seed: int = 0,
-    privacy: Mode | None = None,
-    codec: Codec | None = None,
-    rule: Rule | None = None,
-    attack: Attack | None = None,
-    settings: Mapping[str, Any] | None = None,
     peers: int | None = None,
     source: Source | None = None,
     observe: Callable[[list[Record]], None] | None = None,
     progress: bool = False,
     baselines: bool = True,
     unaccounted: bool = False,
+    **parts: Unpack[RunParts],
 ) -> Run:
     """Run the live peers of an experiment in the running loop, and keep the run in memory.
 
@@ -58,10 +49,10 @@ async def live(
     ----------
     experiment
         Algorithm; or a file, name of a shipped experiment, table, an experiment already read, or its plan.
-    learner, topology, rounds, seed, privacy, codec, rule, attack, settings
-        The other parts of a run, if the first argument is an algorithm, see :func:`p2pfl.compose`.
+    learner, topology
+        The other parts of a run, if the first argument is an algorithm.
     peers
-        Number of peers in place of ``topology.peers``.
+        Number of peers in place of ``topology.peers`` of a file or table.
     source
         Source of keys and private noise; the operating system's secrets by default. With that of a simulation, such as
         ``SeededSource(seed)``, the models are those of the simulation, and no epsilon is stated.
@@ -69,6 +60,9 @@ async def live(
         Function called with the records of each round, once all peers have ended it.
     progress, baselines, unaccounted
         Arguments as in :func:`p2pfl.simulate`.
+    **parts
+        ``rounds``, ``seed``, ``privacy``, ``codec``, ``rule``, ``attack`` and ``settings`` of :func:`p2pfl.compose`, if
+        the first argument is an algorithm.
 
     Returns
     -------
@@ -102,29 +96,25 @@ async def live(
     ['peer0', 'peer1', 'peer2']
     """
     first, began = time.perf_counter(), datetime.now(UTC)
+    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
     make: Callable[[], Plan]
-    if isinstance(experiment, Plan):
-        make = partial(check_live, experiment)
-    elif isinstance(experiment, str | Path | Experiment | Mapping):
-        wanted = read(experiment, changes=[] if peers is None else [f"topology.peers={peers}"])
-        make = partial(plan, wanted, live=True, unaccounted=unaccounted)
+    if isinstance(made, Plan):
+        make = partial(check_live, made)
+    elif isinstance(made, Experiment):
+        make = partial(plan, made, live=True, unaccounted=unaccounted)
     else:
-        parts: dict[str, Any] = {"privacy": privacy, "codec": codec, "rule": rule, "attack": attack}
-        parts |= {"rounds": rounds, "seed": seed, "settings": settings, "unaccounted": unaccounted}
-        learner, topology = both(learner, topology)
-        check_data(learner, topology)
-        make = partial(compose, experiment, learner, topology, live=True, **parts)
+        check_data(*made.args[1:])
+        make = partial(made, live=True, unaccounted=unaccounted)
     resolved = await asyncio.to_thread(make)
     resolved = resolved if source is None else resolved.drawing(source, unaccounted=unaccounted)
     names = resolved.topology.peers
-    if isinstance(experiment, str | Path | Experiment | Mapping):  # each peer loads its own data
+    if isinstance(made, Experiment):  # each peer loads its own data
         plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
     else:
         plans = dict.fromkeys(names, resolved)
-    wanted = resolved.experiment
-    run = Run(wanted, began=began)
+    run = Run(resolved.experiment, began=began)
     log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
-    with progressing(observe, rounds=wanted.rounds, wanted=progress) as seen:
+    with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
         ended = Ended(run, log, len(names), seen)
         await _lives(plans, ended, source=source)
     together = await asyncio.to_thread(ended.keep)

@@ -85,7 +85,8 @@ class Pace:
             self._behind.discard(peer)
         if round != self._round:
             return  # of a row that is early one does not know how long it took
-        self._note(peer, round, (now - self._begun) / (round - self._before))
+        rounds = max(1, round - self._before)  # the round has ended already if the neighbours are in it or beyond
+        self._note(peer, round, (now - self._begun) / rounds)
 
     def give_up(self, peer: str) -> None:
         """Stop waiting for a neighbour in this round."""

@@ -31,23 +31,22 @@ class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     values
-        Settings that differ between the runs, by key, as text.
+        Settings that differ between the runs, by key.
     seed
-        Seed of the run.
     score
-        Score of the models that the peers learned together; null if there is none or it is not a number.
+        Of the models learned together.
     rounds
-        Number of rounds that ran.
+        Rounds that ran.
     bytes_sent
-        Bytes that all peers sent.
+        By all peers.
     gradients
-        Number of gradients that all peers computed; null where it was not counted.
+        Gradients that all peers computed.
     seconds
-        Seconds from the first round to the end of the last one.
+        Of all rounds.
     folder
-        Run directory, relative to that of the sweep.
+        Run directory, relative to the sweep.
     failure
-        Why there is no result; null if there is one.
+        Why there is no result.
     """
 
     values: dict[str, str]

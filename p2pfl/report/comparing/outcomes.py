@@ -33,19 +33,17 @@ class SweepFile(msgspec.Struct, frozen=True, kw_only=True):
     Attributes
     ----------
     schema
-        Version of the format.
     name
-        Name of the experiment.
+        Experiment.
     study
-        The study, as its file states it.
+        As its file states it.
     metric
         Name of the score.
     against
-        Values that name the reference, by key; empty for the setting of the best mean.
+        Values of the reference, by key; empty for the best mean.
     budget
-        Cost at which every run ends; null without one.
+        Cost at which every run ends.
     outcomes
-        All runs.
     """
 
     schema: Literal[1] = SCHEMA

@@ -15,7 +15,6 @@ class PhaseBegan(Notice, frozen=True, kw_only=True):
     phase
         ``joining``, ``gathering``, ``learning``, ``leaving`` or ``done``.
     round
-        Its round, counted from 0.
     """
 
     severity = "info"
@@ -34,11 +33,10 @@ class WaitBegan(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        Its round, counted from 0.
     neighbours
-        Neighbours that it waits for; a later event replaces them.
+        For which it waits; a later event replaces them.
     connected
-        True if it reaches the broker.
+        Whether it reaches the broker.
     """
 
     severity = "info"
@@ -59,10 +57,7 @@ class PresenceChanged(Notice, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    came
-        Neighbours that are present now.
-    left
-        Neighbours that are not present any more.
+    came, left
     """
 
     severity = "info"
@@ -77,7 +72,7 @@ class PeerFinished(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     scores
-        Final scores on the test part.
+        Final scores.
     """
 
     severity = "info"
@@ -91,9 +86,8 @@ class PeerFailed(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     error
-        Class of the error.
+        Class.
     message
-        Message of the error.
     status
         Exit status.
     """
@@ -111,11 +105,11 @@ class JoinsLate(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        First round in which it takes part, counted from 0.
+        First round in which it takes part.
     rounds
-        Rounds of the experiment; if the first round is not below, it takes part in none.
+        Of the experiment.
     again
-        True if it comes back.
+        Whether it comes back.
     """
 
     round: int
@@ -124,14 +118,14 @@ class JoinsLate(Notice, frozen=True, kw_only=True):
 
 
 class ReleasesEnded(Notice, frozen=True, kw_only=True):
-    """An earlier incarnation promised to release nothing more, so the model is kept as it is.
+    """An earlier incarnation promised to release nothing more; the model stays as it is.
 
     Attributes
     ----------
     rounds
-        Number of rounds after which the model is.
+        Rounds behind the model.
     lost
-        True if a newer model was released and is lost.
+        Whether a newer model was released and is lost.
     """
 
     rounds: int
@@ -144,10 +138,8 @@ class LearningStopped(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     reason
-        ``budget`` where the privacy budget is spent, ``partners`` where too few mask partners are present,
-        ``undecided`` where it is unknown which models of the round count, or one is missing for good.
+        ``budget`` (spent), ``partners`` (too few mask partners) or ``undecided`` (which models count).
     message
-        Message of the error.
     """
 
     reason: Literal["budget", "partners", "undecided"]
@@ -155,12 +147,11 @@ class LearningStopped(Notice, frozen=True, kw_only=True):
 
 
 class AwaitsReturn(Notice, frozen=True, kw_only=True):
-    """A peer that could not complete a round waits for all others, to play the round again.
+    """A round did not complete; the peer waits for all others, to play it again.
 
     Attributes
     ----------
     round
-        Round that did not complete, counted from 0.
     seconds
         Timeout, ``transport.outage``.
     """
@@ -170,14 +161,14 @@ class AwaitsReturn(Notice, frozen=True, kw_only=True):
 
 
 class BudgetExceeded(Notice, frozen=True, kw_only=True):
-    """More than the privacy budget has been spent, because a release lacked a mask.
+    """More than the privacy budget is spent, because a release lacked a mask.
 
     Attributes
     ----------
     spent
         Epsilon so far.
     epsilon
-        The budget, ``privacy.epsilon``.
+        The budget.
     """
 
     spent: float

@@ -11,19 +11,11 @@ class Alarm(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        Round in which it happened, counted from 0.
     partners
-        Mask partners from which nothing came in it.
-    before
-        Scores of the peer before the round; null if there are none.
-    now
-        Scores of the peer after the round.
-    best_round
-        Round of the best model so far; null if none is kept.
-    best_file
-        File of the best model so far; null if none is kept.
+        From which nothing came.
+    before, now, best_round, best_file
     cancelled
-        True if all masks of these partners have cancelled since.
+        Whether the masks have cancelled since.
     """
 
     severity = "alarm"
@@ -43,14 +35,14 @@ class MasksUncancelled(Alarm, frozen=True, kw_only=True):
     Attributes
     ----------
     deviation
-        Standard deviation of the noise that they leave in a parameter of the average.
+        Standard deviation of their noise in a parameter of the average.
     """
 
     deviation: float
 
 
 class LossRose(Alarm, frozen=True, kw_only=True):
-    """The loss rose steeply, so the models may contain masks of a peer that disappeared."""
+    """The loss rose steeply; models may contain masks of a peer that disappeared."""
 
 
 class MasksCancelled(Notice, frozen=True, kw_only=True):
@@ -59,9 +51,8 @@ class MasksCancelled(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     round
-        Round of the alarm, counted from 0.
+        Of the alarm.
     partners
-        Mask partners whose masks have cancelled.
     """
 
     severity = "resolved"
@@ -76,7 +67,7 @@ class SettlementIncomplete(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbours
-        Neighbours from which nothing came.
+        From which nothing came.
     """
 
     neighbours: tuple[str, ...]
@@ -88,9 +79,9 @@ class MasksUnsettled(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     masks
-        Number of masks by partner.
+        Number by partner.
     deviation
-        Standard deviation of what they leave in a parameter of the average.
+        Their standard deviation in a parameter of the average.
     """
 
     masks: dict[str, int]
@@ -103,7 +94,7 @@ class StepsUnsettled(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     steps
-        Number of gossip steps by neighbour.
+        Number by neighbour.
     """
 
     steps: dict[str, int]
@@ -115,7 +106,7 @@ class SumsUnsettled(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     sums
-        Number of sums by neighbour.
+        Number by neighbour.
     """
 
     sums: dict[str, int]
@@ -127,7 +118,6 @@ class RestartUnsettled(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbours
-        Names of the neighbours.
     """
 
     neighbours: tuple[str, ...]
@@ -139,9 +129,8 @@ class WeightLost(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbour
-        Name of the neighbour.
     weight
-        Weight that it received from this peer beyond what it gave back.
+        Received from this peer and not given back.
     """
 
     neighbour: str
@@ -149,12 +138,11 @@ class WeightLost(Notice, frozen=True, kw_only=True):
 
 
 class ConsensusUnknown(Notice, frozen=True, kw_only=True):
-    """The peer keeps its own model, because the peers could not agree on one.
+    """The peers could not agree on a model, and the peer keeps its own.
 
     Attributes
     ----------
     message
-        Message of the error.
     """
 
     message: str
@@ -166,7 +154,6 @@ class CommonScoresUnknown(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     message
-        Message of the error.
     """
 
     message: str

@@ -11,9 +11,8 @@ class BrokerUnavailable(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     message
-        Message of the error.
     seconds
-        Longest time that it retries; null without a limit.
+        Longest time that it retries.
     """
 
     message: str
@@ -26,7 +25,7 @@ class PasswordExposed(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     brokers
-        Addresses of the brokers.
+        Addresses.
     """
 
     brokers: tuple[str, ...]
@@ -40,7 +39,7 @@ class ClockBehind(Notice, frozen=True, kw_only=True):
     seconds
         By how much.
     key
-        Fingerprint of the key of that start if it is another one; null otherwise.
+        Fingerprint of the key of that start if it is another one.
     """
 
     seconds: int
@@ -48,14 +47,14 @@ class ClockBehind(Notice, frozen=True, kw_only=True):
 
 
 class AnnouncementAhead(Notice, frozen=True, kw_only=True):
-    """The broker retains an announcement under the peer's name that is more than 80 years ahead of the clock.
+    """The broker retains an announcement under the peer's name more than 80 years ahead of the clock.
 
     Attributes
     ----------
     key
-        Fingerprint of the key of that announcement.
+        Fingerprint of its key.
     topic
-        Topic of the retained message.
+        Of the retained message.
     """
 
     key: str
@@ -67,12 +66,9 @@ class CheckpointDamaged(Notice, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    file
-        Path of the checkpoint.
-    message
-        Message of the error.
+    file, message
     previous
-        True if an earlier checkpoint is tried in its place.
+        Whether an earlier one is tried.
     """
 
     file: str
@@ -85,10 +81,7 @@ class BestModelDamaged(Notice, frozen=True, kw_only=True):
 
     Attributes
     ----------
-    file
-        Path of the model.
-    message
-        Message of the error.
+    file, message
     """
 
     file: str
@@ -101,7 +94,6 @@ class SecretsRecorded(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     file
-        Path of the recording.
     """
 
     file: str

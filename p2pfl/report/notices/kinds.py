@@ -36,11 +36,10 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag=ki
     Attributes
     ----------
     schema
-        Version of the format of the line.
     time
-        Time at which it was recorded, in UTC; null before.
+        When it was recorded, in UTC.
     peer
-        Name of the peer that reports it.
+        Peer that reports it.
     """
 
     severity: ClassVar[Severity] = "warning"

@@ -11,9 +11,8 @@ class KeyTrusted(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbour
-        Name of the neighbour.
     key
-        Fingerprint of its public key.
+        Fingerprint.
     """
 
     neighbour: str
@@ -26,9 +25,9 @@ class NameShared(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     key
-        Fingerprint of its public key.
+        Its fingerprint.
     own
-        Fingerprint of the peer's own public key.
+        The peer's fingerprint.
     """
 
     key: str
@@ -41,11 +40,9 @@ class VersionDiffers(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbour
-        Name of the neighbour.
     theirs
-        Release that it announces, escaped; empty if it announces none.
+        Empty if it announces none.
     ours
-        Release of this peer.
     """
 
     neighbour: str
@@ -59,17 +56,13 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     neighbour
-        Name of the neighbour.
     key
-        Fingerprint of its public key.
+        Fingerprint.
     signed
-        Kind of statement that it signed twice.
-    round
-        Round, counted from 0.
-    step
-        Gossip step in the round, counted from 0.
+        Kind of statement.
+    round, step
     proof
-        File with the proof; null if none is kept.
+        File with the proof.
     """
 
     severity = "alarm"
@@ -83,14 +76,13 @@ class PeerExcluded(Notice, frozen=True, kw_only=True):
 
 
 class ModelsRefused(Notice, frozen=True, kw_only=True):
-    """Models of a neighbour arrived and were not used, because their size or numbers are not those of this run.
+    """Models of a neighbour were not used, because their size or numbers are not those of this run.
 
     Attributes
     ----------
     neighbour
-        Name of the neighbour.
     round
-        Round of the first one, counted from 0.
+        First such round.
     """
 
     neighbour: str
@@ -98,16 +90,15 @@ class ModelsRefused(Notice, frozen=True, kw_only=True):
 
 
 class NeighboursMissing(Notice, frozen=True, kw_only=True):
-    """Neighbours did not come at the end of a run, which a peer that has played all rounds can do without.
+    """Neighbours did not come at the end of a run; the peer has played all rounds and goes on.
 
     Attributes
     ----------
     absent
-        Neighbours that never came.
+        Never came.
     gone
-        Neighbours that left.
+        Left.
     message
-        Message of the error.
     """
 
     absent: tuple[str, ...]
@@ -121,9 +112,8 @@ class PartnersAwaited(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     partners
-        Names of the partners.
     seconds
-        Longest time that it waits.
+        Longest wait.
     """
 
     severity = "info"

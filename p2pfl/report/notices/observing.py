@@ -8,14 +8,14 @@ from p2pfl.report.notices.kinds import Notice
 
 
 class PeerAnnounced(Notice, frozen=True, kw_only=True):
-    """The broker retains a new announcement of a peer, as an observer of the swarm sees it.
+    """The broker retains a new announcement, as an observer sees it.
 
     Attributes
     ----------
     status
         ``up``; ``left`` after a goodbye; ``dead`` if the broker lost it.
     done
-        True if the peer left after all rounds.
+        Whether it left after all rounds.
     """
 
     severity = "info"
@@ -25,19 +25,19 @@ class PeerAnnounced(Notice, frozen=True, kw_only=True):
 
 
 class PeerSilent(Notice, frozen=True, kw_only=True):
-    """A peer has given no sign of life, although its connection exists.
+    """A connected peer gives no sign of life.
 
     Attributes
     ----------
     seconds
-        Time since the last one.
+        Since the last one.
     """
 
     seconds: float
 
 
 class PeerResponded(Notice, frozen=True, kw_only=True):
-    """A peer that was silent gives signs of life again."""
+    """A silent peer gives signs of life again."""
 
     severity = "info"
 
@@ -48,21 +48,19 @@ class TelemetryStopped(Notice, frozen=True, kw_only=True):
     Attributes
     ----------
     message
-        Message of the error.
     """
 
     message: str
 
 
 class ScoresRecalled(Notice, frozen=True, kw_only=True):
-    """A peer sends its earlier scores to an observer that comes late.
+    """A peer sends earlier scores to an observer that comes late.
 
     Attributes
     ----------
     score
-        Name of the score.
+        Name.
     rounds, values
-        Some of the earlier rounds, and the score after each of them.
     """
 
     severity = "info"

@@ -18,7 +18,7 @@ class RoomShort(Notice, frozen=True, kw_only=True):
     resource
         ``disk`` or ``memory``.
     free
-        Bytes that are left.
+        Bytes.
     needed
         Bytes below which the peer reports it: five times its largest file, or a tenth of the memory.
     """

@@ -13,13 +13,13 @@ class Unsettled(msgspec.Struct, frozen=True):
     Attributes
     ----------
     masks
-        Number of masks that may not have cancelled, by partner.
+        Masks that may not have cancelled, by partner.
     deviation
-        Standard deviation of what these leave in a parameter of the average.
+        Standard deviation of these masks in a parameter of the average.
     steps
-        Number of gossip steps that may have moved only one of the two models, by neighbour.
+        Gossip steps that may have moved only one of two models, by neighbour.
     sums
-        Number of sums that lacked the part of a neighbour, by neighbour.
+        Sums that lacked the part of a neighbour, by neighbour.
     earlier
         Neighbours that did not learn what an earlier incarnation left open.
     """
@@ -40,13 +40,12 @@ class BestKept(msgspec.Struct, frozen=True):
     Attributes
     ----------
     round
-        Round that it comes from, counted from 0.
     loss
-        Its mean loss.
+        Mean loss.
     part
-        Part of the peer's data that it has this loss on: ``validation`` or ``train``.
+        Data of this loss: ``validation`` or ``train``.
     file
-        File of the model in the run directory.
+        Path in the run directory.
     """
 
     round: int
@@ -61,13 +60,11 @@ class GainInterval(msgspec.Struct, frozen=True):
     Attributes
     ----------
     low, high
-        Ends of the interval.
     method
-        ``newcombe`` for a share of samples (Newcombe's method 10); ``paired t`` for other means over samples
-        (Student's t for the differences of the two models on the same samples); ``bootstrap`` for scores of a whole
-        set (percentiles of the differences on resampled test samples).
+        ``newcombe`` for a share of samples; ``paired t`` for other means over samples; ``bootstrap`` for scores of a
+        whole set.
     draws
-        Number of bootstrap samples; null for the other methods.
+        Bootstrap samples.
     """
 
     low: float
@@ -82,17 +79,15 @@ class PeerResult(msgspec.Struct, frozen=True):
     Attributes
     ----------
     alone
-        Score of a model that the peer trains alone; null if unknown.
+        Score of a model trained alone.
     together
-        Score of the model that it learned with the others; null if unknown.
+        Score of the model learned with the others.
     attacker
-        True if the peer attacks the others.
     samples
-        Number of its training samples; null if a run does not split data itself.
+        Training samples; null if the run does not split data itself.
     tested
-        Number of samples that its scores are means over; null like ``samples``.
+        Samples behind the scores.
     interval
-        Interval of the gain; null where nothing sound can be computed.
     """
 
     alone: float | None

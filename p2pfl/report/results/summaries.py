@@ -21,85 +21,68 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="
     Attributes
     ----------
     schema
-        Version of the format.
     name
-        Name of the experiment.
+        Experiment.
     peers
-        Number of peers.
     rounds
-        Number of rounds that ran.
+        Rounds that ran.
     steps
-        Number of gossip steps in a round; 0 where the model follows from exact totals.
+        Gossip steps in a round; 0 for models from totals.
     stopped
-        Early stop by the privacy budget; null if there was none.
+        Where the privacy budget ended the run; null if it did not.
     accounted
-        True if the account of the data counts the run.
+        Whether the privacy account counts the run.
     metric
-        Name of the score; null without one.
+        Name of the score.
     alone
-        Score of models that peers train alone; null if unknown.
+        Score of models trained alone.
     together
-        Score of the models that the peers learned together; null if unknown.
+        Score of the models learned together.
     pooled
-        Score of one model that is trained on all data; null if unknown.
+        Score of one model of all data.
     lossless
-        True if models follow from totals and that model has exactly the scores of the peers' model on the test data
-        of each peer, to the last bit; null for other models.
+        Whether a model from totals has the scores of that of the pooled data to the last bit.
     common
-        Scores of the one model of all peers on all test data, if they agreed on one; ``calibration_error`` is the
-        expected calibration error of a classifier, and ``brier`` its Brier score; with two classes ``auc`` is the area
-        under the ROC curve, of scores in bins, which is at most ``auc_bound`` from that of the scores themselves, and
-        ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` are the statistic and the p-value of that test with ten groups.
+        Scores of the common model on all test data. For classifiers also ``calibration_error`` and ``brier``; with two
+        classes ``auc`` (from bins, at most ``auc_bound`` off), ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` (ten
+        groups).
     per_peer
-        Scores by peer.
     start_s
         Seconds until the first round.
     wall_s
-        Seconds from the first round to the end of the last one.
+        Seconds of all rounds.
     total_s
-        Seconds altogether, without the baselines.
+        Seconds altogether, without baselines.
     training_s
-        Seconds of local training of all peers.
+        Seconds of local training, all peers.
     peer_memory
-        Private memory of a peer in bytes, the median; null where peers have no processes.
+        Private memory of a peer process, median, in bytes.
     bytes_sent
-        Bytes that all peers sent.
+        By all peers.
     missed
-        Number of models that did not arrive in time.
+        Models that did not arrive in time.
     masses
-        Places of the push-sum weights; null for other algorithms.
     alarms
-        Notices of what harmed the result, and whether it still does.
+        What harmed the result.
     unsettled
-        State that could not be settled, by peer; peers with nothing open are left out.
+        By peer.
     best
-        Best model, by peer; peers that keep none are left out.
+        Best model, by peer.
     advice
-        Sentences on what is clearly wrong and what to change.
-    statistics
-        Statistics of the features; null if the peers did not agree on any.
-    privacy
-        Protection of the models, and its guarantee.
+        What is clearly wrong and what to change.
+    statistics, privacy
     gradients
-        Number of gradients that all peers computed, of a batch or of all data; null where it is not counted.
+        Gradients that all peers computed.
     evaluation
-        Amount that a simulation evaluated after each round; null where every round was evaluated in full.
+        Unless every round was evaluated in full.
     predicted
-        True if the durations are predicted by ``simulate --network``; absent otherwise.
+        True if ``simulate --network`` predicted the durations; absent otherwise.
     seed
-        Seed of the experiment; absent without provenance, as are the fields below.
-    algorithm
-        Algorithm, as in the experiment file.
-    split
-        Split of the data, as in the experiment file.
-    versions
-        Software and machine.
+        Like the fields below absent without provenance.
+    algorithm, split, versions
     began
-        Start of the run in UTC, ISO 8601; null if it was not recorded.
-    workers
-        Processes that shared the peers of a simulation; empty if there was one.
-    explained
-        Importances or coefficients of the features; null where the model has none.
+        Start, in UTC.
+    workers, explained
     """
 
     schema: Literal[1] = SCHEMA
@@ -148,47 +131,38 @@ class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", t
     Attributes
     ----------
     schema
-        Version of the format.
     name
-        Name of the experiment.
+        Experiment.
     peer
-        Name of the peer.
     accounted
-        True if the account of the data counts the run.
+        Whether the privacy account counts the run.
     scores
-        Final scores of the peer.
+        Final scores.
     alone
-        Scores of a model that the peer has trained alone for as many rounds; null if it has not.
+        Of a model trained alone for as many rounds.
     common
-        Scores of the one model of all peers, if they agreed on one.
+        Scores of the common model.
     stopped
-        Early stop by the privacy budget; null if there was none.
+        Where the privacy budget ended the run; null if it did not.
     given
-        Weight that the peer gave beyond what it received, by neighbour; null if the algorithm does not count it.
+        Weight given and not received back, by neighbour.
     vanished
-        Neighbours that disappeared and did not come back, where weights are counted.
+        Neighbours that disappeared for good.
     privacy
-        Protection of the models, and its guarantee.
     alarms
-        Notices of what harmed the result, and whether it still does.
+        What harmed the result.
     unsettled
-        State that could not be settled, by peer; empty if nothing is open.
+        By peer.
     best
-        Best model, by peer; empty if none is kept.
+        Best model, by peer.
     intervals
-        Intervals of the gains, by score; scores of which none can be computed are left out.
+        Intervals of the gains, by score.
     explained
-        Importances or coefficients of the features; null where the model has none.
     seed
-        Seed of the experiment; absent without provenance, as are the fields below.
-    algorithm
-        Algorithm, as in the experiment file.
-    split
-        Split of the data, as in the experiment file.
-    versions
-        Software and machine.
+        Like the fields below absent without provenance.
+    algorithm, split, versions
     began
-        Start of the run in UTC, ISO 8601; null if it was not recorded.
+        Start, in UTC.
     """
 
     schema: Literal[1] = SCHEMA

@@ -6,14 +6,14 @@ import msgspec
 
 
 class LostWeight(msgspec.Struct, frozen=True):
-    """Weight that peers took with them when they died.
+    """Weight that died with peers.
 
     Attributes
     ----------
     peers
-        Peers that died, joined by edges whose traffic no survivor knows.
+        Joined by edges whose traffic no survivor knows.
     mass
-        Weight that they took.
+        Their weight.
     """
 
     peers: tuple[str, ...]
@@ -21,20 +21,20 @@ class LostWeight(msgspec.Struct, frozen=True):
 
 
 class PushSumWeights(msgspec.Struct, frozen=True):
-    """Places of the push-sum weights at the end of a run.
+    """Push-sum weights at the end of a run.
 
     Attributes
     ----------
     of
-        Total weight at the start.
+        Total at the start.
     held
-        Weight in the models of survivors.
+        In the models of survivors.
     on_its_way
-        Weight that never arrived.
+        That never arrived.
     lost
-        Weight that died with peers.
+        That died with peers.
     statement
-        Sentence on what is missing in the average; empty if nothing is.
+        What is missing in the average, in a sentence.
     """
 
     of: int
@@ -45,16 +45,15 @@ class PushSumWeights(msgspec.Struct, frozen=True):
 
 
 class Evaluated(msgspec.Struct, frozen=True):
-    """Amount that a simulation evaluated after each round; it evaluated the last round in full.
+    """What a simulation evaluated after each round but the last.
 
     Attributes
     ----------
     every
         Rounds from one evaluation to the next.
     peers
-        Number of evaluated peers.
     samples
-        Largest number of samples of a peer; null for all.
+        Most samples of a peer.
     """
 
     every: int
@@ -63,18 +62,17 @@ class Evaluated(msgspec.Struct, frozen=True):
 
 
 class WorkerResult(msgspec.Struct, frozen=True):
-    """Part of one process in a simulation by several.
+    """One process of a simulation by several.
 
     Attributes
     ----------
     peers
-        Number of its peers.
     bytes_sent
-        Bytes that it sent to the other processes.
+        To the other processes.
     training_s
-        Seconds of training.
+        Seconds.
     memory
-        Largest resident memory in bytes; null where the system does not tell.
+        Largest resident memory in bytes.
     """
 
     peers: int
@@ -84,18 +82,18 @@ class WorkerResult(msgspec.Struct, frozen=True):
 
 
 class FeatureStatistics(msgspec.Struct, frozen=True):
-    """Statistics of the features of all peers, by which they are scaled.
+    """Statistics by which features are scaled.
 
     Attributes
     ----------
     samples
-        Number of training samples.
+        Training samples.
     classes
-        Number of samples of each class; null without classes.
+        Samples of each class.
     mean
-        Mean of each feature.
+        Of each feature.
     deviation
-        Standard deviation of each feature.
+        Likewise.
     """
 
     samples: int

@@ -8,22 +8,21 @@ import msgspec
 
 
 class BudgetStop(msgspec.Struct, frozen=True):
-    """The privacy budget stopped a run early.
+    """Early stop by the privacy budget.
 
     Attributes
     ----------
     done
-        Number of rounds that ran.
+        Rounds that ran.
     rounds
-        Number of rounds of the experiment.
+        Rounds of the experiment.
     epsilon
-        The budget, ``privacy.epsilon``.
     account
-        File with costs of earlier runs on the same data; null if there were none.
+        File with costs of earlier runs.
     peers
-        Number of peers that stopped so.
+        Peers that stopped so.
     among
-        Number of all peers.
+        All peers.
     """
 
     done: int
@@ -40,15 +39,15 @@ class ObserverGuarantee(msgspec.Struct, frozen=True):
     Attributes
     ----------
     observer
-        The observer, in words.
+        In words.
     peer
-        Peer that is worst off against it.
+        Peer that is worst off.
     promised
         True for the line that the run promises.
     epsilon
-        Epsilon of that peer's data; null if it is unbounded.
+        Null if unbounded.
     auc
-        Area under the ROC curve of the best attack that there can be.
+        Of the best possible attack.
     tpr
         Its rate of true positives at 1 % of false ones.
     """
@@ -62,37 +61,34 @@ class ObserverGuarantee(msgspec.Struct, frozen=True):
 
 
 class StatedGuarantee(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Protection of the models, and its guarantee.
+    """Protection of the models; the fields from ``delta`` to ``observers`` are absent without a claim.
 
     Attributes
     ----------
     mode
-        Privacy mode.
+        ``privacy.mode``.
     clip
-        Bound of the change that a peer releases; null without one.
+        Bound of the released change.
     noise
         Standard deviation of the private noise.
     mask
         Standard deviation of a mask.
     participation
-        Probability with which a peer takes part in a round.
+        Probability in a round.
     statement
-        The guarantee in a sentence.
     epsilon
-        Epsilon of each peer's data so far; null without a claim.
+        Of each peer's data so far; null without a claim.
     examples
-        Guarantee for single samples; null without one.
+        Guarantee for single samples.
     delta
-        Delta of the claim; absent without one.
     adjacency
-        Data sets that the claim makes indistinguishable; absent without one.
+        Data sets that the claim makes indistinguishable.
     colluders
-        Number of peers that may collude; absent without a claim.
+        Peers that may collude.
     observers
-        Guarantee of this run alone by observer, if no peer disappears; absent without a claim, and above 64 peers.
+        Guarantee of this run by observer, if no peer disappears; absent above 64 peers.
     account
-        Name of the file that adds up what runs spend of the data, with ``{peer}`` for the name of a peer; null where
-        none does, absent without a claim.
+        File that adds up what runs spend of the data.
     learned
         What each party learns from exact totals; absent where models travel.
     """

@@ -35,6 +35,15 @@ def test_exact_results_on_a_table_with_an_account_need_to_be_asked_for(p2pfl, pl
     assert f"UNACCOUNTED: {account} does not count this run" in outside.err
 
 
+def test_a_proposal_from_a_table_with_an_account_warns_that_the_account_lacks_it(p2pfl, place):
+    wards.write(place)
+    assert "UNACCOUNTED" not in p2pfl("columns", "peer0.csv", "--target", "outcome").err
+    (place / "peer0.csv.budget.jsonl").write_text("")
+    said = p2pfl("columns", "peer0.csv", "--target", "outcome")
+    assert said.status == 0
+    assert f"UNACCOUNTED: {place / 'peer0.csv.budget.jsonl'} does not count this run" in said.err
+
+
 def test_a_proposal_is_an_experiment_file_that_trains(p2pfl, place):
     wards.write(place, rows=(400, 10, 10))
     said = p2pfl("columns", "peer0.csv", "--target", "outcome")

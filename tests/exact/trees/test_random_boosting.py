@@ -20,7 +20,7 @@ from p2pfl.exact import ExactLearner, Part, RandomBoosting
 from p2pfl.exact.model import Own
 from p2pfl.exact.random_boosting import FRACTION, SPARE
 from p2pfl.experiment import plan, read, write
-from p2pfl.identity import KeyedSource, SecretSource, SeededSource
+from p2pfl.identity import SecretSource, SeededSource
 from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
@@ -30,6 +30,7 @@ from p2pfl.report.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.transport import MemoryTransport
+from sourcing import shared_source
 from swarms import live
 
 WINE = {f"x{number}": [low, high] for number, (low, high) in enumerate([(11, 15), (0, 6), (1, 4), (10, 30)])}
@@ -198,7 +199,7 @@ def test_a_run_spends_its_epsilon_and_a_budget_stops_it():
 @pytest.mark.slow
 async def test_live_peers_charge_each_total_and_end_with_one_model():
     experiment = read(table(epsilon=2.0), changes=["rounds=3"])
-    source = KeyedSource.draw()
+    source = shared_source()
     ended = await live(experiment, MemoryTransport(), source=source)
     models = [end.state.rows[0] for end in ended.values()]
     assert all(torch.equal(models[0], other) for other in models)

@@ -1,4 +1,4 @@
-"""Modules of the user that draw from a global generator for some later samples only."""
+"""Modules of the user that draw from a generator, or change their state, for some later samples only."""
 
 import random
 import threading
@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from p2pfl.data import gather
 from p2pfl.errors import ModelError
+from p2pfl.identity import SeededSource
 from p2pfl.learning import TorchLearner
+from p2pfl.learning.example_private import ExamplePrivateLearner
 
 LARGE = 2.0
 """Feature of the one sample that makes a module draw; no sample of the trial and of the first batch has it."""
@@ -55,6 +58,77 @@ def test_a_module_that_draws_for_a_later_sample_is_refused(name):
     made = learner(DRAWN[name])
     with pytest.raises(ModelError, match=rf"the model draws from {name} global generator; .* learning\.augment"):
         fitted(made)
+
+
+class InEvaluation(DrawsLate):
+    """The same in evaluation alone."""
+
+    def forward(self, x):
+        large = not self.training and x.abs().max() >= LARGE
+        return self.layer(x) * (1.0 + self.drawn() if large else 1.0)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_module_that_draws_for_a_later_sample_in_evaluation_is_refused(name):
+    made = TorchLearner(InEvaluation(DRAWN[name]), data(), batch=2, rate=0.1, seed=1, device="cpu")
+    start, told = made.start(["ada"]), f"the model draws from {name} global generator"
+    fitted(made)
+    for scored in (
+        lambda: made.evaluate(start, peers=["ada"], part="train"),
+        lambda: made.outputs(start[0], peer="ada", part="train"),
+    ):
+        with pytest.raises(ModelError, match=told):
+            scored()
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_a_module_that_draws_for_a_later_sample_is_refused_under_dp_sgd(name):
+    how = {"noise": 1.0, "clip": 1.0, "source": SeededSource(3), "normals": lambda _, size: np.zeros(size)}
+    federation = gather(data(), seed=1)
+    made = ExamplePrivateLearner(DrawsLate(DRAWN[name]), federation, batch=14, epochs=3, seed=1, device="cpu", **how)
+    with pytest.raises(ModelError, match=f"the model draws from {name} global generator"):
+        fitted(made)
+
+
+class KeepsLate(DrawsLate):
+    """A linear layer that changes an attribute for large samples."""
+
+    def __init__(self, kept, change):
+        super().__init__(None)
+        self.kept, self.change = kept, change
+
+    def forward(self, x):
+        return self.layer(x) * (self.change(self.kept) if x.abs().max() >= LARGE else 1.0)
+
+
+def appended(calls):
+    calls.append(1.0)
+    return len(calls)
+
+
+KEPT = {
+    "list": ([], appended),
+    "dictionary": ({"calls": []}, lambda kept: appended(kept["calls"])),
+    "generator of numpy": (np.random.default_rng(3), lambda kept: 1.0 + kept.random()),
+    "generator of Python": (random.Random(3), lambda kept: 1.0 + kept.random()),
+    "generator of torch": (torch.Generator(), lambda kept: 1.0 + torch.rand(2, generator=kept)),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_a_module_that_changes_an_attribute_for_a_later_sample_is_refused(name):
+    made = TorchLearner(KeepsLate(*KEPT[name]), data(), batch=2, rate=0.1, seed=1, device="cpu")
+    with pytest.raises(ModelError, match="attribute 'kept' of KeepsLate changes when the model is called"):
+        fitted(made)
+
+
+def test_a_module_that_keeps_what_follows_from_shapes_trains():
+    def cached(kept):
+        return kept.setdefault(len(kept), 2.0) and 2.0
+
+    made = TorchLearner(KeepsLate({}, cached), data(), batch=2, rate=0.1, seed=1, device="cpu")
+    same = TorchLearner(KeepsLate({}, lambda _: 2.0), data(), batch=2, rate=0.1, seed=1, device="cpu")
+    assert torch.equal(fitted(made), fitted(same))
 
 
 def test_gradients_of_a_module_that_draws_are_refused():

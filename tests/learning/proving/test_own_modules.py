@@ -3,6 +3,7 @@
 import random
 import types
 import warnings
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -187,8 +188,8 @@ class Attribute(nn.Module):
         return x - self.kept
 
 
-class Hidden(nn.Module):
-    """The same, kept where no attribute of the layer changes."""
+class Listed(nn.Module):
+    """The same, kept in a list."""
 
     def __init__(self):
         super().__init__()
@@ -197,6 +198,25 @@ class Hidden(nn.Module):
     def forward(self, x):
         self.kept[0] = 0.9 * self.kept[0] + 0.1 * float(x.detach().mean())
         return x - self.kept[0]
+
+
+class Hidden(nn.Module):
+    """The same, kept where no attribute of the layer changes."""
+
+    kept: ClassVar[list[float]] = [0.0]
+
+    def forward(self, x):
+        self.kept[0] = 0.9 * self.kept[0] + 0.1 * float(x.detach().mean())
+        return x - self.kept[0]
+
+
+class Overwrites(nn.Module):
+    """An operation in place on what the gradient of another needs."""
+
+    def forward(self, x):
+        x = x.sigmoid()
+        x[:, 0].mul_(2.0)
+        return x
 
 
 class Counts(nn.Module):
@@ -209,6 +229,12 @@ class Counts(nn.Module):
         return x if self.calls < 100 else 2 * x
 
 
+def test_an_operation_in_place_that_autograd_refuses_is_one_sentence():
+    model = nn.Sequential(nn.Linear(6, 6), Overwrites(), nn.Linear(6, 2))
+    with pytest.raises(ModelError, match=r"fails in a first step of training .*inplace operation.*; fix its forward"):
+        TorchLearner(model, data(), device="cpu")
+
+
 @pytest.mark.parametrize(
     ("layer", "named"),
     [
@@ -216,6 +242,7 @@ class Counts(nn.Module):
         (Replaces, "buffer '0.kept' of Replaces changes"),
         (Attribute, "attribute '0.kept' of Attribute changes"),
         (Counts, "attribute '0.calls' of Counts changes"),
+        (Listed, "attribute '0.kept' of Listed changes"),
         (Hidden, "two calls of the model with the same samples differ"),
     ],
 )

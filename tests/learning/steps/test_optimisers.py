@@ -169,7 +169,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             {"max_lr": 1.0, "total_steps": 3},
             (
                 re.escape(
-                    "learning.schedule OneCycleLR fails within 5 rounds (ValueError: Tried to step 4 times. The "
+                    "learning.schedule OneCycleLR fails in round 5 (ValueError: Tried to step 4 times. The "
                     "specified number of total steps is 3); fix learning.schedule_options"
                 )
             ),
@@ -178,7 +178,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             "ExponentialLR",
             {"gamma": 1e300},
             (
-                "learning.schedule ExponentialLR sets the rate to inf in round 2, which is negative or not finite; fix "
+                "learning.schedule ExponentialLR sets the rate to inf in round 3, which is negative or not finite; fix "
                 "learning.schedule_options"
             ),
         ),
@@ -186,7 +186,7 @@ def test_recipes_that_cannot_work_are_refused_in_one_sentence(recipe, sentence):
             "ExponentialLR",
             {"gamma": -0.5},
             (
-                "learning.schedule ExponentialLR sets the rate to -0.05 in round 1, which is negative or not "
+                "learning.schedule ExponentialLR sets the rate to -0.05 in round 2, which is negative or not "
                 "finite; fix learning.schedule_options"
             ),
         ),

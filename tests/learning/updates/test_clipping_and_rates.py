@@ -187,6 +187,7 @@ def test_the_model_on_all_data_is_as_far_in_a_schedule_as_a_peer():
         ({"warmup": -1}, "learning.warmup is -1; set it to a whole number of steps from 0 on"),
         ({"schedule": lambda round: -1.0 - round}, "returns -1.0 in round 0, step 0; return a factor"),
         ({"schedule": lambda round, step: round + step}, 'has the parameter step; set learning.schedule_by to "step"'),
+        ({"schedule": 3}, "learning.schedule is an int; give a function"),
         ({"schedule": lambda epoch: epoch}, "does not accept its arguments (missing a required argument: 'epoch')"),
         ({"schedule": lambda round: 1 / round}, "fails in round 0, step 0 (ZeroDivisionError: division by zero)"),
         ({"schedule": "math:nothing"}, 'learning.schedule: "math:nothing" cannot be imported'),
@@ -204,7 +205,7 @@ def test_a_schedule_is_checked_to_its_last_round_and_step():
     options = {"max_lr": 1.0, "total_steps": 10}
     recipe = Recipe(schedule="OneCycleLR", schedule_options=options, schedule_by="step")
     recipe.check(5, steps=2)
-    with pytest.raises(ModelError, match="fails within 12 steps"):
+    with pytest.raises(ModelError, match="fails in step 12"):
         recipe.check(6, steps=2)
 
 

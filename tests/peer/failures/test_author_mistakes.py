@@ -94,6 +94,14 @@ class OneRow(Mistaken):
 
 
 @dataclass(frozen=True)
+class Plain(Mistaken):
+    """Has a round that is no coroutine."""
+
+    def round(self, state, *_):
+        return state
+
+
+@dataclass(frozen=True)
 class Bare(Mistaken):
     """Passes rows that were not released."""
 
@@ -172,6 +180,7 @@ class Forgetful(Mistaken):
 
 
 REFUSED = {
+    Plain(): ("round is a plain function",),
     Wide(): ("net.mix", "`beside`"),
     WideReceived(): ("net.receive", "`beside`"),
     WideReleased(): ("net.release", "`beside`"),

@@ -7,11 +7,11 @@ import pytest
 from lives import Held, Lives
 from p2pfl.errors import BudgetError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KeyedSource
 from p2pfl.peer.masking.settling import Cover
 from p2pfl.peer.storage.checkpoint import Store
 from p2pfl.report.spending.meter import Meter
 from p2pfl.transport import MemoryTransport
+from sourcing import shared_source
 from swarms import SMALL, live
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mo
 async def outcome(changes):
     """What became of all peers, and the plan."""
     experiment = read(SMALL, changes=[*NOISY, *changes])
-    return await live(experiment, MemoryTransport(), source=KeyedSource.draw()), plan(experiment)
+    return await live(experiment, MemoryTransport(), source=shared_source()), plan(experiment)
 
 
 async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):

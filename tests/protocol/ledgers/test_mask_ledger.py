@@ -383,3 +383,14 @@ def test_who_goes_back_with_others_that_had_not_released_yet_owes_nothing_of_tha
     mask = Mask(("ada", "bob"), Slot(attempt=1, round=0))
     assert ada.release(0).terms == {mask: 1}
     assert bob.release(0).terms == {mask: -1}
+
+
+@pytest.mark.parametrize("slot", [Slot(2, 5), Slot(2, 4), Slot(1, 9)])
+def test_no_slot_that_may_have_been_used_gives_masks_again(slot):
+    ledger = MaskLedger("ada", partners=["bob"])
+    ledger.take(Slot(2, 5), partners=["bob"])
+    resumed = MaskLedger("ada", partners=["bob"], journal=ledger.journal())
+    for each in (ledger, resumed):
+        with pytest.raises(PrivacyError, match="from slot"):
+            each.take(slot, partners=["bob"])
+    assert resumed.take(Slot(2, 6), partners=["bob"]).slot == Slot(2, 6)

@@ -189,6 +189,17 @@ def test_a_revoked_key_is_refused_with_the_reason():
     assert "lost laptop" in membership.refused["bob"].message
 
 
+@pytest.mark.parametrize("status", [each for each in get_args(Status) if each != "up"])
+def test_on_first_use_nobody_with_another_key_ends_a_peer_that_was_not_met_yet(status):
+    membership = trusting(FirstUse())
+    assert membership.receive(signed())
+    assert not membership.receive(signed(status=status, by="eve"))
+    assert membership.greeted == {"bob"}
+    assert not membership.gone | membership.lost | membership.done
+    assert membership.receive(signed(status=status))
+    assert membership.gone == {"bob"}
+
+
 def test_on_first_use_the_second_key_of_a_name_that_was_met_is_refused():
     membership = trusting(FirstUse())
     assert membership.receive(signed("eve"))

@@ -57,6 +57,15 @@ def test_as_long_as_little_is_known_all_are_waited_for(times, quantile, rounds):
     assert paced(times, quantile=quantile, rounds=rounds).bound == math.inf
 
 
+@given(st.integers(0, 3), st.integers(0, 9))
+def test_a_model_that_comes_after_its_round_has_ended_took_that_long(round, place):
+    pace = Pace(quantile=0.5)
+    pace.begin(round, now=10.0)
+    pace.next(places=[place, place], apart=1)
+    pace.came("ada", round, now=14.0)
+    assert [took for _, took in pace._times["ada"]] == [4.0]
+
+
 def test_when_more_than_the_share_are_late_all_are_waited_for_again():
     pace = paced([1.0, 1.0, 1.0, 1.0], quantile=0.5)
     for round in range(LEAST, LEAST + 2 * ROUNDS):

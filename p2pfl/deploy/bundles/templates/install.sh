@@ -33,7 +33,7 @@ if [ "${ENVIRONMENT:-no}" != yes ]; then
     [ "$(uname -m)" = "@MACHINE@" ] || fail "this bundle is for @MACHINE@ and this machine is $(uname -m); make one with --machine $(uname -m)"
     [ ! -x "$prefix/bin/python" ] || python=$prefix/bin/python
     "$python" -c 'import sys; low, high = ([int(part) for part in each.split(".")] for each in sys.argv[1:])
-sys.exit(not low <= [*sys.version_info[:2]] <= high)' @LOWEST@ @HIGHEST@ ||
+sys.exit(not low <= list(sys.version_info[:2]) <= high)' @LOWEST@ @HIGHEST@ ||
         fail "this bundle is for Python @LOWEST@ to @HIGHEST@ and $python is $("$python" --version 2>&1 || echo missing); set PYTHON, and another PREFIX if it has an environment"
     "$python" -c 'import venv, ensurepip' 2>/dev/null || fail "$python lacks the module venv; install the package python3-venv"
 fi

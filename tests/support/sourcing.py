@@ -1,0 +1,10 @@
+"""A secret source that two runs of a test share, which no run of a user should do."""
+
+import secrets
+
+from p2pfl.identity import KEY_BYTES, KeyedSource
+
+
+def shared_source():
+    """Return a source of a fresh key, so that runs which claim a guarantee can be compared."""
+    return KeyedSource(secrets.token_bytes(KEY_BYTES), secret=True)
