@@ -28,7 +28,8 @@ HEAD = f"""# Published and measured
 
 This page compares published results with those of p2pfl in the same experiments. The command of a section runs its
 experiment; with `--write` it also writes the section and the summary. Seconds are wall time of one thread on two cores
-that also ran other work. "No" is followed by the size of a difference or by its reason.
+that also ran other work. "Equal" means in all published digits; "no" is followed by the size of a difference or
+its reason.
 
 {MARKS[0]}
 {MARKS[1]}
@@ -65,7 +66,7 @@ def item(line: Line) -> str:
     claimed = line.published not in {"", "-"}
     equal = line.met and line.measured == line.published
     unclaimed = " (met)" if line.met else ""
-    beside = " (as published)" if equal else f" (published: {line.published})" if claimed else unclaimed
+    beside = " (equal)" if equal else f" (published: {line.published})" if claimed else unclaimed
     kind = "; not compared" if line.met is None and claimed else "" if line.met is None or line.met else "; **no**"
     return f"- {line.what}: {line.measured}{beside}{kind}{f': {line.why}' if line.why else ''}"
 
@@ -92,7 +93,7 @@ def summary(sections: dict[str, str]) -> str:
 
     Examples
     --------
-    >>> print(summary({"a": "## a\n\n- x: 1 (as published)\n- y: 1 (published: 2); **no**: late\n- z: 3\n"}))
+    >>> print(summary({"a": "## a\n\n- x: 1 (equal)\n- y: 1 (published: 2); **no**: late\n- z: 3\n"}))
     | section | paper | met | not met |
     | --- | --- | ---: | ---: |
     | [a](#a) | a | 1 | 1 |
@@ -100,7 +101,9 @@ def summary(sections: dict[str, str]) -> str:
     rows = ["| section | paper | met | not met |", "| --- | --- | ---: | ---: |"]
     for name in sorted(sections):
         lines = sections[name].splitlines()
-        compared = [line for line in lines if re.search(r"published|\(met\)", line) and "; not compared" not in line]
+        compared = [
+            line for line in lines if re.search(r"\((published: .*|equal|met)\)", line) and "; not compared" not in line
+        ]
         unmet = sum("; **no**" in line for line in compared)
         about = title(name).rstrip(".")
         rows.append(f"| [{name}](#{name}) | {about} | {len(compared) - unmet} | {unmet} |")
