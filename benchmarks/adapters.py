@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.rows import draw
+from p2pfl.core.rows import draw
 
 WORDS, LENGTH = 8000, 4
 
@@ -84,8 +84,8 @@ def table(peers: int) -> dict[str, Any]:
 
 def measured(peers: int) -> Measured:
     """Simulate in this process, and return what it needed."""
+    from p2pfl.core.process import peak_memory  # noqa: PLC0415 (the same)
     from p2pfl.experiment import plan, read  # noqa: PLC0415 (the parent of the processes needs neither of them)
-    from p2pfl.process import peak_memory  # noqa: PLC0415 (the same)
     from p2pfl.simulation import simulate  # noqa: PLC0415 (the same)
 
     planned = plan(read(table(peers)))

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 import p2pfl
 from p2pfl.experiment import Experiment, read
-from p2pfl.peer.launch import fork_server as server
-from p2pfl.peer.launch import swarm
+from p2pfl.network.peer.launch import fork_server as server
+from p2pfl.network.peer.launch import swarm
 
 FEATURES = 123
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from p2pfl import topology
 from p2pfl.algorithms import Exact
-from p2pfl.exact import Componentwise, ExactLearner
+from p2pfl.plugins.exact import Componentwise, ExactLearner
 from p2pfl.simulation import simulate
 
 EVERY = 1000
@@ -23,7 +23,7 @@ EVERY = 1000
 def main(steps: int) -> None:
     """Print whether choices and risks are those of the stored fit, and how long they took."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from exact.hospitals import ALL, FIRST, LAST, RISKS, chosen, hashed, hospitals  # noqa: PLC0415
+    from plugins.exact.hospitals import ALL, FIRST, LAST, RISKS, chosen, hashed, hospitals  # noqa: PLC0415
 
     federation, options = hospitals(Path(os.environ["P2PFL_DATA"]))
     model = Componentwise(**options, rounds=steps // EVERY, every=EVERY)
@@ -46,7 +46,7 @@ def main(steps: int) -> None:
 def averages() -> None:
     """Print the training risk of exact sums, and that of averaged fits, after some steps."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from exact.hospitals import hospitals  # noqa: PLC0415
+    from plugins.exact.hospitals import hospitals  # noqa: PLC0415
 
     federation, options = hospitals(Path(os.environ["P2PFL_DATA"]))
     risks = {}

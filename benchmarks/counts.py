@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from p2pfl.experiment import plan, read
-from p2pfl.identity import FirstUse, Identity, SeededSource
-from p2pfl.peer import Peer
-from p2pfl.transport import Channel, Message, Transport
-from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.network import Conditions, WorldTransport
-from p2pfl.virtual.timed_learner import Timed
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport import Channel, Message, Transport
+from p2pfl.network.virtual.clock import WHO, VirtualLoop
+from p2pfl.network.virtual.network import Conditions, WorldTransport
+from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.privacy.keys import FirstUse, Identity, SeededSource
 
 ROUNDS = 2, 6
 LINE = Conditions(latency=0.005)

@@ -17,15 +17,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.privacy.device.chacha import key_words, keystream
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.device.sums import weighted_sums
+from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.secagg.ring import portions
 from p2pfl.privacy.stream import BLOCK, spans
-from p2pfl.secagg.ring import portions
 from p2pfl.topology import metropolis, random_regular
 
 PEERS, DEGREE, SIZE = 200, 8, 2410

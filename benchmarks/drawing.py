@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
+from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.core.rows import draw
 from p2pfl.data import IntArray, orders
-from p2pfl.process import keep_freed_memory, one_thread
-from p2pfl.rows import draw
 
 CPU = torch.device("cpu")
 

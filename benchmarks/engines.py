@@ -26,9 +26,9 @@ import torch
 from torch import nn
 
 from benchmarks.compiled import INSTALLED, compiled
+from p2pfl.core.process import one_thread
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.process import one_thread
 
 CASES: Mapping[str, tuple[tuple[int, ...], int]] = {
     "30-2, batch 16": ((30, 2), 16),

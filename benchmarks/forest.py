@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from sklearn import datasets
 
+from p2pfl.core.encodings import Floats, Ints
 from p2pfl.data import Dataset, Federation
-from p2pfl.encodings import Floats, Ints
-from p2pfl.exact import ExactLearner, Part, RandomForest
+from p2pfl.plugins.exact import ExactLearner, Part, RandomForest
 from p2pfl.topology import complete
 
 CLASSES = 10

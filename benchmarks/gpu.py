@@ -37,14 +37,14 @@ import torch
 
 from benchmarks.learning import federation
 from p2pfl.algorithms import DPSGD, State, start
+from p2pfl.core.neighbourhood import settled
+from p2pfl.core.process import keep_freed_memory
 from p2pfl.data import Federation
-from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.learning import TorchLearner, build, home
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.layers import Affine, Convolution
-from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Masks, Settings, private
-from p2pfl.process import keep_freed_memory
+from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved

@@ -66,8 +66,8 @@ def wanted(*, peers: int, degree: int, width: int) -> Experiment:
 
 def measured(*, live: bool, **sizes: int) -> dict[str, float]:
     """Run one experiment in this process; return its seconds and bytes."""
-    from p2pfl.peer.launch.swarm import run  # noqa: PLC0415 (simulations need no processes)
-    from p2pfl.process import peak_memory  # noqa: PLC0415 (of the process that runs)
+    from p2pfl.core.process import peak_memory  # noqa: PLC0415 (of the process that runs)
+    from p2pfl.network.peer.launch.swarm import run  # noqa: PLC0415 (simulations need no processes)
 
     experiment = wanted(**sizes)
     if not live:

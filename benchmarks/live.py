@@ -28,14 +28,14 @@ import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from p2pfl.algorithms import Averaging, FedAvg, Gossip
+from p2pfl.core.process import one_heap
+from p2pfl.core.rows import Layout
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Fitted, Report
-from p2pfl.peer import Peer
-from p2pfl.process import one_heap
-from p2pfl.rows import Layout
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport.broker import embedded
+from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.topology import ring
-from p2pfl.transport.broker import embedded
-from p2pfl.transport.mqtt import MqttTransport
 
 PEERS = 8
 CHUNK = 256 * 1024
@@ -243,7 +243,7 @@ def cost(ends: list[tuple[float, float]], memory: int) -> Cost:
 def measure(body: Body, load: Load) -> Cost:
     """Return medians over all peers, and the largest growth of a process."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["p2pfl.peer.launch.preload"])
+    context.set_forkserver_preload(["p2pfl.network.peer.launch.preload"])
     with embedded() as broker:
         pipes, processes = [], []
         for name in ring(load.peers).peers:

@@ -42,12 +42,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy.special import ndtri
 
-from p2pfl.identity import SeededSource
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
+from p2pfl.privacy.secagg.ring import portion
 from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
-from p2pfl.secagg.protocol import Sender, Sum, SumSlot
-from p2pfl.secagg.ring import portion
 from p2pfl.topology import complete, random_regular
 
 SIZE = 1 << 20

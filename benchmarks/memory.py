@@ -21,8 +21,8 @@ SIZES = {
 
 def measure(peers: int, data: str, hidden: int) -> dict[str, float]:
     """Return the estimated and the measured memory of a simulation of D-PSGD in this process, in bytes."""
+    from p2pfl.core.process import peak_memory  # noqa: PLC0415
     from p2pfl.experiment import plan, read  # noqa: PLC0415 (in a process of its own)
-    from p2pfl.process import peak_memory  # noqa: PLC0415
     from p2pfl.simulation import simulate  # noqa: PLC0415
     from p2pfl.simulation.memory import estimated  # noqa: PLC0415
 

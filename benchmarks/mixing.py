@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from benchmarks.timing import pair
-from p2pfl.neighbourhood import Released
-from p2pfl.process import one_thread
+from p2pfl.core.neighbourhood import Released
+from p2pfl.core.process import one_thread
 from p2pfl.simulation.mixing import Mixer, product
 from p2pfl.topology import metropolis, random_regular
 

@@ -3,8 +3,8 @@
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.rows import draw
 from p2pfl.data.bundled import bundled
-from p2pfl.rows import draw
 
 
 def load(

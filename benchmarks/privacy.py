@@ -18,14 +18,14 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, learn, start
+from p2pfl.core.neighbourhood import settled
+from p2pfl.core.rows import Layout
 from p2pfl.experiment import Experiment, plan, read
-from p2pfl.identity import SeededSource
 from p2pfl.learning import Fitted, Report
-from p2pfl.neighbourhood import settled
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
-from p2pfl.report import Run
-from p2pfl.report.plots import blank, keep
-from p2pfl.rows import Layout
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results import Run
+from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import StackedNeighbourhood, simulate
 from p2pfl.simulation.curator import compare, needed
 from p2pfl.simulation.inline import Inline

@@ -22,10 +22,10 @@ import numpy as np
 from p2pfl import topology
 from p2pfl.algorithms import Exact
 from p2pfl.data import IntArray
-from p2pfl.exact import ExactLearner, Part, RandomBoosting
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.identity import SeededSource
 from p2pfl.learning.metrics import auc
+from p2pfl.plugins.exact import ExactLearner, Part, RandomBoosting
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 
 PEERS, TREES = 16, 400
@@ -65,7 +65,7 @@ def area(
 ) -> float:
     """Return the area on people whom no peer holds."""
     sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-    from exact.tables import ADULT, adult_columns, shared_out  # noqa: PLC0415
+    from plugins.exact.tables import ADULT, adult_columns, shared_out  # noqa: PLC0415
 
     features, targets, fields = adult_columns(folder)
     train, test = people(len(targets), split=split, kind=kind)

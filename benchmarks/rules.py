@@ -13,11 +13,11 @@ import time
 import torch
 
 from benchmarks.timing import pair
-from p2pfl.neighbourhood import ReceivedModels, Released, settled
-from p2pfl.process import keep_freed_memory, set_threads
-from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, Rule, SelfCentredClipping, TrimmedMean
-from p2pfl.robust.net import by_rule, groups
-from p2pfl.rows import Rows
+from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, Rule, SelfCentredClipping, TrimmedMean
+from p2pfl.algorithms.robust.net import by_rule, groups
+from p2pfl.core.neighbourhood import ReceivedModels, Released, settled
+from p2pfl.core.process import keep_freed_memory, set_threads
+from p2pfl.core.rows import Rows
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, random_regular
 

@@ -20,7 +20,7 @@ import torch
 
 from p2pfl.experiment import read
 from p2pfl.learning.steps import together
-from p2pfl.report import Run
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.together import simulate_together
 

@@ -55,7 +55,7 @@ def wanted(options: argparse.Namespace) -> Experiment:
 
 def measured(options: argparse.Namespace) -> dict[str, Any]:
     """Simulate in this process and those that it starts; return the summary."""
-    from p2pfl.process import peak_memory  # noqa: PLC0415 (of the process that simulates)
+    from p2pfl.core.process import peak_memory  # noqa: PLC0415 (of the process that simulates)
 
     summary = simulate(wanted(options), baselines=False, workers=options.child).summary
     if not summary["workers"]:

@@ -18,7 +18,7 @@ from torch.nn import functional
 from benchmarks.timing import seconds
 from p2pfl.data import batches
 from p2pfl.experiment import plan, read
-from p2pfl.peer.launch.swarm import run
+from p2pfl.network.peer.launch.swarm import run
 from p2pfl.simulation import simulate
 
 TABLE = {

@@ -30,10 +30,10 @@ import torch
 
 from benchmarks.learning import federation
 from benchmarks.timing import pair
+from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.process import one_thread
 from p2pfl.experiment import Experiment, plan, read
 from p2pfl.learning import TorchLearner, build
-from p2pfl.neighbourhood import Released, settled
-from p2pfl.process import one_thread
 from p2pfl.simulation import StackedNeighbourhood, engine
 from p2pfl.topology import metropolis, random_regular
 

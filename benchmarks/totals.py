@@ -22,19 +22,19 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import Released
+from p2pfl.core.rows import Layout
+from p2pfl.core.traits import Traits
 from p2pfl.experiment import Plan, plan, read
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Released
-from p2pfl.peer import Peer
-from p2pfl.rows import Layout
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport.broker import embedded
+from p2pfl.network.transport.channel import Transport
+from p2pfl.network.transport.mqtt import MqttTransport
+from p2pfl.network.virtual.clock import WHO, VirtualLoop
+from p2pfl.network.virtual.network import Conditions, WorldTransport
+from p2pfl.network.virtual.timed_learner import Goals
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.topology import chebyshev_steps, contraction
-from p2pfl.traits import Traits
-from p2pfl.transport.broker import embedded
-from p2pfl.transport.channel import Transport
-from p2pfl.transport.mqtt import MqttTransport
-from p2pfl.virtual.clock import WHO, VirtualLoop
-from p2pfl.virtual.network import Conditions, WorldTransport
-from p2pfl.virtual.timed_learner import Goals
 
 TOLERANCE = 1e-13
 STEPS, TOTALS = 10, 5

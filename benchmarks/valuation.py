@@ -11,7 +11,7 @@ import sys
 import time
 
 from p2pfl.experiment import plan, read
-from p2pfl.simulation.valuation import valuation
+from p2pfl.plugins.study.valuation import valuation
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from p2pfl import data, errors, topology, transport
+    from p2pfl import data, topology
     from p2pfl.algorithms import (
         D2,
         DPSGD,
@@ -63,23 +63,33 @@ if TYPE_CHECKING:
         RobustSGP,
         State,
     )
-    from p2pfl.compression import QSGD, Half, Quantise, RandomK, TopK
+    from p2pfl.algorithms.robust import (
+        Attack,
+        ClippedGossip,
+        Krum,
+        Median,
+        NearestMixed,
+        SelfCentredClipping,
+        TrimmedMean,
+    )
+    from p2pfl.core import errors
+    from p2pfl.core.codecs import QSGD, Half, Quantise, RandomK, TopK
+    from p2pfl.core.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
     from p2pfl.data import Table
     from p2pfl.experiment import Experiment, Plan, read
     from p2pfl.experiment.composing import compose
     from p2pfl.experiment.modes import Independent, NoPrivacy, Pairwise, SecAgg
     from p2pfl.experiment.resolving import plan
-    from p2pfl.inference import Predictor
     from p2pfl.learning import ExternalLearner, Learner, TorchLearner
-    from p2pfl.peer import Peer
-    from p2pfl.peer.launch.in_loop import live
-    from p2pfl.report import Run
-    from p2pfl.report.comparing.finished import Sweep, compare
-    from p2pfl.robust import Attack, ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
+    from p2pfl.network import transport
+    from p2pfl.network.peer import Peer
+    from p2pfl.network.peer.launch.in_loop import live
+    from p2pfl.network.transport import MemoryTransport
+    from p2pfl.network.transport.mqtt import MqttTransport
+    from p2pfl.results import Run
+    from p2pfl.results.comparing.finished import Sweep, compare
+    from p2pfl.results.models import Predictor
     from p2pfl.simulation import simulate
-    from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
-    from p2pfl.transport import MemoryTransport
-    from p2pfl.transport.mqtt import MqttTransport
 
 __version__ = "0.2.0"
 
@@ -180,17 +190,17 @@ def _refuse_namesake() -> None:
 _refuse_namesake()
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-    from p2pfl.lazily import lazily
+    from p2pfl.core.lazily import lazily
 
     _find = lazily(
         __name__,
         {
             "Algorithm": "algorithms",
-            "Attack": "robust",
+            "Attack": "algorithms.robust",
             "Averaging": "algorithms",
             "Choco": "algorithms",
-            "ClippedGossip": "robust",
-            "CodecTraits": "traits",
+            "ClippedGossip": "algorithms.robust",
+            "CodecTraits": "core.traits",
             "D2": "algorithms",
             "DPSGD": "algorithms",
             "Ditto": "algorithms",
@@ -212,57 +222,57 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "Gossip": "algorithms",
             "GossipLearning": "algorithms",
             "GradientTracking": "algorithms",
-            "Half": "compression",
+            "Half": "core.codecs",
             "IFCA": "algorithms",
             "Independent": "experiment.modes",
-            "Krum": "robust",
+            "Krum": "algorithms.robust",
             "Learner": "learning",
-            "LearnerTraits": "traits",
-            "Median": "robust",
-            "MemoryTransport": "transport",
-            "ModeTraits": "traits",
-            "MqttTransport": "transport.mqtt",
+            "LearnerTraits": "core.traits",
+            "Median": "algorithms.robust",
+            "MemoryTransport": "network.transport",
+            "ModeTraits": "core.traits",
+            "MqttTransport": "network.transport.mqtt",
             "MultiTask": "algorithms",
-            "NearestMixed": "robust",
+            "NearestMixed": "algorithms.robust",
             "NoPrivacy": "experiment.modes",
             "PFedMe": "algorithms",
             "Pairwise": "experiment.modes",
             "PartialSharing": "algorithms",
-            "Peer": "peer",
+            "Peer": "network.peer",
             "PerFedAvg": "algorithms",
             "Plan": "experiment",
             "PowerGossip": "algorithms",
-            "Predictor": "inference",
+            "Predictor": "results.models",
             "Propagation": "algorithms",
             "QGDSGDm": "algorithms",
-            "QSGD": "compression",
-            "Quantise": "compression",
-            "RandomK": "compression",
+            "QSGD": "core.codecs",
+            "Quantise": "core.codecs",
+            "RandomK": "core.codecs",
             "RelaySGD": "algorithms",
             "RobustSGP": "algorithms",
-            "RuleTraits": "traits",
-            "Run": "report",
+            "RuleTraits": "core.traits",
+            "Run": "results",
             "SCAFFOLD": "algorithms",
             "SGP": "algorithms",
             "SecAgg": "experiment.modes",
-            "SelfCentredClipping": "robust",
+            "SelfCentredClipping": "algorithms.robust",
             "State": "algorithms",
-            "Sweep": "report.comparing.finished",
+            "Sweep": "results.comparing.finished",
             "Table": "data",
-            "TopK": "compression",
+            "TopK": "core.codecs",
             "TorchLearner": "learning",
-            "Traits": "traits",
-            "TrimmedMean": "robust",
-            "compare": "report.comparing.finished",
+            "Traits": "core.traits",
+            "TrimmedMean": "algorithms.robust",
+            "compare": "results.comparing.finished",
             "compose": "experiment.composing",
             "data": "",
-            "errors": "",
-            "live": "peer.launch.in_loop",
+            "errors": "core",
+            "live": "network.peer.launch.in_loop",
             "plan": "experiment",
             "read": "experiment",
             "simulate": "simulation",
             "topology": "",
-            "transport": "",
+            "transport": "network",
         },
     )
 

@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 ROOMS = (
     ("algorithms", "The algorithms, and what an algorithm of your own needs."),
     ("learning", "Learners: training on the data of one or many peers."),
-    ("neighbourhood", "The interface between an algorithm and the network."),
+    ("core.neighbourhood", "The interface between an algorithm and the network."),
     ("topology", "Graphs, mixing weights and their spectra."),
     ("data", "Data sets and how peers share them."),
     ("privacy", "Masks, private noise and the release."),
-    ("compression", "Codecs for what peers send."),
-    ("robust", "Robust rules and attacks."),
-    ("identity", "Keys, rosters and signatures."),
-    ("transport", "Channels between peers."),
-    ("inference", "Predictions, evaluation and export of a saved model."),
-    ("report", "Records, summaries and run directories."),
+    ("core.codecs", "Codecs for what peers send."),
+    ("algorithms.robust", "Robust rules and attacks."),
+    ("privacy.keys", "Keys, rosters and signatures."),
+    ("network.transport", "Channels between peers."),
+    ("results.models", "Predictions, evaluation and export of a saved model."),
+    ("results", "Records, summaries and run directories."),
     ("testing", "Contract suites and test doubles for transports and learners of your own."),
-    ("errors", "The exceptions that p2pfl raises."),
+    ("core.errors", "The exceptions that p2pfl raises."),
 )
 """Packages whose public names get a page of the Python API, and what each is for."""
 
@@ -84,7 +84,7 @@ def _is_section(kind: Any) -> bool:
 
 
 def _table(section: Any, hints: dict[str, Any]) -> str:
-    from p2pfl.report.json_schema import described  # noqa: PLC0415
+    from p2pfl.results.json_schema import described  # noqa: PLC0415
 
     about = described(section.__doc__ or "")
     lines = ["| key | values | default | meaning |", "| --- | --- | --- | --- |"]
@@ -170,7 +170,7 @@ ALARMS = {"MasksUncancelled": "masks_uncancelled", "LossRose": "loss_rose"}
 
 def run_files() -> str:
     """Return the page of the files of a run, from the classes that write them."""
-    from p2pfl.report.json_schema import ABOUT, FILES, classes, json_schema  # noqa: PLC0415
+    from p2pfl.results.json_schema import ABOUT, FILES, classes, json_schema  # noqa: PLC0415
 
     defs = json_schema()["$defs"]
     parts = [
@@ -376,17 +376,17 @@ def api() -> dict[str, str]:
     ]
     pages = {"reference/api.md": "\n\n".join(index) + "\n"}
     for room, about in ROOMS:
-        source = ROOT / "p2pfl" / room / "__init__.py"
-        members = public(source) if source.is_file() else _module(ROOT / "p2pfl" / f"{room}.py")
+        source = ROOT / "p2pfl" / room.replace(".", "/") / "__init__.py"
+        members = public(source) if source.is_file() else _module(room)
         parts = [f"# p2pfl.{room}", about, *(f"::: {home}.{name}" for home, name in members if name not in rooms)]
         pages[f"reference/api/{room}.md"] = "\n\n".join(parts) + "\n"
     return pages
 
 
-def _module(source: Path) -> list[tuple[str, str]]:
-    tree = ast.parse(source.read_text("utf-8"))
+def _module(room: str) -> list[tuple[str, str]]:
+    tree = ast.parse((ROOT / "p2pfl" / f"{room.replace('.', '/')}.py").read_text("utf-8"))
     names = [node.name for node in tree.body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return [(f"p2pfl.{source.stem}", name) for name in names if not name.startswith("_")]
+    return [(f"p2pfl.{room}", name) for name in names if not name.startswith("_")]
 
 
 # --- pages of the root

@@ -16,7 +16,7 @@ import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCKS = ROOT / "p2pfl" / "deploy" / "bundles" / "locks"
+LOCKS = ROOT / "p2pfl" / "plugins" / "operate" / "bundles" / "locks"
 EXTRAS = ("local", "privacy", "table", "zstd")
 INDEX = "https://download.pytorch.org/whl/cpu"
 

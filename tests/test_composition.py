@@ -9,11 +9,11 @@ import torch
 import p2pfl
 from composed import CLASSES, DATA, FEATURES, PEERS, RING, TABLE, Linear, alone, equal, gathered, learner, sample, swarm
 from own_loops import made
-from p2pfl.errors import BrokerError, InputError
+from p2pfl.core.errors import BrokerError, InputError
 from p2pfl.experiment import read
-from p2pfl.identity import SeededSource
-from p2pfl.transport import MemoryTransport, opened, register
-from p2pfl.transport.schemes import SCHEMES
+from p2pfl.network.transport import MemoryTransport, opened, register
+from p2pfl.network.transport.schemes import SCHEMES
+from p2pfl.privacy.keys import SeededSource
 
 
 @pytest.mark.sampled(fast=2)

@@ -27,7 +27,7 @@ def test_what_is_listed_is_what_can_be_imported_and_what_mypy_sees():
         assert getattr(p2pfl, name) is (there if home == "p2pfl" else getattr(there, name))
 
 
-@pytest.mark.parametrize("room", ["experiment", "peer", "privacy"])
+@pytest.mark.parametrize("room", ["experiment", "network.peer", "privacy"])
 def test_every_name_that_a_lazy_room_lists_can_be_imported(room):
     found = importlib.import_module(f"p2pfl.{room}")
     assert [name for name in found.__all__ if getattr(found, name, None) is None] == []

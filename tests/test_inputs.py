@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import p2pfl
+from p2pfl.core.errors import DataError, ExperimentError, ModelError, TopologyError
 from p2pfl.data import gather
-from p2pfl.errors import DataError, ExperimentError, ModelError, TopologyError
 from p2pfl.learning import losses, metrics
 from p2pfl.learning.scores.whole import macro_f1
 
@@ -184,9 +184,15 @@ def test_losses_and_metrics_have_the_names_of_the_file():
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"loss": "crossentropy"}, 'learning.loss is "crossentropy"; did you mean "cross_entropy"'),
+        (
+            {"loss": "crossentropy"},
+            '"crossentropy", neither a known name nor a "package.module:function"; did you mean "cross_entropy"',
+        ),
         ({"loss": 3}, "learning.loss is of type int"),
-        ({"metrics": {"a": "acuracy"}}, 'learning.metrics.a is "acuracy"; did you mean "accuracy"'),
+        (
+            {"metrics": {"a": "acuracy"}},
+            '"acuracy", neither a known name nor a "package.module:function"; did you mean "accuracy"',
+        ),
         ({"metrics": {"a": metrics.accuracy}}, 'arrays of probabilities and no tensors; pass the name "accuracy"'),
         ({"metrics": {"a": metrics.brier}}, "arrays of probabilities and no tensors; choose from accuracy"),
     ],

@@ -8,18 +8,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exact.tables import shared_out, trained
 from p2pfl import compose
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, Exact, FedAvg
-from p2pfl.errors import TopologyError
-from p2pfl.exact import Boosting, ExactLearner
+from p2pfl.core.errors import TopologyError
 from p2pfl.experiment import read
 from p2pfl.experiment.modes import Pairwise
-from p2pfl.identity import SeededSource
 from p2pfl.learning import TorchLearner
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.exact import Boosting, ExactLearner
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
+from plugins.exact.tables import shared_out, trained
 from swarms import live
 
 

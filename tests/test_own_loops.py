@@ -11,10 +11,10 @@ import p2pfl
 from composed import DATA, RING, equal, gathered, learner, swarm
 from own_loops import KINDS, made, own_table
 from p2pfl.cli import main
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import Adjustable, Federated, Learner, Pools
-from p2pfl.transport import MemoryTransport
+from p2pfl.network.transport import MemoryTransport
 
 
 @pytest.mark.slow

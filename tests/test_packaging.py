@@ -147,7 +147,7 @@ def environment(tmp_path):
 
 PIP = "install --quiet --disable-pip-version-check --no-compile"
 PYTHON_OF = "import sys; sys.version_info = ({}); sys.argv.pop(0); exec(sys.argv[0])"
-LOCKS = "p2pfl/deploy/bundles/locks"
+LOCKS = "p2pfl/plugins/operate/bundles/locks"
 
 
 def test_an_index_of_torch_serves_no_other_package(environment, tmp_path):
@@ -220,7 +220,7 @@ def test_no_script_or_page_names_a_second_index_for_all_packages():
         *(ROOT / "scripts").iterdir(),
         *(ROOT / LOCKS).iterdir(),
     ]
-    pages += (ROOT / "p2pfl" / "deploy").rglob("install.sh")
+    pages += (ROOT / "p2pfl" / "plugins" / "operate").rglob("install.sh")
     warned = ROOT / "docs" / "install.md"  # says why not
     found = [
         page

@@ -8,8 +8,8 @@ import torch
 
 import p2pfl
 from p2pfl.algorithms import State
-from p2pfl.errors import PrivacyError
-from p2pfl.neighbourhood import Public, Released, derived, settled
+from p2pfl.core.errors import PrivacyError
+from p2pfl.core.neighbourhood import Public, Released, derived, settled
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 
@@ -18,14 +18,14 @@ PACKAGE = Path(p2pfl.__file__).parent
 
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
-    "audit/accounts.py",  # what the audit releases is made up
-    "audit/claims.py",
-    "audit/attacks/inversion.py",
-    "audit/attacks/membership.py",
-    "audit/noise_claims.py",
-    "audit/pipeline.py",
+    "plugins/audit/accounts.py",  # what the audit releases is made up
+    "plugins/audit/claims.py",
+    "plugins/audit/attacks/inversion.py",
+    "plugins/audit/attacks/membership.py",
+    "plugins/audit/noise_claims.py",
+    "plugins/audit/pipeline.py",
     "experiment/neighbourhood_sums.py",  # factors in place of parameters
-    "neighbourhood.py",
+    "core/neighbourhood.py",
 }
 """Files that may call ``Public(...)``."""
 

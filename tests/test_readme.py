@@ -9,11 +9,9 @@ import pytest
 
 from p2pfl.cli.arguments import parser
 from p2pfl.experiment import read
-from test_rooms import ROOMS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-MAP = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
 PAGES = [
     README,
     *(ROOT / "docs" / f"{page}.md" for page in ("install", "usage", "python", "experiment-file", "churn", "forecast")),
@@ -80,16 +78,6 @@ def test_every_command_is_understood(command):
 def test_every_setting_of_a_command_exists(command):
     options = parser().parse_args(shlex.split(command, comments=True)[1:])
     read(options.experiment, changes=options.changes)
-
-
-def test_the_map_of_rooms_is_the_one_that_holds():
-    rooms = {}
-    for room, told in re.findall(r"^\| `(\w+)` \| [^|]* \| ([^|]*) \|$", MAP, re.MULTILINE):
-        if told.startswith("all above"):
-            rooms[room] = {*rooms} - {*told.removeprefix("all above but ").split(", ")}
-        else:
-            rooms[room] = {*told.split(", ")} - {"-"}
-    assert rooms == ROOMS
 
 
 def anchors(page):

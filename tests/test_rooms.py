@@ -1,4 +1,4 @@
-"""The table of rooms in CONTRIBUTING.md, held by reading the imports."""
+"""Imports run downwards only: which room may import which, held by reading the imports."""
 
 import ast
 from functools import cache
@@ -9,98 +9,50 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "p2pfl"
 
-ROOMS = {
-    "errors": set(),
-    "files": {"errors"},
-    "lazily": set(),
-    "texts": set(),
-    "traits": set(),
-    "process": set(),
-    "draws": set(),
-    "explanations": set(),
-    "importing": {"errors"},
-    "encodings": {"errors"},
-    "rows": {"errors", "process", "draws"},
-    "compression": {"errors", "traits", "rows"},
-    "topology": {"errors", "draws"},
-    "data": {"errors", "texts", "importing", "rows"},
-    "identity": {"errors", "files"},
-    "learning": {"errors", "importing", "explanations", "process", "traits", "rows", "encodings", "data", "identity"},
-    "neighbourhood": {"errors", "rows", "encodings", "compression", "topology"},
-    "robust": {"errors", "traits", "rows", "neighbourhood"},
-    "exact": {
-        "errors",
-        "importing",
-        "explanations",
-        "draws",
-        "traits",
-        "rows",
-        "encodings",
-        "data",
-        "identity",
-        "learning",
-    },
-    "algorithms": {"errors", "traits", "rows", "encodings", "compression", "topology", "learning", "neighbourhood"},
-    "privacy": {"errors", "draws", "rows", "encodings", "topology", "identity", "neighbourhood"},
-    "transport": {"errors"},
-    "protocol": {"errors", "rows", "encodings", "compression", "topology", "identity", "neighbourhood", "privacy"},
-    "secagg": {"errors", "topology", "identity", "neighbourhood", "privacy", "protocol"},
-    "experiment": {
-        "errors",
-        "importing",
-        "traits",
-        "rows",
-        "encodings",
-        "compression",
-        "topology",
-        "data",
-        "identity",
-        "learning",
-        "neighbourhood",
-        "robust",
-        "algorithms",
-        "exact",
-        "privacy",
-        "secagg",
-    },
-    "report": {
-        "errors",
-        "importing",
-        "explanations",
-        "texts",
-        "topology",
-        "files",
-        "process",
-        "rows",
-        "data",
-        "learning",
-        "neighbourhood",
-        "privacy",
-        "experiment",
-        "algorithms",
-    },
-}
-ROOMS["inference"] = {
-    "errors",
-    "explanations",
-    "texts",
-    "files",
-    "encodings",
+ROOMS = (
+    "core",
+    "topology",
     "data",
+    "privacy",
     "learning",
-    "exact",
+    "algorithms",
     "experiment",
+    "results",
+    "simulation",
+    "network",
+    "testing",
+    "cli",
+    "plugins",
+)
+"""The rooms from the lowest to the highest; each imports those before it."""
+
+APART = {"simulation", "network"}
+"""Rooms that never import each other: all peers at once, and one peer with its messages."""
+
+UPWARD = {
+    "cli/planning/audits.py",
+    "cli/planning/commands.py",
+    "cli/planning/values.py",
+    "cli/results/describing.py",
+    "cli/results/observing.py",
+    "cli/results/projecting.py",
+    "cli/results/surviving.py",
+    "cli/results/sweeps.py",
+    "cli/results/totalling.py",
+    "cli/results/watching.py",
+    "cli/setup/commands.py",
+    "cli/setup/deploying.py",
+    "cli/setup/doctors.py",
+    "experiment/agreement.py",
+    "experiment/parts/learners.py",
+    "experiment/resolved.py",
+    "results/models/fits.py",
+    "results/models/model_file.py",
+    "results/models/predictor.py",
+    "results/models/scikit_learn.py",
+    "results/models/xgboost_json.py",
 }
-BELOW = {*ROOMS}
-ROOMS["peer"] = BELOW
-ROOMS["simulation"] = BELOW - {"protocol", "transport"}
-ROOMS["virtual"] = BELOW | {"peer", "simulation"}
-ROOMS["audit"] = BELOW | {"peer", "simulation", "virtual"}
-ROOMS["testing"] = BELOW | {"peer", "simulation", "virtual"}
-ROOMS["sweep"] = {"errors", "files", "process", "draws", "experiment", "report", "peer", "simulation"}
-ROOMS["deploy"] = {"errors", "files", "topology", "identity", "transport", "protocol", "experiment"}
-ROOMS["watch"] = {"errors", "importing", "topology", "transport", "protocol", "experiment", "report", "peer"}
-ROOMS["cli"] = BELOW | {"peer", "virtual", "simulation", "audit", "sweep", "watch", "deploy"}
+"""Files of the core that still import a plug-in."""
 
 PROTOCOL = {
     "wire": set(),
@@ -116,44 +68,42 @@ PROTOCOL = {
 }
 """The folders of ``protocol``, as its docstring draws them, and which others each may import."""
 
-PURE = {
-    "draws",
-    "rows",
-    "topology",
-    "data",
-    "learning",
-    "privacy",
-    "protocol",
-    "secagg",
-    "neighbourhood",
-    "algorithms",
-    "compression",
-    "robust",
-    "exact",
-}
+PURE = (
+    "core/draws.py",
+    "core/rows.py",
+    "core/neighbourhood.py",
+    "core/codecs/",
+    "topology/",
+    "data/",
+    "learning/",
+    "privacy/",
+    "algorithms/",
+    "network/protocol/",
+    "network/secagg/",
+    "plugins/exact/",
+)
+"""Files that know no clock, loop or environment, but for the keys of ``privacy/keys``."""
+
 SHELL = {"asyncio", "time", "datetime", "os", "logging", "threading", "random", "secrets"}
 ONLY_IN = {
     "networkx": "topology/",
     "msgspec": (
-        "audit/",
-        "protocol/",
         "experiment/",
-        "report/",
-        "peer/",
+        "results/",
         "algorithms/",
-        "virtual/",
+        "network/protocol/",
+        "network/peer/",
+        "network/virtual/",
         "simulation/sharding/",
-        "inference/",
-        "sweep/",
-        "watch/",
+        "plugins/",
     ),
-    "starlette": "watch/",
-    "uvicorn": "watch/",
+    "starlette": "plugins/watch/",
+    "uvicorn": "plugins/watch/",
     "pyarrow": "data/tables/cells.py",
-    "onnx": "inference/exporting.py",
-    "tensorboardX": "report/tensorboard.py",
-    "zstandard": "compression/zstd.py",
-    "aiomqtt": "transport/mqtt.py",
+    "onnx": "results/models/exporting.py",
+    "tensorboardX": "results/tensorboard.py",
+    "zstandard": "core/codecs/zstd.py",
+    "aiomqtt": "network/transport/mqtt.py",
     "dp_accounting": "privacy/accounting/divergence.py",
 }
 
@@ -189,31 +139,33 @@ def room(path):
 
 @pytest.mark.parametrize("here", ROOMS)
 def test_imports_run_downward_only(here):
-    found = {}
+    allowed = {*ROOMS[: ROOMS.index(here) + 1]} - (APART - {here} if here in APART else set())
+    upward = {}
     for path in (path for path in files() if room(path) == here):
         used = {name.split(".")[1] for name in imports(path) if name.startswith("p2pfl.")}
-        found[str(path.relative_to(PACKAGE))] = used - {here, "lazily"} - ROOMS[here]
-    assert {path: extra for path, extra in found.items() if extra} == {}
+        upward[str(path.relative_to(PACKAGE))] = used - allowed
+    assert {path: names for path, names in upward.items() if names and path not in UPWARD} == {}
 
 
 @pytest.mark.parametrize("folder", PROTOCOL)
 def test_folders_of_the_protocol_import_downward_only(folder):
-    names = {name for path in sorted((PACKAGE / "protocol" / folder).glob("*.py")) for name in imports(path)}
-    used = {name.split(".")[2] for name in names if name.startswith("p2pfl.protocol.")}
+    names = {name for path in sorted((PACKAGE / "network/protocol" / folder).glob("*.py")) for name in imports(path)}
+    used = {name.split(".")[3] for name in names if name.startswith("p2pfl.network.protocol.")}
     assert used - {folder} <= PROTOCOL[folder]
 
 
 def test_every_folder_of_the_protocol_is_in_the_table():
-    assert {path.parent.name for path in (PACKAGE / "protocol").glob("*/*.py")} == {*PROTOCOL}
-    assert [path.name for path in (PACKAGE / "protocol").glob("*.py")] == ["__init__.py"]
+    assert {path.parent.name for path in (PACKAGE / "network" / "protocol").glob("*/*.py")} == {*PROTOCOL}
+    assert [path.name for path in (PACKAGE / "network" / "protocol").glob("*.py")] == ["__init__.py"]
 
 
-@pytest.mark.parametrize("here", sorted(PURE))
-def test_pure_rooms_know_no_clock_loop_or_environment(here):
-    found = {
-        str(path): {name.split(".")[0] for name in imports(path)} & SHELL for path in files() if room(path) == here
-    }
-    assert {path: extra for path, extra in found.items() if extra} == {}
+@pytest.mark.parametrize("here", PURE)
+def test_pure_files_know_no_clock_loop_or_environment(here):
+    pure = [path for path in files() if str(path.relative_to(PACKAGE)).startswith(here)]
+    pure = [path for path in pure if "keys" not in path.parts]
+    assert pure
+    used = {str(path): {name.split(".")[0] for name in imports(path)} & SHELL for path in pure}
+    assert {path: names for path, names in used.items() if names} == {}
 
 
 @pytest.mark.slow
@@ -236,19 +188,6 @@ def test_no_files_lean_on_each_other_in_a_circle():
         (name, used) for name, path in names.items() if path.stem != "__init__" for used in imports(path) & {*names}
     )
     assert not [circle for circle in nx.strongly_connected_components(graph) if len(circle) > 1]
-
-
-MANY = 15
-"""Files that a folder may have side by side."""
-
-
-@pytest.mark.parametrize(
-    "folder",
-    ["cli", "data", "deploy", "exact", "experiment", "inference", "learning", "peer", "report", "sweep", "topology"],
-)
-def test_a_folder_has_few_files_side_by_side(folder):
-    folders = [PACKAGE / folder, *(each for each in (PACKAGE / folder).rglob("*") if (each / "__init__.py").is_file())]
-    assert {each.name: len([*each.glob("*.py")]) for each in folders if len([*each.glob("*.py")]) > MANY} == {}
 
 
 def test_every_room_is_in_the_table():

@@ -11,9 +11,9 @@ from benchmarks.faults.page import Shown
 from benchmarks.faults.relay import Relays
 from p2pfl.experiment import Experiment, read
 from p2pfl.experiment.outline import affine
-from p2pfl.report import Record
+from p2pfl.network.virtual.forecast import forecast, network
+from p2pfl.results import Record
 from p2pfl.topology import ring
-from p2pfl.virtual.forecast import forecast, network
 
 
 def experiment(options: argparse.Namespace, url: str) -> Experiment:

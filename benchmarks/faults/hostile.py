@@ -13,11 +13,11 @@ from benchmarks.faults.page import Shown
 ROOT = Path(__file__).parent.parent.parent
 
 TESTS = (
-    "tests/protocol/wire",
-    "tests/peer/attacks/test_security.py",
-    "tests/peer/attacks/test_equivocation.py",
-    "tests/peer/attacks/test_insider.py",
-    "tests/protocol/incoming/test_rate_limit.py",
+    "tests/network/protocol/wire",
+    "tests/network/peer/attacks/test_security.py",
+    "tests/network/peer/attacks/test_equivocation.py",
+    "tests/network/peer/attacks/test_insider.py",
+    "tests/network/protocol/incoming/test_rate_limit.py",
 )
 
 

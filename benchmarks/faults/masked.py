@@ -14,10 +14,10 @@ from pathlib import Path
 from benchmarks.faults.mortal import Mortal
 from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
-from p2pfl.errors import RunError
+from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, plan, read
-from p2pfl.protocol.agreement.messages import Committee
-from p2pfl.report.notices.damage import Alarm
+from p2pfl.network.protocol.agreement.messages import Committee
+from p2pfl.results.notices.damage import Alarm
 
 AFTER = 5
 """Rounds after a death in which the survivors recover."""

@@ -14,9 +14,9 @@ from benchmarks.faults.mortal import Mortal
 from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from p2pfl.experiment import Experiment, read
-from p2pfl.report import Record
+from p2pfl.network.virtual.forecast import forecast, network
+from p2pfl.results import Record
 from p2pfl.topology import ring
-from p2pfl.virtual.forecast import forecast, network
 
 WARM = 0.2
 """Share of a run that is not counted: caches fill, pages shared with the fork server are touched for the first time."""

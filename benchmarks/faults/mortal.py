@@ -5,7 +5,7 @@ import signal
 from contextlib import ExitStack
 from pathlib import Path
 
-from p2pfl.transport.broker import Broker, Program, mosquitto, running
+from p2pfl.network.transport.broker import Broker, Program, mosquitto, running
 
 
 class Mortal:

@@ -13,13 +13,13 @@ from typing import Any
 
 import torch
 
-from p2pfl.errors import P2PFLError
+from p2pfl.core.errors import P2PFLError
 from p2pfl.experiment import check, plan
-from p2pfl.identity import Identity, Roster
-from p2pfl.peer.launch.worker import earlier, live
-from p2pfl.peer.storage.credentials import Credentials
-from p2pfl.peer.updates import Failed
-from p2pfl.virtual.timed_learner import Timed
+from p2pfl.network.peer.launch.worker import earlier, live
+from p2pfl.network.peer.storage.credentials import Credentials
+from p2pfl.network.peer.updates import Failed
+from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.privacy.keys import Identity, Roster
 
 _CLONE_NEWNET = 0x40000000
 
@@ -31,7 +31,7 @@ class Life:
     Attributes
     ----------
     name, table, urls, folder, roster
-        As :func:`p2pfl.peer.launch.worker.main` takes them.
+        As :func:`p2pfl.network.peer.launch.worker.main` takes them.
     takes
         Seconds that it sleeps in each round's training: a processor that others use, or that is slow.
     inside

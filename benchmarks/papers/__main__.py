@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.papers import PAPERS, Line
-from p2pfl.errors import P2PFLError
+from p2pfl.core.errors import P2PFLError
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "notes" / "papers.md"

@@ -26,8 +26,8 @@ from benchmarks.papers import Line
 from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import data_folder
-from p2pfl.identity import SeededSource
-from p2pfl.report.plots import blank, keep
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.playing import play
 

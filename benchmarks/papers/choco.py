@@ -17,10 +17,10 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Choco, Compressed, Gossip, Idle, State
-from p2pfl.compression import QSGD, Codec, RandomK, TopK
+from p2pfl.core.codecs import QSGD, Codec, RandomK, TopK
+from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.rows import draw
 from p2pfl.learning import ExternalLearner
-from p2pfl.neighbourhood import Public, settled
-from p2pfl.rows import draw
 from p2pfl.simulation import StackedNeighbourhood
 
 PEERS, LENGTH = 25, 2000

@@ -20,11 +20,11 @@ from torch import nn
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, StopCondition, learn, start
+from p2pfl.core.errors import DataError
+from p2pfl.core.neighbourhood import settled
 from p2pfl.data import Dataset, Federation
-from p2pfl.errors import DataError
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.learning import TorchLearner
-from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 

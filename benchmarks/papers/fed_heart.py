@@ -21,9 +21,9 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 import p2pfl
 from benchmarks.papers import Line
+from p2pfl.core.rows import Rows
 from p2pfl.data.tables.heart import HOSPITALS
 from p2pfl.experiment import Plan, plan, read
-from p2pfl.rows import Rows
 
 PUBLISHED: dict[int, tuple[float, ...]] = {
     42: (0.7520, 0.7596, 0.6966, 0.6875, 0.6222),

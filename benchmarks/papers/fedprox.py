@@ -24,10 +24,10 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
+from p2pfl.core.process import cores, set_threads
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
-from p2pfl.process import cores, set_threads
-from p2pfl.report.plots import blank, keep
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults
 from p2pfl.simulation.playing import play
 

@@ -12,9 +12,9 @@ from torch import nn
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import SCAFFOLD, Algorithm, Averaging, FedAvg, Gossip, State, learn, start
+from p2pfl.core.neighbourhood import settled
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 

@@ -19,9 +19,9 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import FedAvg, State, learn
+from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, plan, read
-from p2pfl.neighbourhood import Public, settled
-from p2pfl.rows import Rows
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 

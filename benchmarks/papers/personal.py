@@ -17,12 +17,12 @@ import torch
 from benchmarks.papers import Line
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Averaging, Gossip, Propagation, learn, start
+from p2pfl.core.neighbourhood import settled
+from p2pfl.core.rows import draw
 from p2pfl.data import Dataset, federate
 from p2pfl.experiment import read
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.learning import ExternalLearner
-from p2pfl.neighbourhood import settled
-from p2pfl.rows import draw
 from p2pfl.simulation import StackedNeighbourhood, simulate
 from p2pfl.simulation.inline import Inline
 

@@ -22,10 +22,10 @@ from benchmarks.papers import Line
 from benchmarks.papers.personal import pictures
 from p2pfl import topology as graphs
 from p2pfl.algorithms import PFedMe, State
+from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan, plan, read
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public, settled
-from p2pfl.rows import Rows
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import play

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults
 from p2pfl.simulation.playing import play
 

@@ -12,9 +12,9 @@ from benchmarks.papers import Line
 from p2pfl import topology
 from p2pfl.algorithms import D2, DPSGD, SGP, Algorithm, ExactDiffusion, GradientTracking, RelaySGD, start
 from p2pfl.algorithms.relay import relay
+from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import Learner, TorchLearner
-from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 

@@ -8,9 +8,9 @@ from typing import Protocol, Unpack, runtime_checkable
 
 import torch
 
+from p2pfl.core.neighbourhood import Neighbourhood, Public, checked, derived
+from p2pfl.core.rows import Rows, norms, placed
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
-from p2pfl.neighbourhood import Neighbourhood, Public, checked, derived
-from p2pfl.rows import Rows, norms, placed
 
 
 @dataclass(frozen=True)
@@ -111,8 +111,8 @@ class AsyncLearner(Protocol):
 class Algorithm(Protocol):
     """Algorithm by which peers learn from each other, written once for one model on a device and all of a simulation.
 
-    A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.traits.Traits`); without it,
-    :data:`p2pfl.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and
+    A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.core.traits.Traits`); without
+    it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and
     :mod:`p2pfl.algorithms.settlement` those for the release that pays masks after the last round.
     """
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from p2pfl.core.rows import Rows, placed
 from p2pfl.learning import Learner, home
 from p2pfl.learning.checks import check_losses
-from p2pfl.rows import Rows, placed
 
 
 def alone(learner: Learner, peers: tuple[str, ...], *, rounds: int) -> dict[str, torch.Tensor]:

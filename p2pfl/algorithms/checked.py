@@ -12,10 +12,9 @@ from typing import Any, TypeVar, Unpack
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
-from p2pfl.encodings import Ints
-from p2pfl.errors import RunError
-from p2pfl.learning import Fitted, Fitting, Learner, Sloping
-from p2pfl.neighbourhood import (
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import RunError
+from p2pfl.core.neighbourhood import (
     Contribution,
     Neighbourhood,
     Public,
@@ -24,7 +23,8 @@ from p2pfl.neighbourhood import (
     check_later,
     mix_steps,
 )
-from p2pfl.rows import Rows
+from p2pfl.core.rows import Rows
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """Number types of rows that are no points of a grid."""

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

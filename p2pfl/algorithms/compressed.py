@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
-from p2pfl.compression import At, Codec, coded
-from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.rows import Rows
+from p2pfl.core.codecs import At, Codec, coded
+from p2pfl.core.errors import RunError
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
+from p2pfl.core.rows import Rows
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Compressed:
     Examples
     --------
     >>> from p2pfl.algorithms import FedAvg
-    >>> from p2pfl.compression import Quantise
+    >>> from p2pfl.core.codecs import Quantise
     >>> Compressed(FedAvg(), Quantise(8), refresh=10).refresh
     10
 

@@ -7,8 +7,8 @@ from functools import cache, lru_cache
 
 import torch
 
+from p2pfl.core.rows import Rows
 from p2pfl.learning import Correction
-from p2pfl.rows import Rows
 
 THREADS = 4
 """Selections of rows that are kept, one for each thread that trains."""

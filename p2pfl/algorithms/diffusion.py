@@ -9,10 +9,10 @@ import numpy as np
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Neighbourhood, Released, Wrapped
+from p2pfl.core.errors import TopologyError
+from p2pfl.core.neighbourhood import Neighbourhood, Released, Wrapped
+from p2pfl.core.traits import Traits
 from p2pfl.topology import Weights, lowest
-from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)

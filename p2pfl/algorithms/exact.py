@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
+from p2pfl.core.neighbourhood import Neighbourhood, derived
+from p2pfl.core.traits import Traits
 from p2pfl.learning import Report, additive
 from p2pfl.learning.additive import Step
-from p2pfl.neighbourhood import Neighbourhood, derived
-from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import ClassVar
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.local import Local
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.traits import AVERAGING, Traits
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import AVERAGING, Traits
 
 
 @dataclass(frozen=True)

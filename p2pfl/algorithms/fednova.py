@@ -10,9 +10,9 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.local import Local
-from p2pfl.neighbourhood import Neighbourhood, bare
-from p2pfl.rows import placed
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood, bare
+from p2pfl.core.rows import placed
+from p2pfl.core.traits import Traits
 
 ROUNDING = 1e-9
 """Distance from a whole number below which a mean of whole numbers is rounded to it."""

@@ -14,9 +14,9 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.local import Local
-from p2pfl.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.rows import Rows
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
+from p2pfl.core.rows import Rows
+from p2pfl.core.traits import Traits
 
 Decay = Annotated[float, Meta(ge=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0)]

@@ -11,10 +11,10 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.errors import ExperimentError
-from p2pfl.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.rows import Layout, Rows, placed
-from p2pfl.traits import Traits
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
+from p2pfl.core.rows import Layout, Rows, placed
+from p2pfl.core.traits import Traits
 
 
 def common(layout: Layout, *, personal: tuple[str, ...] | None) -> torch.Tensor:

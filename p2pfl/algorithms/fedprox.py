@@ -11,8 +11,8 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import proximal
 from p2pfl.algorithms.local import Local
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

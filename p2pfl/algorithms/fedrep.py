@@ -9,9 +9,9 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.fedper import FedPer
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.rows import placed
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.rows import placed
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from p2pfl.neighbourhood import Neighbourhood, Released, mix_steps
+from p2pfl.core.neighbourhood import Neighbourhood, Released, mix_steps
 
 
 @dataclass(frozen=True)

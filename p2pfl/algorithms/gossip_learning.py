@@ -8,9 +8,9 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
-from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.rows import Rows, placed
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
+from p2pfl.core.rows import Rows, placed
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Unpack
 
 import torch
 
+from p2pfl.core.rows import Rows
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
-from p2pfl.rows import Rows
 
 
 class Idle:

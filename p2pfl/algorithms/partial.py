@@ -10,10 +10,10 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.compression.sparse import chosen
-from p2pfl.neighbourhood import Neighbourhood, derived
-from p2pfl.rows import placed
-from p2pfl.traits import Traits
+from p2pfl.core.codecs.sparse import chosen
+from p2pfl.core.neighbourhood import Neighbourhood, derived
+from p2pfl.core.rows import placed
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Protocol, Self, runtime_checkable
 
 from p2pfl.algorithms.algorithm import Algorithm
 from p2pfl.algorithms.averaging import Averaging
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 
 
 @runtime_checkable

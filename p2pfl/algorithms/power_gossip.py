@@ -14,11 +14,11 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
-from p2pfl.errors import ExperimentError, TopologyError
-from p2pfl.neighbourhood import Neighbourhood, ReceivedModels, Released
-from p2pfl.rows import Layout, Rows, keys, placed, subkeys
+from p2pfl.core.errors import ExperimentError, TopologyError
+from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
+from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys
+from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, Weights
-from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)

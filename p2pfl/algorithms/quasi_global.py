@@ -11,8 +11,8 @@ from msgspec import Meta
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.algorithms.tracking import slope
-from p2pfl.neighbourhood import Neighbourhood
-from p2pfl.traits import Traits
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.traits import Traits
 
 
 @dataclass(frozen=True)

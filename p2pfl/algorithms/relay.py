@@ -11,11 +11,11 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.running_sums import constant
 from p2pfl.algorithms.slots import slots, width
-from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Rows
+from p2pfl.core.errors import TopologyError
+from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.core.rows import Rows
+from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology, check_connected
-from p2pfl.traits import Traits
 
 Relayed = Mapping[str, torch.Tensor]
 """``received`` and ``sent``, ``[R, D, P + 1]`` by neighbour; ``included`` ``[R, D]``; ``round`` ``[R, 1]``."""

@@ -10,7 +10,7 @@ import torch
 
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State, change
 from p2pfl.algorithms.gossip import maximum
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.core.neighbourhood import Neighbourhood
 
 Net = TypeVar("Net", bound=Neighbourhood)
 

@@ -10,11 +10,11 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.push import lengthened
 from p2pfl.algorithms.slots import slots, width
-from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Layout, placed
+from p2pfl.core.errors import TopologyError
+from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.core.rows import Layout, placed
+from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology
-from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class RobustSGP:
 
         Examples
         --------
-        >>> from p2pfl.neighbourhood import Public
+        >>> from p2pfl.core.neighbourhood import Public
         >>> from p2pfl.topology import path
         >>> rows = torch.zeros(1, 2)
         >>> sums = {"total": torch.tensor([[6.0, 4.0, 2.0]]), "seen": torch.tensor([[[1.0, 1.0, 0.5]]])}

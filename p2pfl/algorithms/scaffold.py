@@ -12,10 +12,10 @@ from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.averaging import Averaging
 from p2pfl.algorithms.corrections import constant
 from p2pfl.algorithms.local import Local
+from p2pfl.core.neighbourhood import Neighbourhood, derived
+from p2pfl.core.rows import Rows, placed
+from p2pfl.core.traits import Traits
 from p2pfl.learning import Fitted
-from p2pfl.neighbourhood import Neighbourhood, derived
-from p2pfl.rows import Rows, placed
-from p2pfl.traits import Traits
 
 VARIATE = "releases a second row a round, its control variate"
 

@@ -23,8 +23,8 @@ import torch
 from p2pfl.algorithms.algorithm import Algorithm, AsyncLearner, State
 from p2pfl.algorithms.gossip import Gossip
 from p2pfl.algorithms.parts import average_of
-from p2pfl.neighbourhood import Neighbourhood, Public, derived
-from p2pfl.rows import placed
+from p2pfl.core.neighbourhood import Neighbourhood, Public, derived
+from p2pfl.core.rows import placed
 
 
 def places(algorithm: Algorithm, size: int, *, round: int) -> torch.Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from p2pfl.neighbourhood import ReceivedModels
-from p2pfl.rows import placed
+from p2pfl.core.neighbourhood import ReceivedModels
+from p2pfl.core.rows import placed
 from p2pfl.topology import Topology
 
 

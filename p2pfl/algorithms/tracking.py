@@ -9,10 +9,10 @@ import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State, always
 from p2pfl.algorithms.gossip import UNSET, Gossip
+from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.core.rows import Rows, placed
+from p2pfl.core.traits import Traits
 from p2pfl.learning import Report
-from p2pfl.neighbourhood import Neighbourhood, Released
-from p2pfl.rows import Rows, placed
-from p2pfl.traits import Traits
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from p2pfl.cli.arguments import parser
 from p2pfl.cli.interrupts import STATUS, Terminated, interruptible, terminate
-from p2pfl.errors import P2PFLError, RunError, is_out_of_memory
-from p2pfl.peer.launch import fork_server as server
-from p2pfl.texts import printable
+from p2pfl.core.errors import P2PFLError, RunError, is_out_of_memory
+from p2pfl.core.texts import printable
+from p2pfl.network.peer.launch import fork_server as server
 
 GROUPS = {
     **dict.fromkeys(["run", "simulate", "peer", "repeat"], "running"),
@@ -76,8 +76,8 @@ def _preloaded(options: Namespace) -> list[str]:
     file = Path(options.experiment or "")
     texts = [*options.changes, file.read_text("utf-8", "replace") if file.is_file() else ""]
     trains = any("optimizer" in text for text in texts)
-    needed = "p2pfl.sweep.preload" if options.command == "sweep" else server.PEERS
-    return [needed, *(["p2pfl.peer.launch.preload_optimisers"] if trains else [])]
+    needed = "p2pfl.plugins.study.preload" if options.command == "sweep" else server.PEERS
+    return [needed, *(["p2pfl.network.peer.launch.preload_optimisers"] if trains else [])]
 
 
 def _say(sentence: str, error: BaseException) -> None:

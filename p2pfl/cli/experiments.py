@@ -6,7 +6,7 @@ import argparse
 import json
 
 from p2pfl.cli import folders
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment, read
 
 

@@ -8,10 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.file.reading import flat, kept
-from p2pfl.report.lock import PEER, RUN
+from p2pfl.results.lock import PEER, RUN
 
 
 def add_present() -> None:

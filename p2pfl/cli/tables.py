@@ -15,18 +15,18 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import PRINTED, STATISTICS
-from p2pfl.report.comparing import wording as comparing
-from p2pfl.report.comparing.comparison import lower_is_better
-from p2pfl.report.formats import exchanged, number, size
-from p2pfl.report.notices import wording
-from p2pfl.report.notices.grouping import grouped
-from p2pfl.report.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
-from p2pfl.report.records import by_round, mean_scores
-from p2pfl.report.saved import SavedModels
-from p2pfl.report.swarm.timeline import alerts_of_run
+from p2pfl.results.comparing import wording as comparing
+from p2pfl.results.comparing.comparison import lower_is_better
+from p2pfl.results.formats import exchanged, number, size
+from p2pfl.results.notices import wording
+from p2pfl.results.notices.grouping import grouped
+from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
+from p2pfl.results.records import by_round, mean_scores
+from p2pfl.results.saved import SavedModels
+from p2pfl.results.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
-    from p2pfl.report import Run  # what it prints need not be imported twice
+    from p2pfl.results import Run  # what it prints need not be imported twice
 
 MOST = 16
 """Peers that a summary lists."""

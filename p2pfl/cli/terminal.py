@@ -11,9 +11,9 @@ from typing import Any, TextIO
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from p2pfl.errors import InputError
-from p2pfl.files import OWNER_ONLY
-from p2pfl.texts import printable
+from p2pfl.core.errors import InputError
+from p2pfl.core.files import OWNER_ONLY
+from p2pfl.core.texts import printable
 
 
 class _Console(Console):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from p2pfl.cli import terminal
-from p2pfl.texts import write_csv
+from p2pfl.core.texts import write_csv
 
 
 def write(

@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from p2pfl.core.errors import DataError
+from p2pfl.core.rows import keys, subkeys
 from p2pfl.data.dataset import IntArray
 from p2pfl.data.orders import permutations
-from p2pfl.errors import DataError
-from p2pfl.rows import keys, subkeys
 
 
 def batches(

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.description import Description, FloatArray
-from p2pfl.errors import DataError
 
 __all__ = ["Dataset", "FloatArray", "IntArray"]
 

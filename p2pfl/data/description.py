@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.errors import DataError
-from p2pfl.texts import breaks
+from p2pfl.core.errors import DataError
+from p2pfl.core.texts import breaks
 
 FloatArray = npt.NDArray[np.floating[Any]]
 """Number, or array of numbers, of the map from raw values to features."""

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from p2pfl.core.errors import DataError
+from p2pfl.core.importing import kind_of
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.sources import nearest
-from p2pfl.errors import DataError
-from p2pfl.importing import kind_of
 
 PARTS = ("train", "validation", "test")
 """Parts of a federation."""

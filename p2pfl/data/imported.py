@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from p2pfl import importing
+from p2pfl.core import importing
+from p2pfl.core.errors import DataError
+from p2pfl.core.importing import kind_of, located
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.description import Description
 from p2pfl.data.federation import clash
 from p2pfl.data.samples import tensors
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import Parts, Targets
-from p2pfl.errors import DataError
-from p2pfl.importing import kind_of, located
 
 
 def imported(name: str, options: Mapping[str, Any]) -> Private:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from p2pfl.core.rows import keys, placed, subkeys
 from p2pfl.data.dataset import IntArray
-from p2pfl.rows import keys, placed, subkeys
 
 BLOCK = 2**15
 """Numbers that the CPU sorts at a time, which stay in its cache."""

@@ -11,13 +11,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from p2pfl.core.errors import DataError, P2PFLError
+from p2pfl.core.rows import draw
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
 from p2pfl.data.samples import tensors, warn_of_frozen
 from p2pfl.data.sources import Private
 from p2pfl.data.splits import hold_out
-from p2pfl.errors import DataError, P2PFLError
-from p2pfl.rows import draw
 
 BLOCK = 8 * 2**20
 """Bytes of the blocks in which the samples of many peers wait until they are put together."""

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from p2pfl.core.errors import DataError
+from p2pfl.core.importing import kind_of
+from p2pfl.core.rows import draw
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
@@ -23,9 +26,6 @@ from p2pfl.data.tables.declaration import Table
 from p2pfl.data.tables.heart import fed_heart
 from p2pfl.data.tables.own import table as own_table
 from p2pfl.data.tables.shared import csv
-from p2pfl.errors import DataError
-from p2pfl.importing import kind_of
-from p2pfl.rows import draw
 
 SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "digits": sources.digits,

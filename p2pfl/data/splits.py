@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.errors import DataError
+from p2pfl.core.rows import draw
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.errors import DataError
-from p2pfl.rows import draw
 
 Targets = npt.NDArray[Any]
 Parts = dict[str, IntArray]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from p2pfl.core.errors import DataError
+from p2pfl.core.rows import draw
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
-from p2pfl.errors import DataError
-from p2pfl.rows import draw
 
 
 def synthetic(

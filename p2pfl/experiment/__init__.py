@@ -5,7 +5,7 @@ Names are imported when they are first used: reading an experiment does not need
 
 from typing import TYPE_CHECKING
 
-from p2pfl.lazily import lazily
+from p2pfl.core.lazily import lazily
 
 if TYPE_CHECKING:
     from p2pfl.experiment.file.reading import check, find, flat, plain, read, write

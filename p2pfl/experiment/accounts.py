@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment.schema import Experiment
 
 ENDING = ".budget.jsonl"

@@ -12,21 +12,21 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Sum
+from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
+from p2pfl.core.errors import PrivacyError
+from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, settled
+from p2pfl.core.rows import Rows
 from p2pfl.data import scaling
-from p2pfl.encodings import Ints, from_wide, largest_wide, wide
-from p2pfl.errors import PrivacyError
-from p2pfl.exact import ExactLearner
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import TorchLearner, learner_traits
 from p2pfl.learning.histograms import counted, scored
 from p2pfl.learning.learner import Tallies
-from p2pfl.neighbourhood import Neighbourhood, PublicContribution, derived, settled
+from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.totals import TotalMasks
-from p2pfl.rows import Rows
-from p2pfl.secagg.in_process import partners
 
 WORDS, FRACTION = 4, 96
 """Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from p2pfl import importing
-from p2pfl.errors import ExperimentError
-from p2pfl.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
+from p2pfl.core import importing
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ ALGORITHMS = Catalogue(
 
 MODELS = Catalogue(
     "model.name",
-    "p2pfl.exact",
+    "p2pfl.plugins.exact",
     {
         "boosting": "boosting:Boosting",
         "random_boosting": "random_boosting:RandomBoosting",
@@ -187,7 +187,7 @@ def exact_totals(model: str) -> bool:
 
 CODECS = Catalogue(
     "compression.name",
-    "p2pfl.compression",
+    "p2pfl.core.codecs",
     {
         "float16": "codecs:Half",
         "bfloat16": "codecs:Half",
@@ -200,7 +200,7 @@ CODECS = Catalogue(
 
 RULES = Catalogue(
     "robustness.rule",
-    "p2pfl.robust",
+    "p2pfl.algorithms.robust",
     {
         "clipped_gossip": "rules:ClippedGossip",
         "self_centred_clipping": "rules:SelfCentredClipping",
@@ -230,7 +230,7 @@ def traits_of(name: str) -> Traits:
     Returns
     -------
     Traits
-        Those of its class; :data:`p2pfl.traits.UNDECLARED` where a class of your own declares none.
+        Those of its class; :data:`p2pfl.core.traits.UNDECLARED` where a class of your own declares none.
 
     Raises
     ------
@@ -248,7 +248,7 @@ def traits_of(name: str) -> Traits:
 
 
 def declared(algorithm: object) -> Traits:
-    """Return the traits of an algorithm or its class; :data:`p2pfl.traits.UNDECLARED` where it has none."""
+    """Return the traits of an algorithm or its class; :data:`p2pfl.core.traits.UNDECLARED` where it has none."""
     found: Traits = getattr(algorithm, "traits", UNDECLARED)
     return found
 

@@ -14,9 +14,11 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
-from p2pfl.compression import Codec, Half
+from p2pfl.algorithms.robust import Attack, Rule
+from p2pfl.core.codecs import Codec, Half
+from p2pfl.core.errors import ExperimentError, InputError
+from p2pfl.core.importing import kind_of
 from p2pfl.data import Federation, check_positions, nothing
-from p2pfl.errors import ExperimentError, InputError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
@@ -29,9 +31,7 @@ from p2pfl.experiment.resolving import GIVEN, Parts, assembled
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
-from p2pfl.importing import kind_of
 from p2pfl.learning import Adjustable, Federated, Learner, TorchLearner, learner_traits
-from p2pfl.robust import Attack, Rule
 from p2pfl.topology.graph import brief
 
 

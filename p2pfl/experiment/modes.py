@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODES
 from p2pfl.privacy import Settings
-from p2pfl.traits import ModeTraits
 
 if TYPE_CHECKING:
-    from p2pfl.identity import Source
-    from p2pfl.neighbourhood import Neighbourhood
+    from p2pfl.core.neighbourhood import Neighbourhood
+    from p2pfl.privacy.keys import Source
     from p2pfl.privacy.release import MaskSource
 
 NOISE_STAYS = "private noise stays in the models"

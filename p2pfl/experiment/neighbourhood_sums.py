@@ -16,16 +16,16 @@ import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, Idle, State, average_of, on_factors
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Public
 from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
-from p2pfl.neighbourhood import Public
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
+from p2pfl.privacy.secagg.in_process import senders
+from p2pfl.privacy.secagg.protocol import enough, fewest
+from p2pfl.privacy.secagg.ring import width
 from p2pfl.privacy.stream import REACH, Ints
-from p2pfl.secagg.in_process import senders
-from p2pfl.secagg.protocol import enough, fewest
-from p2pfl.secagg.ring import width
 from p2pfl.topology import Weights
 
 LARGEST = 2**24

@@ -9,7 +9,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import Traits
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.masks_and_noise import protection, sizes_masks
@@ -19,7 +20,6 @@ from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import CompressionSettings, Experiment, LearningSettings, ModelSettings, SimulationSettings
-from p2pfl.traits import Traits
 
 if TYPE_CHECKING:
     from p2pfl.experiment.resolved import Plan

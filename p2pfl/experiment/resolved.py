@@ -24,10 +24,15 @@ from p2pfl.algorithms import (
     beside_of,
     shared_of,
 )
-from p2pfl.compression import Codec, Zstd
+from p2pfl.algorithms.robust import Attack, Rule, attacked, robust
+from p2pfl.algorithms.robust.attacks import Sums, whole
+from p2pfl.algorithms.robust.net import StepObserver, Work, here
+from p2pfl.core.codecs import Codec, Zstd
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.core.rows import Rows
+from p2pfl.core.traits import Traits
 from p2pfl.data import Federation
-from p2pfl.errors import ExperimentError
-from p2pfl.exact import ExactLearner
 from p2pfl.experiment.accounts import admitted
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import flat
@@ -35,21 +40,16 @@ from p2pfl.experiment.neighbourhood_sums import ring_width
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
-from p2pfl.identity import Source
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.dividing import Divided
-from p2pfl.neighbourhood import Neighbourhood
+from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
+from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
+from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.privacy.stream import VERSION
-from p2pfl.robust import Attack, Rule, attacked, robust
-from p2pfl.robust.attacks import Sums, whole
-from p2pfl.robust.net import StepObserver, Work, here
-from p2pfl.rows import Rows
-from p2pfl.secagg import protocol as secagg
-from p2pfl.traits import Traits
 
 SAME = (
     "learning.device",

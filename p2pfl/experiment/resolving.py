@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Averaging, Gossip, StopCondition
-from p2pfl.compression import Codec
+from p2pfl.algorithms.robust import Attack, Rule
+from p2pfl.core.codecs import Codec
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
-from p2pfl.encodings import Ints
-from p2pfl.errors import ExperimentError, P2PFLError
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
 from p2pfl.experiment.outline import built, check_peers, hidden, loaded
@@ -28,7 +29,6 @@ from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, learner_traits
-from p2pfl.robust import Attack, Rule
 
 GIVEN = ("average", "gossip", "topology", "weights", "layout", "seed", "rounds")
 """Parameters of algorithms that a run fills in."""

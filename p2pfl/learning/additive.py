@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from p2pfl.encodings import Ints
+from p2pfl.core.encodings import Ints
 from p2pfl.learning.learner import Learner
 
 

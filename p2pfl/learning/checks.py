@@ -13,9 +13,9 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 
+from p2pfl.core.errors import LearningError, ModelError, P2PFLError
+from p2pfl.core.importing import kind_of, located
 from p2pfl.data import Dataset
-from p2pfl.errors import LearningError, ModelError, P2PFLError
-from p2pfl.importing import kind_of, located
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.copying import check_leaves

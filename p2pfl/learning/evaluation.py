@@ -9,13 +9,13 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from p2pfl.core.process import cores, spread
+from p2pfl.core.rows import Layout, Rows, alike, placed
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
 from p2pfl.learning.scores.whole import Kept, Whole
 from p2pfl.learning.steps.batching import DeviceSamples, Footprint
-from p2pfl.process import cores, spread
-from p2pfl.rows import Layout, Rows, alike, placed
 
 SAMPLES = 256
 """Largest number of samples of a row that are evaluated at once."""

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from p2pfl.core.errors import InputError, LearningError, ModelError
+from p2pfl.core.rows import Rows, keys, norms, placed
 from p2pfl.data import Federation, IntArray
-from p2pfl.errors import InputError, LearningError, ModelError
-from p2pfl.identity import KEY_BYTES, Source
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.steps.augmenting import sample_keys, step_keys
@@ -32,7 +32,7 @@ from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.learning.updates.rates import StepClock
-from p2pfl.rows import Rows, keys, norms, placed
+from p2pfl.privacy.keys import KEY_BYTES, Source
 
 LOUDEST = 2.0**15
 """Largest noise multiplier: the points of larger noise would not be told apart by a double."""
@@ -94,7 +94,7 @@ class ExamplePrivateLearner(TorchLearner):
     Examples
     --------
     >>> from p2pfl.data import Dataset
-    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> data, none = Dataset(torch.eye(4), torch.tensor([0, 0, 1, 1]), classes=2), {"ada": np.arange(0)}
     >>> learner = ExamplePrivateLearner(
     ...     nn.Linear(4, 2), Federation(data, {"ada": np.arange(4)}, none, none), seed=0, batch=2, noise=1.0, clip=0.5,

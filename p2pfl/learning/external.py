@@ -5,12 +5,12 @@ from typing import ClassVar, Protocol, Self
 
 import torch
 
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
-from p2pfl.errors import LearningError, ModelError
-from p2pfl.identity import Source
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
-from p2pfl.rows import Layout, Rows
-from p2pfl.traits import LearnerTraits
+from p2pfl.privacy.keys import Source
 
 
 class Training(Protocol):

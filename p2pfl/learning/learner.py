@@ -8,12 +8,12 @@ from typing import Any, Protocol, Required, Self, TypedDict, runtime_checkable
 
 import torch
 
+from p2pfl.core.rows import Layout, Rows
+from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
-from p2pfl.identity import Source
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.scores.whole import Whole
-from p2pfl.rows import Layout, Rows
-from p2pfl.traits import LearnerTraits
+from p2pfl.privacy.keys import Source
 
 Memory = Mapping[str, torch.Tensor]
 """Optimiser state by name: ``[R, P]`` for state per parameter, ``[R]`` on the CPU for state per row."""

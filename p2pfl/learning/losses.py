@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from p2pfl.errors import LearningError
-from p2pfl.importing import kind_of, located
+from p2pfl.core.errors import LearningError
+from p2pfl.core.importing import kind_of, located
 
 PerSample = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import imported, kind_of
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import imported, kind_of
+from p2pfl.core.rows import draw
 from p2pfl.learning.modules.references import is_reference, read_weights, referenced
-from p2pfl.rows import draw
 
 
 def linear(*, shape: Sequence[int], outputs: int) -> nn.Sequential:

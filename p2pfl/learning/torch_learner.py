@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from p2pfl.core.errors import ModelError
+from p2pfl.core.process import one_at_a_time
+from p2pfl.core.rows import Rows, placed
+from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, gather
-from p2pfl.errors import ModelError
-from p2pfl.identity import Source
 from p2pfl.learning import checks
 from p2pfl.learning.adjusting import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, predicted, tallied
@@ -40,9 +42,7 @@ from p2pfl.learning.steps.plain import Plain
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.updates.rates import Factor
-from p2pfl.process import one_at_a_time
-from p2pfl.rows import Rows, placed
-from p2pfl.traits import LearnerTraits
+from p2pfl.privacy.keys import Source
 
 FEW = 3
 """Number of samples on which model, loss and metrics are tried before anything starts."""

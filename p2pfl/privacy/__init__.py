@@ -5,7 +5,7 @@ Names are imported when they are first used: the accountant does not need torch.
 
 from typing import TYPE_CHECKING
 
-from p2pfl.lazily import lazily
+from p2pfl.core.lazily import lazily
 
 if TYPE_CHECKING:
     from p2pfl.privacy.accounting.accountant import Guarantee, account, table

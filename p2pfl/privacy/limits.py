@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from p2pfl.errors import LearningError, PrivacyError
+from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.privacy.stream import LIMIT, Floats
 
 

@@ -19,8 +19,8 @@ from functools import cached_property
 
 import numpy as np
 
-from p2pfl.errors import CoverError, InputError, PrivacyError
-from p2pfl.identity import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
+from p2pfl.core.errors import CoverError, InputError, PrivacyError
+from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
 from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
 
@@ -40,7 +40,7 @@ def neighbour_secrets(
     publics
         The authenticated public key of each neighbour.
     run
-        As in :func:`p2pfl.identity.edge_secret`.
+        As in :func:`p2pfl.privacy.keys.edge_secret`.
     epochs
         By neighbour, the epoch in which the secrets are for use; without them they are those from which the secrets of
         all epochs follow.
@@ -63,11 +63,11 @@ def swarm_secrets(topology: Topology | Schedule, *, source: Source, run: str) ->
     source
         Draws the key pair and the nonce of each peer, as that peer would draw them.
     run
-        As in :func:`p2pfl.identity.edge_secret`.
+        As in :func:`p2pfl.privacy.keys.edge_secret`.
 
     Examples
     --------
-    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> from p2pfl.topology import ring
     >>> sorted(swarm_secrets(ring(3), source=SeededSource(7), run="demo"))
     [('peer0', 'peer1'), ('peer0', 'peer2'), ('peer1', 'peer2')]
@@ -102,7 +102,7 @@ class Masks:
 
     Examples
     --------
-    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> from p2pfl.topology import ring
     >>> swarm = ring(4)
     >>> masks = Masks(swarm_secrets(swarm, source=SeededSource(7), run="demo"), deviation=10.0, topology=swarm)

@@ -46,7 +46,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.resolution import FINEST, REACH
 from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words, spans
 

@@ -23,9 +23,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from p2pfl.errors import InputError, PrivacyError
-from p2pfl.identity import KEY_BYTES, Source
-from p2pfl.neighbourhood import (
+from p2pfl.core.errors import InputError, PrivacyError
+from p2pfl.core.neighbourhood import (
     Contribution,
     Neighbourhood,
     Public,
@@ -35,16 +34,17 @@ from p2pfl.neighbourhood import (
     check_later,
     checked,
 )
+from p2pfl.core.rows import Rows, placed
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.device.update import DeviceUpdate
+from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.settings import Settings
 from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
-from p2pfl.rows import Rows, placed
 
 COARSEST = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""

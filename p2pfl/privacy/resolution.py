@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 
 REACH = 14
 """Points up to so many standard deviations from zero are drawn with their exact probability."""

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.resolution import check_resolution
 
 

@@ -23,9 +23,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from p2pfl.encodings import Ints
-from p2pfl.errors import PrivacyError
-from p2pfl.identity import edge_key
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import PrivacyError
+from p2pfl.privacy.keys import edge_key
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.ring import Ring, mask, unsigned
 from p2pfl.topology import Topology, cut
@@ -60,7 +60,7 @@ class TotalMasks:
     ----------
     secrets
         Secret of every edge of a local peer, in the current incarnations of both ends
-        (:func:`p2pfl.identity.epoch_secret`).
+        (:func:`p2pfl.privacy.keys.epoch_secret`).
     graph
         Mask graph; directed edges mask as undirected ones.
     colluders
@@ -69,7 +69,7 @@ class TotalMasks:
     Examples
     --------
     >>> import numpy as np
-    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> from p2pfl.privacy.masks import swarm_secrets
     >>> from p2pfl.topology import ring
     >>> swarm = ring(4)

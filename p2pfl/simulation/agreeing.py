@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from p2pfl.algorithms import State, Statistics
+from p2pfl.core.errors import PrivacyError
+from p2pfl.core.neighbourhood import settled
 from p2pfl.data import Federation
 from p2pfl.data.scaling import standardised
-from p2pfl.errors import PrivacyError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.resolving import federated
-from p2pfl.neighbourhood import settled
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.stacked import StackedNeighbourhood, totalling
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from p2pfl.compression import Zstd
-from p2pfl.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
+from p2pfl.core.rows import Rows, draw, placed
 from p2pfl.privacy.stream import Ints
-from p2pfl.rows import Rows, draw, placed
 from p2pfl.simulation.resuming.travelling import Travelling, codes
 from p2pfl.simulation.sharding import Arriving, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes

@@ -8,7 +8,7 @@ from typing import Self
 
 import torch
 
-from p2pfl.rows import Rows
+from p2pfl.core.rows import Rows
 
 PREFIX = "best."
 """Beginning of the names of tensors in a checkpoint."""

@@ -20,14 +20,14 @@ import torch
 from p2pfl import topology as graphs
 from p2pfl.algorithms import DPSGD, Algorithm, Gossip, average_of
 from p2pfl.algorithms.baselines import alone
-from p2pfl.errors import InputError, RunError
+from p2pfl.core.errors import InputError, RunError
+from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.core.rows import distances
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import admitted_exactly
-from p2pfl.identity import SeededSource
 from p2pfl.privacy.accounting.accountant import sensitivity
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.process import keep_freed_memory, one_thread
-from p2pfl.rows import distances
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
 

@@ -14,22 +14,22 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
+from p2pfl.core.neighbourhood import settled
+from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.agreement import reported
 from p2pfl.experiment.composing import RunParts, wanted
-from p2pfl.identity import Source
 from p2pfl.learning import Learner
-from p2pfl.neighbourhood import settled
-from p2pfl.process import keep_freed_memory, one_thread
-from p2pfl.report import Record, Run
-from p2pfl.report.model import described
-from p2pfl.report.notices.masses import given
-from p2pfl.report.progress import progressing
-from p2pfl.report.repeating.digests import digests
-from p2pfl.report.results import BestKept
-from p2pfl.report.saved import best_file
-from p2pfl.report.spending.meter import Meter
-from p2pfl.report.summary import Durations, summarise
+from p2pfl.privacy.keys import Source
+from p2pfl.results import Record, Run
+from p2pfl.results.content import BestKept
+from p2pfl.results.models.description import described
+from p2pfl.results.notices.masses import given
+from p2pfl.results.progress import progressing
+from p2pfl.results.repeating.digests import digests
+from p2pfl.results.saved import best_file
+from p2pfl.results.spending.meter import Meter
+from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator

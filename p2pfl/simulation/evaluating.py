@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from p2pfl.core.errors import InputError
+from p2pfl.core.rows import Rows, draw, placed
 from p2pfl.data import Federation, IntArray
-from p2pfl.errors import InputError
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.report.results import Evaluated
-from p2pfl.rows import Rows, draw, placed
+from p2pfl.results.content import Evaluated
 from p2pfl.simulation.inline import Meet
 from p2pfl.simulation.sharding import Shard
 

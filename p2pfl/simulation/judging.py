@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import torch
 
 from p2pfl.algorithms import State, start
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.learning import learner_traits
-from p2pfl.rows import Rows
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator
 from p2pfl.simulation.sharding import Shard

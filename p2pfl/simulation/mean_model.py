@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from p2pfl.core.rows import Rows, draw, mean
 from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.rows import Rows, draw, mean
 from p2pfl.simulation.evaluating import FEWEST_SAMPLES, FREE, Scope
 from p2pfl.simulation.sharding import Shard
 

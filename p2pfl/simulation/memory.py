@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import torch
 
-from p2pfl.errors import InputError, RunError, is_out_of_memory
+from p2pfl.core.errors import InputError, RunError, is_out_of_memory
+from p2pfl.core.process import FreeMemory, cores, free_memory, resident_memory
 from p2pfl.experiment import Plan
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.learning import TorchLearner, home
-from p2pfl.process import FreeMemory, cores, free_memory, resident_memory
-from p2pfl.report.formats import size
+from p2pfl.results.formats import size
 
 FEWEST_COPIES = 3.2
 """Copies of all models that D-PSGD holds at a time: its state, the trained models, and the mixed ones."""

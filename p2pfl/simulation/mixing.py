@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.neighbourhood import Released
-from p2pfl.rows import Rows, by_blocks, placed
+from p2pfl.core.neighbourhood import Released
+from p2pfl.core.rows import Rows, by_blocks, placed
 from p2pfl.topology import Weights
 
 

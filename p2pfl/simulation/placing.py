@@ -8,8 +8,8 @@ from dataclasses import replace
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.neighbourhood import derived
-from p2pfl.rows import placed
+from p2pfl.core.neighbourhood import derived
+from p2pfl.core.rows import placed
 
 HOST = torch.device("cpu")
 """Where everything is that peers would send, save and report."""

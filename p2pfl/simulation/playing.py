@@ -12,12 +12,12 @@ import scipy.sparse
 import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
-from p2pfl.errors import BudgetError
+from p2pfl.core.errors import BudgetError
+from p2pfl.core.neighbourhood import Neighbourhood, settled
 from p2pfl.experiment import Plan
-from p2pfl.identity import Source
 from p2pfl.learning import home
-from p2pfl.neighbourhood import Neighbourhood, settled
 from p2pfl.privacy import Masks, swarm_secrets
+from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline, Meet
 from p2pfl.simulation.mixing import Mixer

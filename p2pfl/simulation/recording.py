@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.report import Record
-from p2pfl.rows import distances, mean
+from p2pfl.core.rows import distances, mean
+from p2pfl.results import Record
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.placing import on_host
 from p2pfl.simulation.stacked import StackedNeighbourhood

@@ -10,19 +10,19 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.errors import PrivacyError
+from p2pfl.core.errors import PrivacyError
+from p2pfl.core.neighbourhood import ReceivedModels, Released
+from p2pfl.core.rows import placed
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
-from p2pfl.identity import Source
-from p2pfl.neighbourhood import ReceivedModels, Released
 from p2pfl.privacy.device.sums import weighted_sums
+from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.secagg.in_process import exchanged, grid_points, refuse_rows, senders
+from p2pfl.privacy.secagg.protocol import Sum, SumSlot
+from p2pfl.privacy.secagg.ring import portion, portions
 from p2pfl.privacy.stream import LIMIT, Floats, Ints
 from p2pfl.privacy.totals import TotalMasks
-from p2pfl.rows import placed
-from p2pfl.secagg.in_process import exchanged, grid_points, refuse_rows, senders
-from p2pfl.secagg.protocol import Sum, SumSlot
-from p2pfl.secagg.ring import portion, portions
 from p2pfl.simulation.sharding import Near, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Schedule, Topology, Weights
@@ -66,7 +66,7 @@ class Masking:
     Attributes
     ----------
     secrets
-        Secrets of every two peers with a common receiver (:func:`p2pfl.secagg.in_process.partners`).
+        Secrets of every two peers with a common receiver (:func:`p2pfl.privacy.secagg.in_process.partners`).
     source
         Source of the keys that each peer has for itself.
     """
@@ -78,7 +78,7 @@ class Masking:
 class SummedNeighbourhood(StackedNeighbourhood):
     r"""One round of all peers, who receive sums: :math:`\sum_j \mathrm{rint}(W_{rj} x_j 2^f)`, their own included.
 
-    The integers equal those of :mod:`p2pfl.secagg.protocol`, where masks cancel, so masks are drawn only on request.
+    The integers equal those of the protocol, where masks cancel, so masks are drawn only on request.
     A receiver with too few contributions keeps its row.
 
     Parameters

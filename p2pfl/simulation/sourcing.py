@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2pfl.experiment import Plan
-from p2pfl.identity import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
+from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource, Source
 from p2pfl.simulation.sharding import Shard
 
 

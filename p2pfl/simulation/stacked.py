@@ -12,13 +12,10 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.compression import Zstd
-from p2pfl.encodings import Ints, check_contribution
-from p2pfl.errors import P2PFLError, TopologyError
-from p2pfl.experiment import Plan
-from p2pfl.experiment.agreement import masks_of
-from p2pfl.experiment.schema import SimulationSettings
-from p2pfl.neighbourhood import (
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.encodings import Ints, check_contribution
+from p2pfl.core.errors import P2PFLError, TopologyError
+from p2pfl.core.neighbourhood import (
     Contribution,
     Public,
     PublicContribution,
@@ -29,8 +26,11 @@ from p2pfl.neighbourhood import (
     moved,
     step_by_step,
 )
+from p2pfl.core.rows import Rows, draw, raw
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import masks_of
+from p2pfl.experiment.schema import SimulationSettings
 from p2pfl.privacy.totals import TotalMasks
-from p2pfl.rows import Rows, draw, raw
 from p2pfl.simulation.mixing import Mixer, at_once, uniform
 from p2pfl.simulation.resuming.travelling import Travelling
 from p2pfl.simulation.sharding import Shard

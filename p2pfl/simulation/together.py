@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from p2pfl.errors import P2PFLError
+from p2pfl.core.errors import P2PFLError
+from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.learning import Fitted, Fitting, Learner
 from p2pfl.learning.checks import check_losses
 from p2pfl.learning.steps.together import SAMPLES, Evaluation, Stack, Training, stacks
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.process import keep_freed_memory, one_thread
-from p2pfl.report import Run
-from p2pfl.report.spending.budget import beside
-from p2pfl.rows import Rows
+from p2pfl.results import Run
+from p2pfl.results.spending.budget import beside
 from p2pfl.simulation.engine import RunStart, simulating
 from p2pfl.simulation.sharding import Shard
 from p2pfl.simulation.sourcing import source_of

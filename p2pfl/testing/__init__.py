@@ -7,13 +7,13 @@ Examples
 >>> asyncio.run(check_transport(MemoryTransport))
 """
 
+from p2pfl.network.transport.memory import MemoryTransport
+from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.testing.algorithms import ALGORITHM_CHECKS, check_algorithm
 from p2pfl.testing.contract import ContractError
 from p2pfl.testing.learners import LEARNER_CHECKS, check_learner
 from p2pfl.testing.modes import MODE_CHECKS, check_mode
 from p2pfl.testing.transports import TRANSPORT_CHECKS, check_transport
-from p2pfl.transport.memory import MemoryTransport
-from p2pfl.virtual.clock import VirtualLoop
 
 __all__ = [
     "ALGORITHM_CHECKS",

@@ -12,14 +12,14 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
+from p2pfl.core.neighbourhood import Public, Released
+from p2pfl.core.rows import Rows, draw
+from p2pfl.core.traits import Traits
 from p2pfl.experiment.modes import Pairwise
 from p2pfl.learning import Learner
-from p2pfl.neighbourhood import Public, Released
-from p2pfl.rows import Rows, draw
 from p2pfl.testing.contract import Contract, named, require
 from p2pfl.testing.playing import SEED, Call, Case, Played, classifier
-from p2pfl.traits import Traits
 
 ALGORITHM_CHECKS: Contract[Callable[[Case], None]] = Contract()
 """Every check by name: ``check(case)``."""

@@ -10,16 +10,16 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import FedAvg
-from p2pfl.errors import P2PFLError
+from p2pfl.core.errors import P2PFLError
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
+from p2pfl.core.rows import Rows
+from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import schema
 from p2pfl.experiment.modes import Mode
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Neighbourhood, Public, Released, Wrapped
-from p2pfl.rows import Rows
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from p2pfl.testing.contract import Contract, ContractError, named, require
 from p2pfl.testing.playing import SEED, Case, classifier
-from p2pfl.traits import ModeTraits
 
 MODE_CHECKS: Contract[Callable[[Mode, Case], None]] = Contract()
 """Every check by name: ``check(mode, case)``."""

@@ -14,14 +14,9 @@ import torch
 from torch import nn
 
 from p2pfl.algorithms import Algorithm, State, learn, start
-from p2pfl.encodings import Ints
-from p2pfl.errors import P2PFLError, RunError, foremost
-from p2pfl.experiment import Plan
-from p2pfl.experiment.catalogue import declared
-from p2pfl.experiment.composing import compose
-from p2pfl.identity import SeededSource
-from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
-from p2pfl.neighbourhood import (
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import P2PFLError, RunError, foremost
+from p2pfl.core.neighbourhood import (
     Contribution,
     Neighbourhood,
     Public,
@@ -31,14 +26,19 @@ from p2pfl.neighbourhood import (
     Wrapped,
     settled,
 )
-from p2pfl.peer import Peer
-from p2pfl.rows import Rows, draw
+from p2pfl.core.rows import Rows, draw
+from p2pfl.core.traits import Traits
+from p2pfl.experiment import Plan
+from p2pfl.experiment.catalogue import declared
+from p2pfl.experiment.composing import compose
+from p2pfl.learning import Fitted, Fitting, Learner, Sloping, TorchLearner
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport.memory import MemoryTransport
+from p2pfl.network.virtual.clock import VirtualLoop
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import StackedNeighbourhood, simulate
 from p2pfl.testing.contract import ContractError, require
 from p2pfl.topology import Schedule, Topology
-from p2pfl.traits import Traits
-from p2pfl.transport.memory import MemoryTransport
-from p2pfl.virtual.clock import VirtualLoop
 
 SEED = 7
 FEATURES, CLASSES = 5, 3

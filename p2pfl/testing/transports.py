@@ -1,6 +1,6 @@
 """Contract of transports, as checks that any implementation can run.
 
-The promises are those of MQTT at QoS 1 with a clean session, see :mod:`p2pfl.transport.channel`.
+The promises are those of MQTT at QoS 1 with a clean session, see :mod:`p2pfl.network.transport.channel`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 
-from p2pfl.errors import TransportError
+from p2pfl.core.errors import TransportError
+from p2pfl.network.transport.channel import Channel, Message, Transport, Will
 from p2pfl.testing.contract import Contract, equal, named, raising, require
-from p2pfl.transport.channel import Channel, Message, Transport, Will
 
 DEADLINE = 20.0
 """Seconds that one check may take."""
@@ -39,7 +39,7 @@ async def check_transport(make: Callable[[], Transport], *, keeps_oldest: bool =
 
     Examples
     --------
-    >>> from p2pfl.transport.memory import MemoryTransport
+    >>> from p2pfl.network.transport.memory import MemoryTransport
     >>> asyncio.run(check_transport(MemoryTransport))
     """
     for number, name in enumerate(TRANSPORT_CHECKS):

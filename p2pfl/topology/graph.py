@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
 
 NAME = re.compile(r"[A-Za-z0-9_-]{1,22}")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse  # imports csgraph when that is first used, which takes 10 MiB
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.mixing.weights import Weights
 
 Places = npt.NDArray[np.int64]

@@ -5,9 +5,9 @@ import scipy.sparse
 import torch
 
 from p2pfl.algorithms import State, learn, start
+from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.data import federate
 from p2pfl.learning import ExternalLearner, TorchLearner, build
-from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults, StackedNeighbourhood
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import Attending

@@ -27,9 +27,9 @@ from p2pfl.algorithms import (
     State,
     start,
 )
-from p2pfl.compression import QSGD, At, Half, Quantise, RandomK, TopK, coded
-from p2pfl.errors import RunError
-from p2pfl.neighbourhood import Public, Released, derived, settled
+from p2pfl.core.codecs import QSGD, At, Half, Quantise, RandomK, TopK, coded
+from p2pfl.core.errors import RunError
+from p2pfl.core.neighbourhood import Public, Released, derived, settled
 from p2pfl.simulation import Faults
 from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.playing import Attending

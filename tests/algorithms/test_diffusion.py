@@ -9,9 +9,9 @@ from stacks import SEED, classifier, play, stack, wine
 from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip, GradientTracking, Idle, State, diffusion
-from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.core.errors import ExperimentError, TopologyError
+from p2pfl.core.neighbourhood import Public, settled
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import Public, settled
 from p2pfl.simulation import Faults
 
 RATE = 0.05

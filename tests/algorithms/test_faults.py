@@ -40,8 +40,8 @@ from p2pfl.algorithms import (
     QGDSGDm,
     RobustSGP,
 )
-from p2pfl.compression import Half
-from p2pfl.rows import Layout
+from p2pfl.core.codecs import Half
+from p2pfl.core.rows import Layout
 from p2pfl.simulation import Faults
 
 GRAPH = topology.small_world(8, degree=4, rewire=0.3, seed=1)

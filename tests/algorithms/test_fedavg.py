@@ -7,9 +7,9 @@ from stacks import RATE, SEED, classifier, play, quadratics, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip
+from p2pfl.core.rows import draw
 from p2pfl.data import batches
 from p2pfl.learning import straggles
-from p2pfl.rows import draw
 
 PEERS = topology.complete(5).peers
 ROUNDING = 1e-12

@@ -6,10 +6,10 @@ from stacks import RATE, SEED, classifier, play, stack, wine
 from norming import Normed
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, FedBN, FedPer, FedRep, Gossip
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.rows import Layout
 from p2pfl.learning import TorchLearner, build
-from p2pfl.neighbourhood import Public, settled
-from p2pfl.rows import Layout
 
 COMPLETE = topology.complete(5)
 RING = topology.ring(5)

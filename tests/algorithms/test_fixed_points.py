@@ -10,7 +10,7 @@ from stacks import SEED, play, quadratics
 
 from p2pfl import topology
 from p2pfl.algorithms import DPSGD, Averaging, Choco, Compressed, FedAvg, Gossip
-from p2pfl.compression import Quantise
+from p2pfl.core.codecs import Quantise
 
 pytestmark = pytest.mark.slow
 

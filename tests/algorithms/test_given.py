@@ -12,8 +12,8 @@ from stacks import SEED, play, push, quadratics
 
 from p2pfl import topology
 from p2pfl.algorithms import RobustSGP, State
-from p2pfl.neighbourhood import Public
-from p2pfl.rows import Layout
+from p2pfl.core.neighbourhood import Public
+from p2pfl.core.rows import Layout
 from p2pfl.simulation import Faults
 
 ROW = Layout(("row",), ((1,),))

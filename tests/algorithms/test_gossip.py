@@ -9,7 +9,7 @@ from stacks import circulant, mixed, stack
 
 from p2pfl import topology
 from p2pfl.algorithms import Gossip, maximum
-from p2pfl.neighbourhood import settled
+from p2pfl.core.neighbourhood import settled
 
 GRAPHS = {
     "ring": topology.ring(8),

@@ -8,11 +8,11 @@ from stacks import SEED, classifier, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import GossipLearning, learn, start
-from p2pfl.errors import ExperimentError, RunError
+from p2pfl.core.errors import ExperimentError, RunError
+from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
-from p2pfl.neighbourhood import Released, settled
-from p2pfl.rows import draw
 from p2pfl.simulation import Faults, simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.inline import Inline

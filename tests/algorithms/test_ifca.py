@@ -5,7 +5,7 @@ from stacks import SEED, classifier, play, wine
 
 from p2pfl import topology
 from p2pfl.algorithms import IFCA, Averaging, FedAvg, Gossip
-from p2pfl.rows import Layout
+from p2pfl.core.rows import Layout
 
 COMPLETE = topology.complete(6)
 RING = topology.ring(6)

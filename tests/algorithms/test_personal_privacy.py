@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 

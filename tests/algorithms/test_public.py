@@ -13,12 +13,12 @@ import torch
 from stacks import SEED, stack
 
 from p2pfl.algorithms import State, settle, start
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Released, derived, settled
+from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.learning import Fitted, Report
-from p2pfl.neighbourhood import Released, derived, settled
-from p2pfl.rows import draw
 from p2pfl.simulation import Faults
 
 SMALL = {

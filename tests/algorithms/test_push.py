@@ -9,10 +9,10 @@ from stacks import SEED, classifier, play, push, wine
 from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import SGP, Averaging, FedAvg, Gossip, RobustSGP, State
-from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.core.errors import ExperimentError, TopologyError
+from p2pfl.core.neighbourhood import Public
+from p2pfl.core.rows import Layout
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import Public
-from p2pfl.rows import Layout
 from p2pfl.simulation import Faults
 
 RATE = 0.05

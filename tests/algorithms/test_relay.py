@@ -12,8 +12,8 @@ from stacks import SEED, classifier, play, stack, wine
 from p2pfl import topology
 from p2pfl.algorithms import Averaging, FedAvg, Gossip, RelaySGD
 from p2pfl.algorithms.relay import relay
-from p2pfl.errors import TopologyError
-from p2pfl.neighbourhood import Released, settled
+from p2pfl.core.errors import TopologyError
+from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.simulation import Faults
 
 RATE = 0.05

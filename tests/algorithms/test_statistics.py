@@ -7,9 +7,9 @@ from stacks import stack
 
 from p2pfl import topology
 from p2pfl.algorithms import maximum, pooled, statistics
+from p2pfl.core.encodings import from_wide, wide
+from p2pfl.core.neighbourhood import settled
 from p2pfl.data import Dataset, Federation, scaling
-from p2pfl.encodings import from_wide, wide
-from p2pfl.neighbourhood import settled
 from p2pfl.simulation import StackedNeighbourhood
 
 GRAPHS = {

@@ -6,7 +6,7 @@ from stacks import SEED, play, quadratics, stack
 
 from p2pfl import topology
 from p2pfl.algorithms import DPSGD, Averaging, FedAvg, Gossip, StopCondition, change, maximum
-from p2pfl.neighbourhood import settled
+from p2pfl.core.neighbourhood import settled
 
 PATH = topology.path(4)
 ALGORITHM = FedAvg(Averaging(PATH.peers, SEED, Gossip(), weighted=False))

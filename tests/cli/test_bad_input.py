@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from p2pfl.report import Run
+from p2pfl.results import Run
 
 RUN = ("run", "small.toml")
 SIMULATE = ("simulate", "small.toml")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from p2pfl.cli import GROUPS, tables
 from p2pfl.cli.arguments import parser
-from p2pfl.report.notices.damage import MasksUncancelled
+from p2pfl.results.notices.damage import MasksUncancelled
 
 
 def test_help_waits_neither_for_torch_nor_for_what_other_commands_need():

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import batches
-from p2pfl.errors import DataError
 
 KEY = {"seed": 7, "peer": "ada", "round": 3}
 GOLDEN = [[6, 4, 5], [3, 0, 2], [1]]

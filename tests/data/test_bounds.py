@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from p2pfl.cli.planning.privacy import facts, outlined
+from p2pfl.core.errors import DataError, ExperimentError
 from p2pfl.data import federate
-from p2pfl.errors import DataError, ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.report.summary import describe
+from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
 
 PEERS = [f"peer{number}" for number in range(4)]

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from effort import FEW
+from p2pfl.core.errors import DataError
 from p2pfl.data import SOURCES, SPLITS, Dataset, Federation, describe, federate
-from p2pfl.errors import DataError
 
 PEERS = ("ada", "bob", "eve", "kim")
 GOLDEN_SAMPLES = [13, 8, 95, 13]

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import federate
 from p2pfl.data.tables.heart import HOSPITALS
-from p2pfl.errors import DataError
 
 PEERS = tuple(HOSPITALS)
 

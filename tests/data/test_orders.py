@@ -10,9 +10,9 @@ import torch
 from scipy import stats
 
 import shadows
+from p2pfl.core.draws import keys, subkeys
 from p2pfl.data import batches, orders
 from p2pfl.data.orders import permutations
-from p2pfl.draws import keys, subkeys
 
 CPU = torch.device("cpu")
 UNLIKELY = 1e-3

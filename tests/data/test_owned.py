@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import Federation, federate, owned
 from p2pfl.data.federation import Elsewhere, Sizes
 from p2pfl.data.owned import Pile
-from p2pfl.errors import DataError
 from p2pfl.simulation.sharding.shard import Shard
 from sharding import together
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import p2pfl
+from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data import Dataset, Federation, check_positions
-from p2pfl.errors import DataError, ModelError
 
 GRAPH = p2pfl.topology.ring(3)
 

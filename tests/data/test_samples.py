@@ -6,10 +6,10 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import Dataset as Samples
 from p2pfl.data import gather
 from p2pfl.data.samples import tensors
-from p2pfl.errors import DataError
 
 
 class Listed(Dataset):

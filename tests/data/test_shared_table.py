@@ -3,9 +3,9 @@ import pytest
 import torch
 from sklearn.preprocessing import StandardScaler
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import federate
 from p2pfl.data.tables.shared import csv
-from p2pfl.errors import DataError
 
 PATIENTS = """\
 hospital, age, smoker, weight, ill

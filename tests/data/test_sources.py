@@ -14,11 +14,11 @@ from sklearn.impute import SimpleImputer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import federate
 from p2pfl.data.bundled import bundled
 from p2pfl.data.pictures import DEBIAN, mnist, read_idx
 from p2pfl.data.sources import moments, scaled
-from p2pfl.errors import DataError
 
 PEERS = ("ada", "bob")
 UNSCALED = {"diabetes": {"scaled": False}}  # else its columns are scaled by all samples

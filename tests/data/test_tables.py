@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from p2pfl.core.errors import DataError
 from p2pfl.data import Table, federate, gather
 from p2pfl.data.tables import propose, read
-from p2pfl.errors import DataError
 
 COLUMNS = {
     "age": "integer",

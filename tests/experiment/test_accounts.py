@@ -9,24 +9,24 @@ import tomli_w
 
 import p2pfl
 import wards
-from p2pfl.audit import audit
 from p2pfl.cli.planning.disclosures import facts
 from p2pfl.cli.planning.privacy import compared, outlined
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
+from p2pfl.plugins.audit import audit
+from p2pfl.plugins.study.running import sweep
+from p2pfl.plugins.study.study import Study
+from p2pfl.plugins.study.valuation import valuation
 from p2pfl.privacy.accounting.examples import Sampling, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
-from p2pfl.report.card import card
-from p2pfl.report.spending.budget import Budget, PeerAccounts
-from p2pfl.report.spending.meter import Meter
-from p2pfl.report.summary import describe
+from p2pfl.results.card import card
+from p2pfl.results.spending.budget import Budget, PeerAccounts
+from p2pfl.results.spending.meter import Meter
+from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare, curator
-from p2pfl.simulation.valuation import valuation
-from p2pfl.sweep.running import sweep
-from p2pfl.sweep.study import Study
 
 FOUR = ("peer0", "peer1", "peer2", "peer3")
 TRAINED = {"model": {"name": "linear"}, "learning": {"device": "cpu", "batch": 4}}

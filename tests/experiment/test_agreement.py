@@ -3,13 +3,13 @@
 import pytest
 import torch
 
+from p2pfl.core.errors import ExperimentError, PrivacyError
+from p2pfl.core.neighbourhood import settled
 from p2pfl.data import scaling
-from p2pfl.errors import ExperimentError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.agreement import PeersAgreement, directly
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.learning.histograms import scored
-from p2pfl.neighbourhood import settled
 from p2pfl.simulation import simulate
 from p2pfl.simulation.stacked import StackedNeighbourhood
 

@@ -11,19 +11,19 @@ import torch
 from sklearn import datasets
 
 from p2pfl.cli import main
-from p2pfl.errors import ExperimentError, ModelError, PrivacyError
-from p2pfl.exact import Part
+from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, exact_totals
 from p2pfl.experiment.outline import built, hidden
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
-from p2pfl.identity import SeededSource
-from p2pfl.inference import Predictor, evaluate, export
-from p2pfl.report.spending.promises import promise
-from p2pfl.report.summary import describe
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.exact import Part
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.models import Predictor, evaluate, export
+from p2pfl.results.spending.promises import promise
+from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
 from swarms import live
 
 TREES = {

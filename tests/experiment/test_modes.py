@@ -6,15 +6,15 @@ from typing import ClassVar
 import pytest
 import torch
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.neighbourhood import Released
+from p2pfl.core.traits import ModeTraits
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODES
 from p2pfl.experiment.modes import Independent, Pairwise, SecAgg, mode_of, section
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.neighbourhood import Released
+from p2pfl.network.transport import MemoryTransport
 from p2pfl.simulation import simulate
-from p2pfl.traits import ModeTraits
-from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
 

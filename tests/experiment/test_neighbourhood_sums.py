@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from p2pfl.cli.planning import privacy
-from p2pfl.errors import ExperimentError, InputError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import neighbourhood_sums, plan, read
 from p2pfl.experiment.neighbourhood_sums import least, ring_width
 from p2pfl.privacy.accounting import divergence

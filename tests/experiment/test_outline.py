@@ -8,13 +8,13 @@ import pytest
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import FedAvg
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.rows import Layout
+from p2pfl.core.traits import Traits
 from p2pfl.data import federate
-from p2pfl.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.outline import SHAPES, affine, outline
 from p2pfl.learning.models import build
-from p2pfl.rows import Layout
-from p2pfl.traits import Traits
 
 PRIVATE = {"mode": "pairwise", "epsilon": 8.0}
 SEVERAL = [

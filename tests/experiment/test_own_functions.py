@@ -10,7 +10,7 @@ import torch
 
 import p2pfl
 from p2pfl.cli import main
-from p2pfl.errors import DataError, ExperimentError, InputError, TopologyError
+from p2pfl.core.errors import DataError, ExperimentError, InputError, TopologyError
 from p2pfl.experiment import plan, read, resolving
 
 OWN = """

@@ -4,7 +4,7 @@ import pytest
 import tomli_w
 
 import wards
-from p2pfl.errors import DataError, ExperimentError
+from p2pfl.core.errors import DataError, ExperimentError
 from p2pfl.experiment import plan, read, write
 from p2pfl.experiment.accounts import accounts, beside
 from p2pfl.simulation import simulate

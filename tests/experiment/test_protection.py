@@ -4,7 +4,7 @@ import math
 import pytest
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.parts.mask_graph import random_degree
 from p2pfl.privacy.accounting import divergence

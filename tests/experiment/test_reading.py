@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import Experiment, check, flat, plain, read, write
 from p2pfl.experiment.file.reading import PATHS, SHIPPED
 from p2pfl.experiment.schema import Section

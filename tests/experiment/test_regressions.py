@@ -9,9 +9,9 @@ import statsmodels.api as sm
 from lifelines.datasets import load_rossi
 
 from p2pfl.cli import main
+from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data import Table
 from p2pfl.data.tables.cells import TextCells
-from p2pfl.errors import DataError, ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 

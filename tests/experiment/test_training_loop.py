@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import p2pfl
-from p2pfl.errors import ExperimentError, InputError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read
 
 

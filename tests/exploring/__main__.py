@@ -13,8 +13,8 @@ from exploring.malicious import Malicious
 from exploring.masked import Masked, MaskInvariants
 from exploring.members import NAMES, SUBJECT, Invariants, Member, committee, members
 from exploring.rounds import explorer as rounds
-from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.messages import COUNTED, Ballot, counted
+from p2pfl.network.protocol.agreement.agreement import Agreement
+from p2pfl.network.protocol.agreement.messages import COUNTED, Ballot, counted
 
 MARKS = ("<!-- explored -->", "<!-- /explored -->")
 """Between which a page has its table."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.agreement import Agreement
+from p2pfl.network.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
     Ballot,
@@ -23,7 +23,7 @@ from p2pfl.protocol.agreement.messages import (
     Value,
     Vote,
 )
-from p2pfl.protocol.agreement.proofs import certified, exists, follows, reported, reports
+from p2pfl.network.protocol.agreement.proofs import certified, exists, follows, reported, reports
 
 Letter = tuple[str, str, Message]
 """Sender, receiver, message."""

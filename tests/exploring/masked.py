@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from exploring.members import Invariants, Member, Sent
-from p2pfl.protocol.agreement.messages import DROPPED
-from p2pfl.protocol.ledgers.masks import MaskJournal, MaskLedger
-from p2pfl.protocol.ledgers.payments import Mask
+from p2pfl.network.protocol.agreement.messages import DROPPED
+from p2pfl.network.protocol.ledgers.masks import MaskJournal, MaskLedger
+from p2pfl.network.protocol.ledgers.payments import Mask
 
 
 class Released(NamedTuple):

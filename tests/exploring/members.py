@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from p2pfl.protocol.agreement.agreement import Agreement
-from p2pfl.protocol.agreement.effects import (
+from p2pfl.network.protocol.agreement.agreement import Agreement
+from p2pfl.network.protocol.agreement.effects import (
     BLANK,
     Doubt,
     Event,
@@ -22,7 +22,7 @@ from p2pfl.protocol.agreement.effects import (
     StoreRecord,
     TimePassed,
 )
-from p2pfl.protocol.agreement.messages import (
+from p2pfl.network.protocol.agreement.messages import (
     COUNTED,
     DROPPED,
     Committee,

@@ -16,10 +16,10 @@ from typing import Any
 
 from exploring.explorer import Explorer
 from exploring.members import copied, frozen
-from p2pfl.protocol.agreement.attempts import FAILED, complete, outcome, report
-from p2pfl.protocol.agreement.effects import Send
-from p2pfl.protocol.agreement.messages import Committee
-from p2pfl.protocol.agreement.settlement import Effect, Settlement, Write
+from p2pfl.network.protocol.agreement.attempts import FAILED, complete, outcome, report
+from p2pfl.network.protocol.agreement.effects import Send
+from p2pfl.network.protocol.agreement.messages import Committee
+from p2pfl.network.protocol.agreement.settlement import Effect, Settlement, Write
 
 LINE = {"ada": ("bob",), "bob": ("ada", "eve"), "eve": ("bob",)}
 """Neighbours of three peers, of which two share no edge."""

@@ -18,20 +18,20 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from opaque import Branching, Opaque
+from p2pfl.core.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.data import Dataset, Federation
-from p2pfl.errors import ExperimentError, InputError, LearningError, ModelError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KEY_BYTES, SeededSource
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation, grid_step
-from p2pfl.peer import Peer
+from p2pfl.network.peer import Peer
+from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst, worst_off
+from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
 from p2pfl.privacy.stream import BLOCK, normals, spans
-from p2pfl.report.spending.sampling import SamplingMeter
+from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
 from swarms import DEADLINE, SMALL
 
 PEERS = ("ada", "bob", "cyd")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from p2pfl.errors import LearningError, ModelError
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.rows import Layout
 from p2pfl.learning import ExternalLearner, Learner
-from p2pfl.rows import Layout
 
 PEERS = ["ada", "bob", "cyd"]
 

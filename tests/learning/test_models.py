@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.learning import build
 
 

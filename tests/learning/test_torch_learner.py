@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from opaque import Branching, Opaque
+from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.data import Dataset, Federation, batches
-from p2pfl.errors import LearningError, ModelError
 from p2pfl.learning import TorchLearner
 
 PEERS = tuple(f"peer{i}" for i in range(6))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from p2pfl import topology
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.experiment.rules.matrix import COLUMNS, asked, one_way, refusal

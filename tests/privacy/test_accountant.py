@@ -6,11 +6,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
+from p2pfl.core.rows import draw
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account, table
 from p2pfl.privacy.accounting.leakage import leakage
-from p2pfl.rows import draw
 from p2pfl.topology import Schedule, Topology
 
 DECOR = [

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.errors import InputError, TopologyError
+from p2pfl.core.errors import InputError, TopologyError
 from p2pfl.privacy.accounting import calibration, divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.accounting.calibration import calibrate

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from effort import MANY
 from p2pfl import topology as graphs
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import colluders
 from p2pfl.privacy.accounting.colluders import parted, worst_colluders, worst_rows
 from p2pfl.privacy.accounting.leakage import NoiseCover, leakage

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import divergence
 
 EPSILONS = {

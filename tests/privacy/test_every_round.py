@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.identity import SecretSource, SeededSource
-from p2pfl.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, settled
 from p2pfl.privacy import Settings, private
+from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 

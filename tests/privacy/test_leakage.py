@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
+from p2pfl.core.rows import draw
 from p2pfl.privacy.accounting.leakage import leakage, linear_view
-from p2pfl.rows import draw
 from p2pfl.topology import Topology
 
 

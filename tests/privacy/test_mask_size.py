@@ -9,7 +9,7 @@ import torch
 
 import p2pfl
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.parts.masks_and_noise import AVERAGED
 from p2pfl.privacy import mask_size
 from p2pfl.privacy.mask_size import LEAST, VICTIMS, mask_deviation, residual, update_size

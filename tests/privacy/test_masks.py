@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.errors import InputError, PrivacyError
-from p2pfl.identity import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
+from p2pfl.core.errors import InputError, PrivacyError
+from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
 from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
 from p2pfl.privacy.stream import BLOCK, grid_normals
 from p2pfl.topology import Schedule, Topology, exponential, one_peer_exponential, ring

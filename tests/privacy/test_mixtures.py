@@ -6,9 +6,9 @@ The attack is that of E. El Mrini, E. Cyffers, A. Bellet, "Privacy attacks in de
 import numpy as np
 import torch
 
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public
+from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.stream import grid_normals
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring

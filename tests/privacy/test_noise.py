@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from scipy.special import ndtr
 
-from p2pfl.errors import InputError
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public
+from p2pfl.core.errors import InputError
+from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy import noise
 from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private
 from p2pfl.privacy.resolution import truncation

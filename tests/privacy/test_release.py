@@ -8,10 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p2pfl.errors import InputError, LearningError, PrivacyError
-from p2pfl.identity import SecretSource, SeededSource
-from p2pfl.neighbourhood import Public, ReceivedModels, Released
+from p2pfl.core.errors import InputError, LearningError, PrivacyError
+from p2pfl.core.neighbourhood import Public, ReceivedModels, Released
 from p2pfl.privacy import release
+from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.privacy.release import private

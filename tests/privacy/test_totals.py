@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from graphs import connected
-from p2pfl.errors import PrivacyError
-from p2pfl.identity import SeededSource
+from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy import totals
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.privacy.ring import signed
 from p2pfl.privacy.totals import TotalMasks, TotalSlot

@@ -2,8 +2,8 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import Released, settled
 from p2pfl.simulation import Faults, StackedNeighbourhood, simulate
 from p2pfl.topology import metropolis, ring
 

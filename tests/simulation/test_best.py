@@ -7,12 +7,12 @@ import torch
 from safetensors import safe_open
 
 import p2pfl
-from p2pfl.errors import ExperimentError, InputError
+from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import plan, read
-from p2pfl.report import Run
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.best import BestModels
-from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
 STOPPING = ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"]

@@ -6,7 +6,7 @@ import torch
 
 from p2pfl import privacy
 from p2pfl.algorithms import DPSGD
-from p2pfl.errors import InputError, PrivacyError
+from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.simulation import curator as module

@@ -12,16 +12,16 @@ import pytest
 import torch
 
 import shadows
-from p2pfl.errors import LearningError, PrivacyError
+from network.peer import test_agreement
+from network.peer.test_agreement import GRID, TOLERANCE
+from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
 from p2pfl.learning.proving.proof import Proof
 from p2pfl.learning.proving.trial import Trial
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import engine, simulate
 from p2pfl.simulation.playing import Attending
-from peer import test_agreement
-from peer.test_agreement import GRID, TOLERANCE
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow

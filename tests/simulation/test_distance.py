@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from p2pfl.neighbourhood import Released, moved, settled
-from p2pfl.robust import Median, robust
+from p2pfl.algorithms.robust import Median, robust
+from p2pfl.core.neighbourhood import Released, moved, settled
 from p2pfl.simulation import StackedNeighbourhood, simulate, stacked
 from p2pfl.simulation.secagg import SummedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring

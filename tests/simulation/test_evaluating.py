@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.checks import Size
-from p2pfl.report.reading import evaluation_of
-from p2pfl.report.run import Run
+from p2pfl.results.reading import evaluation_of
+from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.evaluating import FREE, Evaluator, Scope, _affordable, fewer, scope
 

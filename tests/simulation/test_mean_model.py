@@ -6,10 +6,10 @@ import torch
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from p2pfl.experiment import plan, read
-from p2pfl.report import Run
-from p2pfl.report.records import columns_of
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.results import Run
+from p2pfl.results.records import columns_of
 from p2pfl.simulation import mean_model, simulate
-from p2pfl.transport import MemoryTransport
 from swarms import SMALL, live
 
 DPSGD = ["learning.algorithm=dpsgd", "topology.kind=ring", "gossip.steps=1", "rounds=2"]

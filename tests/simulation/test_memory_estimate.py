@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from p2pfl import process
 from p2pfl.cli import main
-from p2pfl.errors import InputError, RunError, is_out_of_memory
+from p2pfl.core import process
+from p2pfl.core.errors import InputError, RunError, is_out_of_memory
+from p2pfl.core.process import FreeMemory
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS
-from p2pfl.process import FreeMemory
 from p2pfl.simulation import memory, simulate
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits are Linux's")
@@ -181,7 +181,7 @@ def test_too_many_models_under_a_limit_of_the_address_space_are_refused_in_one_l
 MEASURED = """
 import json, sys
 from p2pfl.experiment import plan, read
-from p2pfl.process import peak_memory
+from p2pfl.core.process import peak_memory
 from p2pfl.simulation import simulate
 from p2pfl.simulation.memory import estimated
 made = plan(read(json.loads(sys.argv[1])))

@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 import torch
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
+from p2pfl.network.transport import MemoryTransport
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
 from swarms import live
 
 TARGETS = {"peer0": 1.0, "peer1": 2.0, "peer2": 3.0, "peer3": 6.0}

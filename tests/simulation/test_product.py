@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import torch
 
-from p2pfl import rows as module
+from p2pfl.core import rows as module
 from p2pfl.simulation.mixing import product
 from p2pfl.topology import complete, metropolis, random_regular
 

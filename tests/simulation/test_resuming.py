@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.errors import InputError
-from p2pfl.neighbourhood import Public
+from p2pfl.core.errors import InputError
+from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report import Run
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming import checkpoint
 from p2pfl.simulation.resuming.checkpoint import FILE, PART, CheckpointKeeper, Facts, SimulationCheckpoint

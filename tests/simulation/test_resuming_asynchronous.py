@@ -9,9 +9,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from p2pfl.algorithms import gossip_learning
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.report import Run
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import edges_of
 from p2pfl.simulation.resuming import checkpoint

@@ -10,17 +10,17 @@ import torch
 from sklearn.datasets import load_wine
 
 import p2pfl
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import KEY_BYTES, KeyedSource, SecretSource, SeededSource
+from p2pfl.network.virtual.forecast import forecast, network
+from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSource
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.report import Run
-from p2pfl.report.card import card
-from p2pfl.report.pages.run.run_page import run_page
+from p2pfl.results import Run
+from p2pfl.results.card import card
+from p2pfl.results.pages.run.run_page import run_page
 from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
 from p2pfl.simulation.together import simulate_together
-from p2pfl.virtual.forecast import forecast, network
 from sourcing import shared_source
 
 TABLE = {

@@ -12,13 +12,14 @@ import pytest
 import scipy.sparse
 import torch
 
-from p2pfl.encodings import limit
-from p2pfl.errors import InputError, LearningError, PrivacyError, RunError, TopologyError
+from network.peer.test_agreement import CASES
+from p2pfl.algorithms.robust import Attack
+from p2pfl.core.encodings import limit
+from p2pfl.core.errors import InputError, LearningError, PrivacyError, RunError, TopologyError
+from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SecretSource, SeededSource
-from p2pfl.neighbourhood import Released, settled
-from p2pfl.report import Run
-from p2pfl.robust import Attack
+from p2pfl.privacy.keys import SecretSource, SeededSource
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.resuming import checkpoint
@@ -30,7 +31,6 @@ from p2pfl.simulation.sharding.workers import divided
 from p2pfl.simulation.sourcing import source_of
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, natural, one_peer_exponential, owners, partition, random_regular, ring
-from peer.test_agreement import CASES
 from sharding import one_learner_at_a_time, simulated, together
 from sourcing import shared_source
 from swarms import SMALL

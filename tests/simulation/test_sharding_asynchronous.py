@@ -9,11 +9,11 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from p2pfl.algorithms import GossipLearning
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
+from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
-from p2pfl.neighbourhood import Released, settled
-from p2pfl.report import Run
-from p2pfl.rows import draw
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight, edges_of
 from p2pfl.simulation.resuming import checkpoint

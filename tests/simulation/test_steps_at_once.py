@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from p2pfl.algorithms import Gossip
-from p2pfl.neighbourhood import Released, Wrapped, settled, step_by_step
+from p2pfl.core.neighbourhood import Released, Wrapped, settled, step_by_step
 from p2pfl.simulation import StackedNeighbourhood
 from p2pfl.simulation.mixing import at_once
 from p2pfl.simulation.stacked import Faults

@@ -3,13 +3,13 @@
 import pytest
 import torch
 
-from p2pfl.audit.attacks.inversion import invert
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
+from p2pfl.network.virtual.forecast import forecast, network
+from p2pfl.plugins.audit.attacks.inversion import invert
 from p2pfl.privacy import Settings
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
 from p2pfl.simulation.curator import compare
-from p2pfl.virtual.forecast import forecast, network
 
 TABLE = {
     "rounds": 2,

@@ -5,10 +5,10 @@ import json
 import pytest
 import torch
 
-from p2pfl.errors import LearningError
+from p2pfl.core.errors import LearningError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps import together as stacking
-from p2pfl.report import Run
+from p2pfl.results import Run
 from p2pfl.simulation import simulate
 from p2pfl.simulation.together import pays, simulate_together
 from simulation.test_sharding import check_same

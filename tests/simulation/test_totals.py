@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
-from p2pfl.errors import InputError, PrivacyError, RunError, TopologyError
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import settled
+from p2pfl.algorithms.robust import ClippedGossip, Median, robust
+from p2pfl.core.errors import InputError, PrivacyError, RunError, TopologyError
+from p2pfl.core.neighbourhood import settled
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.totals import TotalMasks
-from p2pfl.robust import ClippedGossip, Median, robust
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Topology, complete, exponential, metropolis, natural, path, ring, spanning

@@ -15,8 +15,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from p2pfl.errors import InputError
-from p2pfl.report import Run
+from p2pfl.core.errors import InputError
+from p2pfl.results import Run
 
 pytestmark = pytest.mark.nightly
 

@@ -2,15 +2,15 @@
 
 import itertools
 
-from p2pfl.identity import ExchangeKey, Identity, Roster, SeededSource, SenderKey
-from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.wire.envelope import Envelope
-from p2pfl.protocol.wire.messages import (
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.wire.envelope import Envelope
+from p2pfl.network.protocol.wire.messages import (
     Announcement,
 )
-from p2pfl.protocol.wire.trailer import Signature
-from p2pfl.secagg.signing import Seal
+from p2pfl.network.protocol.wire.trailer import Signature
+from p2pfl.network.secagg.signing import Seal
+from p2pfl.privacy.keys import ExchangeKey, Identity, Roster, SeededSource, SenderKey
+from p2pfl.privacy.masks import swarm_secrets
 from p2pfl.topology import complete
 
 SWARM = "run"

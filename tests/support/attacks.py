@@ -8,12 +8,12 @@ import asyncio
 import torch
 
 from p2pfl.experiment import plan
-from p2pfl.identity import Identity, Roster, SeededSource
-from p2pfl.peer import Peer
-from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.envelope import CONTROL, SEALED
-from p2pfl.transport import MemoryTransport
+from p2pfl.network.peer import Peer
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.protocol.wire.codec import decode
+from p2pfl.network.protocol.wire.envelope import CONTROL, SEALED
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from swarms import Ended
 
 NAMES = ("peer0", "peer1", "peer2", "peer3")

@@ -6,19 +6,19 @@ from functools import cache
 import numpy as np
 
 from acquaintance import IDENTITIES, LARGEST, NAMES, NOW, SECRETS, SOURCE, SWARM, announcement, membership, seal
-from p2pfl.peer.neighbourhoods.adding import Adding, known
-from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Subscribed
-from p2pfl.protocol.interface.requests import Contribute, Convene
-from p2pfl.protocol.membership.edges import Edges
-from p2pfl.protocol.session.participating import PLACE, RECEIPT
-from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.wire.sealing import MessageCodec
-from p2pfl.protocol.wire.totals import OfTotals
-from p2pfl.secagg.protocol import SumSlot
-from p2pfl.secagg.receiver import Getting
-from p2pfl.secagg.sender import Giving
+from p2pfl.network.peer.neighbourhoods.adding import Adding, known
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.interface.effects import Publish
+from p2pfl.network.protocol.interface.events import Subscribed
+from p2pfl.network.protocol.interface.requests import Contribute, Convene
+from p2pfl.network.protocol.membership.edges import Edges
+from p2pfl.network.protocol.session.participating import PLACE, RECEIPT
+from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.wire.sealing import MessageCodec
+from p2pfl.network.protocol.wire.totals import OfTotals
+from p2pfl.network.secagg.receiver import Getting
+from p2pfl.network.secagg.sender import Giving
+from p2pfl.privacy.secagg.protocol import SumSlot
 from p2pfl.topology import Topology, complete, metropolis
 from sessions import arrived
 

@@ -5,14 +5,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from p2pfl.algorithms import State
-from p2pfl.errors import TransportError
+from p2pfl.core.errors import TransportError
 from p2pfl.experiment import Experiment, plan
-from p2pfl.identity import FIRST, SeededSource
-from p2pfl.peer import Notice, Peer
-from p2pfl.protocol.interface.effects import Concluded, Decided, Publish
-from p2pfl.report import Record
-from p2pfl.transport import MemoryTransport
-from p2pfl.virtual.clock import VirtualLoop
+from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.protocol.interface.effects import Concluded, Decided, Publish
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.network.virtual.clock import VirtualLoop
+from p2pfl.privacy.keys import FIRST, SeededSource
+from p2pfl.results import Record
 
 VICTIM = "peer3"
 
@@ -28,7 +28,7 @@ class Death:
     at
         Event of the victim at which it dies, counted from the beginning of ``round``; ``None`` if it lives.
     lose
-        Messages to lose, see :class:`p2pfl.transport.MemoryTransport`.
+        Messages to lose, see :class:`p2pfl.network.transport.MemoryTransport`.
 
     Attributes
     ----------

@@ -3,10 +3,10 @@
 import contextlib
 import datetime as dt
 
-from p2pfl.deploy.bundles.fleet import Fleet
-from p2pfl.deploy.bundles.requests import request
-from p2pfl.errors import InputError
-from p2pfl.identity import Identity, SecretSource
+from p2pfl.core.errors import InputError
+from p2pfl.plugins.operate.bundles.fleet import Fleet
+from p2pfl.plugins.operate.bundles.requests import request
+from p2pfl.privacy.keys import Identity, SecretSource
 from wine_files import wine_file
 
 PLANT = wine_file("plant", rounds=3, more="[transport]\ngather = 120\n")

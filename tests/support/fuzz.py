@@ -29,21 +29,21 @@ with atheris.instrument_imports(include=["p2pfl"]):
         sealed_for_bob,
         taken,
     )
-    from p2pfl.errors import AuthenticityError, DecodeError, InputError, PeerError
-    from p2pfl.identity import Identity, Roster, SeededSource
-    from p2pfl.protocol.telemetry.audience import Audience
-    from p2pfl.protocol.telemetry.observer_messages import Grant, Request
-    from p2pfl.protocol.telemetry.observer_messages import decode as decode_telemetry
-    from p2pfl.protocol.telemetry.observer_messages import encode as encode_telemetry
-    from p2pfl.protocol.wire.codec import PREFIX, VERSION, decode, encode
-    from p2pfl.protocol.wire.envelope import SEALED
-    from p2pfl.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
-    from p2pfl.protocol.wire.rows import encode_row, pieces, read_row
-    from p2pfl.protocol.wire.trailer import CHECKSUM
-    from p2pfl.report.notices.course import PhaseBegan
-    from p2pfl.report.swarm.state import Setting, swarm_of
-    from p2pfl.report.swarm.telemetry import decoded as telemetry_entry
-    from p2pfl.report.swarm.telemetry import encoded as telemetry_bytes
+    from p2pfl.core.errors import AuthenticityError, DecodeError, InputError, PeerError
+    from p2pfl.network.protocol.telemetry.audience import Audience
+    from p2pfl.network.protocol.telemetry.observer_messages import Grant, Request
+    from p2pfl.network.protocol.telemetry.observer_messages import decode as decode_telemetry
+    from p2pfl.network.protocol.telemetry.observer_messages import encode as encode_telemetry
+    from p2pfl.network.protocol.wire.codec import PREFIX, VERSION, decode, encode
+    from p2pfl.network.protocol.wire.envelope import SEALED
+    from p2pfl.network.protocol.wire.messages import Announcement, Chunk, ForOne, Key, Plain
+    from p2pfl.network.protocol.wire.rows import encode_row, pieces, read_row
+    from p2pfl.network.protocol.wire.trailer import CHECKSUM
+    from p2pfl.privacy.keys import Identity, Roster, SeededSource
+    from p2pfl.results.notices.course import PhaseBegan
+    from p2pfl.results.swarm.state import Setting, swarm_of
+    from p2pfl.results.swarm.telemetry import decoded as telemetry_entry
+    from p2pfl.results.swarm.telemetry import encoded as telemetry_bytes
 
 SOURCE = SeededSource(7)
 OPS = Identity.generate(SOURCE, peer="ops")

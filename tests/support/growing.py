@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from p2pfl.experiment import read
-from p2pfl.report.notices.course import PhaseBegan, WaitBegan
-from p2pfl.report.records import Record
-from p2pfl.report.run import Run
+from p2pfl.results.notices.course import PhaseBegan, WaitBegan
+from p2pfl.results.records import Record
+from p2pfl.results.run import Run
 
 BEGAN = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 PEERS = ("peer0", "peer1", "peer2", "peer3")

@@ -13,15 +13,15 @@ import torch
 
 from acquaintance import IDENTITIES, KEYS, LARGEST, NOW, SIGNED, SWARM, acquainted, announcement, membership, seal
 from counting import SUMMED, TOTALLED, adding, summed, totalled, totalling, totals
-from p2pfl.protocol.agreement.messages import Release, counted
-from p2pfl.protocol.agreement.settlement import Fetch
-from p2pfl.protocol.agreement.translation import read_promise, read_vote
-from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.requests import Decide, Offer
-from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
-from p2pfl.protocol.wire.messages import (
+from p2pfl.network.protocol.agreement.messages import Release, counted
+from p2pfl.network.protocol.agreement.settlement import Fetch
+from p2pfl.network.protocol.agreement.translation import read_promise, read_vote
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.interface.requests import Decide, Offer
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.wire.codec import decode, encode
+from p2pfl.network.protocol.wire.envelope import CONTROL, PRIVATE, SEALED
+from p2pfl.network.protocol.wire.messages import (
     Account,
     Ack,
     Announcement,
@@ -34,12 +34,12 @@ from p2pfl.protocol.wire.messages import (
     Plain,
     Pulse,
 )
-from p2pfl.protocol.wire.rows import Encoded, encode_row, read_row, said_head
-from p2pfl.protocol.wire.stream import Inbox, Outbox
-from p2pfl.protocol.wire.sums import RollCall
-from p2pfl.protocol.wire.tags import TAG_BYTES, parts, tagged
-from p2pfl.protocol.wire.totals import Abort, Again, AgreedParticipants, OfTotals, participants_statement
-from p2pfl.protocol.wire.verdicts import (
+from p2pfl.network.protocol.wire.rows import Encoded, encode_row, read_row, said_head
+from p2pfl.network.protocol.wire.stream import Inbox, Outbox
+from p2pfl.network.protocol.wire.sums import RollCall
+from p2pfl.network.protocol.wire.tags import TAG_BYTES, parts, tagged
+from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, OfTotals, participants_statement
+from p2pfl.network.protocol.wire.verdicts import (
     Contradiction,
     Copy,
     DecisionMessage,
@@ -54,7 +54,7 @@ from p2pfl.protocol.wire.verdicts import (
     Wanted,
     WireVote,
 )
-from p2pfl.secagg.protocol import SumSlot
+from p2pfl.privacy.secagg.protocol import SumSlot
 
 # ---------------------------------------------------------------------- verdicts
 

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import torch
 
-from p2pfl.peer.connection import Connection
-from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.effects import Deliver
-from p2pfl.protocol.interface.requests import Close, Expect, Gather, Offer, Open
-from p2pfl.protocol.membership.edges import Edges
-from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.protocol.wire.rows import Encoded, encode_row, row_bytes
-from p2pfl.protocol.wire.sealing import MessageCodec
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.interface.effects import Deliver
+from p2pfl.network.protocol.interface.requests import Close, Expect, Gather, Offer, Open
+from p2pfl.network.protocol.membership.edges import Edges
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.rows import Encoded, encode_row, row_bytes
+from p2pfl.network.protocol.wire.sealing import MessageCodec
+from p2pfl.network.transport.mqtt import MqttTransport
 from p2pfl.topology import Topology
-from p2pfl.transport.mqtt import MqttTransport
 
 GRAPH = Topology(("ada", "bob"), (("ada", "bob"),), directed=True)
 

@@ -3,7 +3,7 @@
 import html
 import html.parser
 
-from p2pfl.report.pages.style import POLICY
+from p2pfl.results.pages.style import POLICY
 
 HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="alert(1)"> \'"&'
 

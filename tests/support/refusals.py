@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from p2pfl.errors import BrokerError
+from p2pfl.core.errors import BrokerError
 
 DEADLINE = 20.0
 

@@ -2,18 +2,18 @@
 
 import torch
 
-from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.effects import Publish
-from p2pfl.protocol.interface.events import Received, Stored
-from p2pfl.protocol.interface.requests import Begin, Offer, Open
-from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
-from p2pfl.protocol.membership.edges import Edges
-from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.wire.codec import encode
-from p2pfl.protocol.wire.messages import Announcement, Chunk, Pulse
-from p2pfl.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
-from p2pfl.protocol.wire.sealing import MessageCodec, root_of
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.interface.effects import Publish
+from p2pfl.network.protocol.interface.events import Received, Stored
+from p2pfl.network.protocol.interface.requests import Begin, Offer, Open
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
+from p2pfl.network.protocol.membership.edges import Edges
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.wire.codec import encode
+from p2pfl.network.protocol.wire.messages import Announcement, Chunk, Pulse
+from p2pfl.network.protocol.wire.rows import Encoded, encode_row, pieces, row_bytes
+from p2pfl.network.protocol.wire.sealing import MessageCodec, root_of
 from p2pfl.topology import complete
 
 NAMES = ("ada", "bob", "eve")

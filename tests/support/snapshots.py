@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import torch
 
-from p2pfl.rows import raw
+from p2pfl.core.rows import raw
 
 PLAIN = (str, bytes, int, float, bool, type(None))
 

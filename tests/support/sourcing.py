@@ -2,7 +2,7 @@
 
 import secrets
 
-from p2pfl.identity import KEY_BYTES, KeyedSource
+from p2pfl.privacy.keys import KEY_BYTES, KeyedSource
 
 
 def shared_source():

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.identity import FIRST, Source
-from p2pfl.peer import Notice, Peer
-from p2pfl.report import Record
-from p2pfl.transport import Transport
-from p2pfl.virtual.clock import VirtualLoop
+from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.transport import Transport
+from p2pfl.network.virtual.clock import VirtualLoop
+from p2pfl.privacy.keys import FIRST, Source
+from p2pfl.results import Record
 
 DEADLINE = 300.0
 """Seconds in which any swarm of a test must have ended."""

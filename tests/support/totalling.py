@@ -4,18 +4,27 @@ from collections import Counter, deque
 
 import numpy as np
 
-from p2pfl.protocol.incoming.mailbox import Mailbox
-from p2pfl.protocol.interface.effects import Convened, Fail, Forget, Publish, Subscribe, Totalled, Unfinished, WakeAt
-from p2pfl.protocol.interface.events import Subscribed, Tick
-from p2pfl.protocol.interface.requests import Begin, Convene
-from p2pfl.protocol.membership.edges import Edges
-from p2pfl.protocol.membership.membership import Membership
-from p2pfl.protocol.session.participating import PLACE
-from p2pfl.protocol.session.session import Session
-from p2pfl.protocol.wire.codec import decode, encode
-from p2pfl.protocol.wire.messages import Announcement, Pulse
-from p2pfl.protocol.wire.sealing import MessageCodec
-from p2pfl.protocol.wire.totals import OfTotals
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.interface.effects import (
+    Convened,
+    Fail,
+    Forget,
+    Publish,
+    Subscribe,
+    Totalled,
+    Unfinished,
+    WakeAt,
+)
+from p2pfl.network.protocol.interface.events import Subscribed, Tick
+from p2pfl.network.protocol.interface.requests import Begin, Convene
+from p2pfl.network.protocol.membership.edges import Edges
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.session.participating import PLACE
+from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.wire.codec import decode, encode
+from p2pfl.network.protocol.wire.messages import Announcement, Pulse
+from p2pfl.network.protocol.wire.sealing import MessageCodec
+from p2pfl.network.protocol.wire.totals import OfTotals
 from sessions import arrived
 
 PATIENCE = 10.0

@@ -2,11 +2,11 @@
 
 from collections import deque
 
-from p2pfl.protocol.interface.effects import Decided, Disclosed, Publish, Store, Undecided
-from p2pfl.protocol.interface.events import Stored, Tick
-from p2pfl.protocol.interface.requests import Decide, Offer, Open
-from p2pfl.protocol.wire.messages import Chunk
-from p2pfl.protocol.wire.verdicts import (
+from p2pfl.network.protocol.interface.effects import Decided, Disclosed, Publish, Store, Undecided
+from p2pfl.network.protocol.interface.events import Stored, Tick
+from p2pfl.network.protocol.interface.requests import Decide, Offer, Open
+from p2pfl.network.protocol.wire.messages import Chunk
+from p2pfl.network.protocol.wire.verdicts import (
     OfVerdicts,
     Votes,
 )

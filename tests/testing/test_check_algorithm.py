@@ -11,12 +11,12 @@ import torch
 import p2pfl
 from p2pfl import topology
 from p2pfl.algorithms import Exact, State
+from p2pfl.core.encodings import from_wide, wide
+from p2pfl.core.neighbourhood import Public, Released, derived
+from p2pfl.core.traits import Traits
 from p2pfl.data import gather
-from p2pfl.encodings import from_wide, wide
-from p2pfl.exact import GLM, ExactLearner
-from p2pfl.neighbourhood import Public, Released, derived
+from p2pfl.plugins.exact import GLM, ExactLearner
 from p2pfl.testing import ContractError, check_algorithm
-from p2pfl.traits import Traits
 
 RANDOM = torch.Generator().manual_seed(3)
 SAMPLES = {name: (torch.randn(20, 3, generator=RANDOM), torch.arange(20) % 2) for name in topology.ring(6).peers}

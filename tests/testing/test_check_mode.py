@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import p2pfl
-from p2pfl.neighbourhood import Wrapped
+from p2pfl.core.neighbourhood import Wrapped
 from p2pfl.testing import ContractError, check_mode
 
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 import p2pfl
+from p2pfl.network.transport import opened
+from p2pfl.network.transport.schemes import SCHEMES
 from p2pfl.testing import check_algorithm, check_mode, check_transport
-from p2pfl.transport import opened
-from p2pfl.transport.schemes import SCHEMES
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

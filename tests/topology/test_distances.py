@@ -4,7 +4,7 @@ import networkx as nx
 import pytest
 
 from p2pfl import topology
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.experiment import plan, read
 from p2pfl.topology import distances
 

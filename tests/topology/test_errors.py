@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse
 
 from p2pfl import topology as graphs
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import Schedule, Topology
 
 

@@ -9,7 +9,7 @@ from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import Schedule, healing
 
 SIZES = st.integers(1, 14)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphs import connected
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import Schedule, Topology, complete, cut, exponential, grid, nested, path, ring, spanning, star
 
 

@@ -7,7 +7,7 @@ from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.draws import draw
+from p2pfl.core.draws import draw
 from p2pfl.topology import Schedule, Topology
 from p2pfl.topology.mixing import spectrum
 

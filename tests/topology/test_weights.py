@@ -11,7 +11,7 @@ from hypothesis import given as holds_for
 from hypothesis import strategies as st
 
 from p2pfl import topology as graphs
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import Topology
 from p2pfl.topology.mixing import spectrum
 

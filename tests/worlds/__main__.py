@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from p2pfl.errors import P2PFLError
-from p2pfl.virtual.replay import replayed
+from p2pfl.core.errors import P2PFLError
+from p2pfl.network.virtual.replay import replayed
 from worlds.explore import Tally, outcome, searched
 from worlds.settings import Plans
 

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from p2pfl.rows import draw
-from p2pfl.virtual.clock import VirtualLoop
+from p2pfl.core.rows import draw
+from p2pfl.network.virtual.clock import VirtualLoop
 
 SYNC = 0.004
 """Seconds that a sync takes."""
@@ -47,7 +47,7 @@ class _Deed:
 
 
 class WorldDisk:
-    """The disk of one device, which outlives its processes; see :class:`p2pfl.files.Disk`.
+    """The disk of one device, which outlives its processes; see :class:`p2pfl.core.files.Disk`.
 
     Parameters
     ----------

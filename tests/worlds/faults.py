@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from p2pfl.rows import draw
-from p2pfl.transport.channel import KEEPALIVE
-from p2pfl.virtual.clock import Clock
-from p2pfl.virtual.network import Conditions, Restart
+from p2pfl.core.rows import draw
+from p2pfl.network.transport.channel import KEEPALIVE
+from p2pfl.network.virtual.clock import Clock
+from p2pfl.network.virtual.network import Conditions, Restart
 
 KINDS = (
     "latency",

@@ -15,22 +15,22 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from p2pfl.errors import DecodeError, RunError
-from p2pfl.peer import Peer
-from p2pfl.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
-from p2pfl.protocol.ledgers import masks as ledger
-from p2pfl.protocol.ledgers.flows import FlowLedger, GossipStep, Row
-from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.ledgers.page import Page
-from p2pfl.protocol.ledgers.page import Rows as Beside
-from p2pfl.protocol.ledgers.payments import Payment
-from p2pfl.protocol.ledgers.peer_ledgers import PeerLedgers
-from p2pfl.protocol.wire.envelope import PLACE
-from p2pfl.protocol.wire.rows import Delivery, Head
-from p2pfl.protocol.wire.stream import Outbox
-from p2pfl.protocol.wire.tags import parts
-from p2pfl.protocol.wire.trailer import SignedStatement
-from p2pfl.rows import Rows, raw
+from p2pfl.core.errors import DecodeError, RunError
+from p2pfl.core.rows import Rows, raw
+from p2pfl.network.peer import Peer
+from p2pfl.network.protocol.incoming.mailbox import AHEAD, Mailbox, Newest, Verdict
+from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
+from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.page import Page
+from p2pfl.network.protocol.ledgers.page import Rows as Beside
+from p2pfl.network.protocol.ledgers.payments import Payment
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.wire.envelope import PLACE
+from p2pfl.network.protocol.wire.rows import Delivery, Head
+from p2pfl.network.protocol.wire.stream import Outbox
+from p2pfl.network.protocol.wire.tags import parts
+from p2pfl.network.protocol.wire.trailer import SignedStatement
 from worlds import totals
 from worlds.keys import KeyWatch, WatchedEnvelope
 from worlds.remembering import Entered, WatchedFlows, WatchedMasks

@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection
 
-from p2pfl.identity import SenderKey
+from p2pfl.network.protocol.ledgers.payments import Mask, Payment, mask_key
+from p2pfl.network.protocol.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
+from p2pfl.network.protocol.wire.messages import ForOne, Key, Message
+from p2pfl.network.protocol.wire.tags import parts
+from p2pfl.privacy.keys import SenderKey
 from p2pfl.privacy.masks import Masks
+from p2pfl.privacy.secagg.protocol import Sender
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.ledgers.payments import Mask, Payment, mask_key
-from p2pfl.protocol.wire.envelope import PLACE, PRIVATE, SEALED, Envelope
-from p2pfl.protocol.wire.messages import ForOne, Key, Message
-from p2pfl.protocol.wire.tags import parts
-from p2pfl.secagg.protocol import Sender
 
 Fail = Callable[[str], None]
 """Told of what must not be."""

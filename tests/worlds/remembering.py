@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from p2pfl.protocol.ledgers import masks as ledger
-from p2pfl.protocol.ledgers.flows import FlowLedger, FlowStatement, GossipStep, Row
-from p2pfl.protocol.ledgers.masks import MaskLedger
-from p2pfl.protocol.ledgers.payments import Mask, Payment
-from p2pfl.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers.flows import FlowLedger, FlowStatement, GossipStep, Row
+from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.payments import Mask, Payment
+from p2pfl.network.protocol.ledgers.slots import Slot
 
 
 @dataclass

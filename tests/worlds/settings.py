@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.core.rows import draw
 from p2pfl.experiment import Plan, plan, read
-from p2pfl.rows import draw
-from p2pfl.virtual.timed_learner import Goals
+from p2pfl.network.virtual.timed_learner import Goals
 from worlds.totals import adding
 
 SMALL = {

@@ -9,15 +9,15 @@ from typing import Protocol
 
 import torch
 
+from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
-from p2pfl.peer import Peer
-from p2pfl.protocol.agreement.attempts import connected
-from p2pfl.protocol.agreement.messages import Release, Value
-from p2pfl.protocol.interface.effects import Concluded
-from p2pfl.report.notices.course import LearningStopped
-from p2pfl.report.notices.kinds import Notice
-from p2pfl.rows import Rows
-from p2pfl.virtual.timed_learner import Goals
+from p2pfl.network.peer import Peer
+from p2pfl.network.protocol.agreement.attempts import connected
+from p2pfl.network.protocol.agreement.messages import Release, Value
+from p2pfl.network.protocol.interface.effects import Concluded
+from p2pfl.network.virtual.timed_learner import Goals
+from p2pfl.results.notices.course import LearningStopped
+from p2pfl.results.notices.kinds import Notice
 from worlds.totals import Result
 
 HARMLESS = frozenset({"latency", "duplication", "overtaking", "clocks", "forgeries"})

@@ -11,12 +11,12 @@ from itertools import product
 
 import numpy as np
 
-from p2pfl.peer.neighbourhoods.adding import Adding
+from p2pfl.network.peer.neighbourhoods.adding import Adding
+from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
+from p2pfl.network.secagg.receiver import Getting
+from p2pfl.network.secagg.sender import Giving
+from p2pfl.privacy.secagg.protocol import Sender, Share, SumSlot
 from p2pfl.privacy.stream import Ints
-from p2pfl.protocol.wire.sums import Agreements, Unmasking
-from p2pfl.secagg.protocol import Sender, Share, SumSlot
-from p2pfl.secagg.receiver import Getting
-from p2pfl.secagg.sender import Giving
 from worlds.keys import Fail, KeyWatch
 
 

@@ -12,18 +12,18 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import Accounting, State
-from p2pfl.errors import LostModelError, PeerError, ResumeError, RunError
+from p2pfl.core.errors import LostModelError, PeerError, ResumeError, RunError
 from p2pfl.experiment import Plan
-from p2pfl.identity import Source
-from p2pfl.protocol.ledgers.flows import GossipStep, Row
-from p2pfl.report.notices.course import LearningStopped, ReleasesEnded
-from p2pfl.report.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
-from p2pfl.report.notices.kinds import Notice
-from p2pfl.report.notices.masses import account
-from p2pfl.report.notices.neighbours import NeighboursMissing
+from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
+from p2pfl.network.virtual.timed_learner import Goals
+from p2pfl.privacy.keys import Source
+from p2pfl.results.notices.course import LearningStopped, ReleasesEnded
+from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled, WeightLost
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.masses import account
+from p2pfl.results.notices.neighbours import NeighboursMissing
 from p2pfl.simulation.playing import play
 from p2pfl.simulation.stacked import Faults
-from p2pfl.virtual.timed_learner import Goals
 from worlds import settled, totals
 from worlds.excuses import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
@@ -59,7 +59,7 @@ class Ended:
     last, trained
         Its state after the last round that it ended, and whether its goal is in it.
     given, vanished
-        What it stated of running sums at its end, see :class:`~p2pfl.peer.Peer`.
+        What it stated of running sums at its end, see :class:`~p2pfl.network.peer.Peer`.
     """
 
     state: State | None = None

@@ -13,22 +13,22 @@ from pathlib import Path
 import msgspec
 
 from p2pfl.algorithms import State
-from p2pfl.errors import P2PFLError, StorageError
+from p2pfl.core.errors import P2PFLError, StorageError
+from p2pfl.core.rows import draw, raw
 from p2pfl.experiment import Plan
-from p2pfl.identity import Identity, Roster, SeededSource
-from p2pfl.peer import Notice, Peer
-from p2pfl.peer.masking.attempts import MOST
-from p2pfl.peer.storage.checkpoint import Store
-from p2pfl.protocol.wire.codec import decode
-from p2pfl.protocol.wire.messages import Announcement
-from p2pfl.report import Record
-from p2pfl.report.notices.course import JoinsLate
-from p2pfl.rows import draw, raw
-from p2pfl.transport.channel import KEEPALIVE
-from p2pfl.transport.lasting import Lasting
-from p2pfl.virtual.clock import WHO, StuckError, VirtualLoop
-from p2pfl.virtual.network import NOBODY, WorldTransport
-from p2pfl.virtual.timed_learner import Timed
+from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer.masking.attempts import MOST
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.protocol.wire.codec import decode
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.transport.channel import KEEPALIVE
+from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.virtual.clock import WHO, StuckError, VirtualLoop
+from p2pfl.network.virtual.network import NOBODY, WorldTransport
+from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.privacy.keys import Identity, Roster, SeededSource
+from p2pfl.results import Record
+from p2pfl.results.notices.course import JoinsLate
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.invariants import InvariantError, Watch

@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from p2pfl.audit import Audit
-from p2pfl.audit.page import page
-from p2pfl.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
-from p2pfl.errors import StorageError
+from p2pfl.core.errors import StorageError
+from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
-from p2pfl.files import OWNER_ONLY, replace
+from p2pfl.plugins.audit import Audit
+from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""

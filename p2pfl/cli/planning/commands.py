@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import p2pfl
 from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 
 if TYPE_CHECKING:  # it imports torch
     from p2pfl.experiment.outline import Outline
@@ -85,10 +85,10 @@ def _totals(outlined: Outline, options: argparse.Namespace) -> int:
 
 def audit(options: argparse.Namespace) -> int:
     """``p2pfl audit``."""
-    from p2pfl.audit import Effort  # noqa: PLC0415
-    from p2pfl.audit import audit as attacked  # noqa: PLC0415
     from p2pfl.cli.planning import audits  # noqa: PLC0415
     from p2pfl.cli.running import accounts  # noqa: PLC0415
+    from p2pfl.plugins.audit import Effort  # noqa: PLC0415
+    from p2pfl.plugins.audit import audit as attacked  # noqa: PLC0415
 
     experiment, smaller = experiment_of(options), None
     if options.peers is None:

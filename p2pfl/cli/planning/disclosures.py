@@ -15,8 +15,8 @@ from p2pfl.experiment.outline import Outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
-from p2pfl.report.spending.observers import learned
-from p2pfl.report.spending.promises import promise
+from p2pfl.results.spending.observers import learned
+from p2pfl.results.spending.promises import promise
 
 
 def facts(outlined: Outline) -> dict[str, Any]:

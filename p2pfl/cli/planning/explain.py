@@ -15,13 +15,13 @@ from p2pfl import topology as graphs
 from p2pfl.algorithms import average_of
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import MOST, facts, grid
+from p2pfl.core.process import free_memory
 from p2pfl.data import describe
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import PeersAgreement
 from p2pfl.experiment.rules.matrix import goes_with
-from p2pfl.process import free_memory
-from p2pfl.report.formats import size
-from p2pfl.report.summary import describe as describe_privacy
+from p2pfl.results.formats import size
+from p2pfl.results.summary import describe as describe_privacy
 from p2pfl.simulation.memory import estimated
 
 WORDS = ((0.1, "much alike"), (0.3, "somewhat different"), (0.6, "very different"), (1.0, "almost nothing in common"))

@@ -14,7 +14,7 @@ import p2pfl
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import SHADES, grid, shaded
 from p2pfl.cli.tables import facts as print_facts
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import beside, counting
 from p2pfl.experiment.catalogue import mode_traits
@@ -23,9 +23,9 @@ from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
-from p2pfl.report.spending import observers
-from p2pfl.report.spending.budget import PeerAccounts
-from p2pfl.report.spending.promises import promise
+from p2pfl.results.spending import observers
+from p2pfl.results.spending.budget import PeerAccounts
+from p2pfl.results.spending.promises import promise
 
 if TYPE_CHECKING:
     from p2pfl.experiment import Plan
@@ -218,7 +218,7 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     InputError
         No epsilon is claimed, or nothing to draw with or nowhere to put it.
     """
-    from p2pfl.report.plots import spending  # noqa: PLC0415 (the table need not wait for it)
+    from p2pfl.results.plots import spending  # noqa: PLC0415 (the table need not wait for it)
 
     if not found["claimed"]:
         raise InputError("this experiment claims no epsilon that could be drawn; set privacy.epsilon")

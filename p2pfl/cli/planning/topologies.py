@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from p2pfl import topology as graphs
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.experiment.parts.own_graph import own_graph
-from p2pfl.report.plots import blank, keep
+from p2pfl.results.plots import blank, keep
 
 TOLERANCES = (1e-3, 1e-6)
 """Fractions of the initial disagreement for which the number of gossip steps is printed."""

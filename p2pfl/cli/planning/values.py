@@ -14,8 +14,8 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
-from p2pfl.report.pages.valuation_page import NAMES, sentences, valuation_page
-from p2pfl.simulation.valuation import valuation
+from p2pfl.plugins.study.valuation import valuation
+from p2pfl.results.pages.valuation_page import NAMES, sentences, valuation_page
 
 
 def run(options: argparse.Namespace) -> int:

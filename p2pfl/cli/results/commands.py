@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from p2pfl.cli import folders, terminal
 
 if TYPE_CHECKING:  # they import torch
-    from p2pfl.inference import Predictions, Predictor
+    from p2pfl.results.models import Predictions, Predictor
 
 REMARKS = (
     "remove columns that are no features, such as names and numbers of patients",
@@ -48,7 +48,7 @@ def predict(options: argparse.Namespace) -> int:
 def evaluate(options: argparse.Namespace) -> int:
     """``p2pfl evaluate``."""
     from p2pfl.cli.results import evaluations  # noqa: PLC0415
-    from p2pfl.inference import evaluate as evaluated  # noqa: PLC0415
+    from p2pfl.results.models import evaluate as evaluated  # noqa: PLC0415
 
     _admitted(options)
     found = evaluated(
@@ -85,7 +85,7 @@ def components(options: argparse.Namespace) -> int:
 def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
-    from p2pfl.inference.fits import fit  # noqa: PLC0415
+    from p2pfl.results.models.fits import fit  # noqa: PLC0415
 
     found = fit(_predictor(options).saved)
     if options.json:
@@ -97,8 +97,8 @@ def coefficients(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """``p2pfl export``."""
-    from p2pfl.inference import export as exported  # noqa: PLC0415
-    from p2pfl.inference.exporting import SUFFIXES  # noqa: PLC0415
+    from p2pfl.results.models import export as exported  # noqa: PLC0415
+    from p2pfl.results.models.exporting import SUFFIXES  # noqa: PLC0415
 
     out = options.out or Path(options.model).with_suffix(SUFFIXES[options.to])
     print(exported(_predictor(options), out, to=options.to))
@@ -107,8 +107,8 @@ def export(options: argparse.Namespace) -> int:
 
 def card(options: argparse.Namespace) -> int:
     """``p2pfl card``."""
-    from p2pfl.report import Run  # noqa: PLC0415
-    from p2pfl.report.card import card as written  # noqa: PLC0415
+    from p2pfl.results import Run  # noqa: PLC0415
+    from p2pfl.results.card import card as written  # noqa: PLC0415
 
     text = written(Run.load(options.run), exact=options.exact)
     with terminal.output(options.out) as file:
@@ -140,7 +140,7 @@ def watch(options: argparse.Namespace) -> int:
 
 def schema(options: argparse.Namespace) -> int:
     """``p2pfl schema``."""
-    from p2pfl.report.json_schema import json_schema  # noqa: PLC0415
+    from p2pfl.results.json_schema import json_schema  # noqa: PLC0415
 
     del options  # it has none
     print(json.dumps(json_schema(), indent=2))
@@ -156,7 +156,7 @@ def _admitted(options: argparse.Namespace) -> None:
 
 def _predicted(options: argparse.Namespace) -> Predictions:
     """Return the predictions for a table, or for an array of samples."""
-    from p2pfl.inference.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
+    from p2pfl.results.models.arrays import SUFFIX, ArrayPredictor  # noqa: PLC0415
 
     if not options.table.endswith(SUFFIX):
         return _predictor(options).predict(options.table, unaccounted=options.unaccounted)
@@ -168,7 +168,7 @@ def _predicted(options: argparse.Namespace) -> Predictions:
 
 
 def _predictor(options: argparse.Namespace) -> Predictor:
-    from p2pfl.inference import Predictor  # noqa: PLC0415
+    from p2pfl.results.models import Predictor  # noqa: PLC0415
 
     if options.trust_model is not None:
         folders.add_present()

@@ -8,8 +8,8 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
-from p2pfl.report.comparing import tables, wording
-from p2pfl.report.comparing.comparison import Comparison
+from p2pfl.results.comparing import tables, wording
+from p2pfl.results.comparing.comparison import Comparison
 
 STYLES = {"better": "green", "worse": "red"}
 

@@ -8,9 +8,9 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
-from p2pfl.inference import Evaluation
-from p2pfl.inference.evaluating import Score
-from p2pfl.report.formats import number
+from p2pfl.results.formats import number
+from p2pfl.results.models import Evaluation
+from p2pfl.results.models.evaluating import Score
 
 
 def show(found: Evaluation) -> None:

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Experiment
-from p2pfl.identity import NAME, FirstUse, Identity, Roster, SecretSource, Trust
-from p2pfl.peer.launch.brokers import brokers, connect
-from p2pfl.protocol.telemetry.looking import Looking
-from p2pfl.report.notices.device import BrokerUnavailable
-from p2pfl.report.notices.wording import sentence
-from p2pfl.report.swarm.state import Entry
-from p2pfl.watch.graph import graph_soon
-from p2pfl.watch.live import LiveFeed, SwarmObserver
+from p2pfl.network.peer.launch.brokers import brokers, connect
+from p2pfl.network.protocol.telemetry.looking import Looking
+from p2pfl.plugins.watch.graph import graph_soon
+from p2pfl.plugins.watch.live import LiveFeed, SwarmObserver
+from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
+from p2pfl.results.notices.device import BrokerUnavailable
+from p2pfl.results.notices.wording import sentence
+from p2pfl.results.swarm.state import Entry
 
 
 def observing(

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import facts, grid
-from p2pfl.explanations import FeatureImportance, FittedRegression
-from p2pfl.report.pages.run.features_section import HEADS, coefficient, importance
+from p2pfl.core.explanations import FeatureImportance, FittedRegression
+from p2pfl.results.pages.run.features_section import HEADS, coefficient, importance
 
 MOST = 20
 """Penalties of a path, and features of trees, that are printed."""

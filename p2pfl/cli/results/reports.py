@@ -9,15 +9,15 @@ from pathlib import Path
 
 from p2pfl.cli import tables, terminal
 from p2pfl.cli.results import comparisons, regressions
-from p2pfl.errors import InputError
-from p2pfl.report import Run, tensorboard
-from p2pfl.report.comparing import figures, wording
-from p2pfl.report.comparing.comparison import Comparison, RunOutcome
-from p2pfl.report.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
-from p2pfl.report.comparing.outcomes import between, is_sweep, load_sweep
-from p2pfl.report.pages.comparison_page import ComparedRun, comparison_page
-from p2pfl.report.pages.run.run_page import run_page
-from p2pfl.report.reading import explained_of
+from p2pfl.core.errors import InputError
+from p2pfl.results import Run, tensorboard
+from p2pfl.results.comparing import figures, wording
+from p2pfl.results.comparing.comparison import Comparison, RunOutcome
+from p2pfl.results.comparing.exports import comparison_csv, comparison_json, comparison_tex, records_csv, run_tex
+from p2pfl.results.comparing.outcomes import between, is_sweep, load_sweep
+from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
+from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.reading import explained_of
 
 
 def show(options: argparse.Namespace) -> int:

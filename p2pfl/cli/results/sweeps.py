@@ -10,13 +10,11 @@ from typing import Any
 
 from p2pfl.cli import terminal
 from p2pfl.cli.results import comparisons
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
-from p2pfl.report.comparing.comparison import RunOutcome
-from p2pfl.report.comparing.exports import comparison_json
-from p2pfl.sweep.refusing import named
-from p2pfl.sweep.running import sweep
-from p2pfl.sweep.study import (
+from p2pfl.plugins.study.refusing import named
+from p2pfl.plugins.study.running import sweep
+from p2pfl.plugins.study.study import (
     Study,
     load,
     parse_budget,
@@ -26,6 +24,8 @@ from p2pfl.sweep.study import (
     parse_values,
     with_changes,
 )
+from p2pfl.results.comparing.comparison import RunOutcome
+from p2pfl.results.comparing.exports import comparison_json
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,14 +12,14 @@ import numpy as np
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
+from p2pfl.core.errors import InputError
 from p2pfl.data.description import Description
-from p2pfl.errors import InputError
-from p2pfl.exact import ExactLearner
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
-from p2pfl.inference.model_file import load
-from p2pfl.inference.saved_statistics import meaning_of, model_of, tensors_of
-from p2pfl.report.summary import describe
+from p2pfl.plugins.exact import ExactLearner
+from p2pfl.results.models.model_file import load
+from p2pfl.results.models.saved_statistics import meaning_of, model_of, tensors_of
+from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
 
 Found = tuple[str, Any, Mapping[str, np.ndarray], Description]

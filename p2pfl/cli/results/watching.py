@@ -13,12 +13,12 @@ from typing import Any
 
 from p2pfl.cli import folders
 from p2pfl.cli.interrupts import until_interrupted
-from p2pfl.errors import InputError, foremost
-from p2pfl.report.swarm.state import Entry
-from p2pfl.watch import frames
-from p2pfl.watch.feed import Feed
-from p2pfl.watch.sinks import Sinks
-from p2pfl.watch.source import StateSource
+from p2pfl.core.errors import InputError, foremost
+from p2pfl.plugins.watch import frames
+from p2pfl.plugins.watch.feed import Feed
+from p2pfl.plugins.watch.sinks import Sinks
+from p2pfl.plugins.watch.source import StateSource
+from p2pfl.results.swarm.state import Entry
 
 Work = Callable[[], Coroutine[Any, Any, None]]
 """Function that returns a coroutine."""
@@ -77,7 +77,7 @@ def _once(feed: StateSource, options: argparse.Namespace) -> int:
 
 def _serve(feed: StateSource, options: argparse.Namespace, *, beside: Work | None = None) -> int:
     try:
-        from p2pfl.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
+        from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
     except ImportError as error:
         raise InputError(
             f'the page needs the package "{error.name}", which is not installed; run pip install "p2pfl-mqtt[watch]", '

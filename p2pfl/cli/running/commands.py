@@ -17,21 +17,21 @@ from p2pfl.cli import folders, tables, terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import accounts
-from p2pfl.errors import InputError, RunError
+from p2pfl.core.errors import InputError, RunError
+from p2pfl.core.lazily import uncollected
 from p2pfl.experiment import Experiment
-from p2pfl.lazily import uncollected
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
-    from p2pfl.peer.storage.checkpoint import Former
-    from p2pfl.report import Record, Run
+    from p2pfl.network.peer.storage.checkpoint import Former
+    from p2pfl.results import Record, Run
 
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
     with uncollected():
         from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
-        from p2pfl.peer.launch import swarm  # noqa: PLC0415
+        from p2pfl.network.peer.launch import swarm  # noqa: PLC0415
 
     _check_recording(options)
     folder = None if options.resume is None else _resumed(options)
@@ -130,7 +130,7 @@ def _follow(options: argparse.Namespace) -> int:
 def _forecast(options: argparse.Namespace, experiment: Experiment) -> int:
     """``p2pfl simulate --network``."""
     from p2pfl.cli.running import view  # noqa: PLC0415
-    from p2pfl.virtual.forecast import forecast, network  # noqa: PLC0415
+    from p2pfl.network.virtual.forecast import forecast, network  # noqa: PLC0415
 
     over = network(options.network)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
@@ -153,14 +153,14 @@ def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
     with uncollected():
         from p2pfl.cli.running import view  # noqa: PLC0415
-        from p2pfl.peer.launch.worker import live  # noqa: PLC0415
-    from p2pfl.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
-    from p2pfl.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
-    from p2pfl.peer.storage.credentials import credentials  # noqa: PLC0415
-    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
-    from p2pfl.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
-    from p2pfl.process import return_freed_memory  # noqa: PLC0415
-    from p2pfl.report import Record  # noqa: PLC0415
+        from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
+    from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
+    from p2pfl.network.peer.launch.brokers import brokers, overhearing  # noqa: PLC0415
+    from p2pfl.network.peer.launch.event_log import EventLog, concluded  # noqa: PLC0415
+    from p2pfl.network.peer.storage.credentials import credentials  # noqa: PLC0415
+    from p2pfl.network.peer.storage.writer import erase_keys  # noqa: PLC0415
+    from p2pfl.network.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
+    from p2pfl.results import Record  # noqa: PLC0415
 
     _check_recording(options)
     experiment = experiment_of(options, broker=options.broker)
@@ -214,10 +214,10 @@ def _own(
     options: argparse.Namespace, experiment: Experiment, stack: ExitStack, *, last: Path | None
 ) -> tuple[Path, Run, Former | None]:
     """Return a peer's run directory, its run, and what an earlier incarnation left in it, until the stack is left."""
-    from p2pfl.peer.launch.worker import earlier  # noqa: PLC0415
-    from p2pfl.report import Run  # noqa: PLC0415
-    from p2pfl.report.lock import PEER, WITHIN, owned  # noqa: PLC0415
-    from p2pfl.report.notices.wording import sentence  # noqa: PLC0415
+    from p2pfl.network.peer.launch.worker import earlier  # noqa: PLC0415
+    from p2pfl.results import Run  # noqa: PLC0415
+    from p2pfl.results.lock import PEER, WITHIN, owned  # noqa: PLC0415
+    from p2pfl.results.notices.wording import sentence  # noqa: PLC0415
 
     if options.resume and last is None:
         terminal.note(f'there is nothing to resume of "{options.name}" in {options.runs}: it begins')
@@ -278,8 +278,8 @@ def _kept(folder: Path, *, again: str = "", needs: str = ".") -> Iterator[None]:
 
 def _over(folder: Path, options: argparse.Namespace) -> int:
     """Report a run that has ended to whoever wants to resume it; that is no failure, as a service does so at boot."""
-    from p2pfl.peer.storage.writer import erase_keys  # noqa: PLC0415
-    from p2pfl.report import Run  # noqa: PLC0415
+    from p2pfl.network.peer.storage.writer import erase_keys  # noqa: PLC0415
+    from p2pfl.results import Run  # noqa: PLC0415
 
     erase_keys(folder)  # it may have been killed between its summary and this
     terminal.note(

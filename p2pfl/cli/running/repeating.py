@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.running import accounts
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.report.comparing.wording import counted
-from p2pfl.report.lock import PEER, RUN
-from p2pfl.report.reading import table_of
-from p2pfl.report.repeating.own_code import FOLDER, named_modules
+from p2pfl.results.comparing.wording import counted
+from p2pfl.results.lock import PEER, RUN
+from p2pfl.results.reading import table_of
+from p2pfl.results.repeating.own_code import FOLDER, named_modules
 
 if TYPE_CHECKING:  # they import torch
     from p2pfl.experiment import Plan
-    from p2pfl.report.repeating.repetition import Difference, Repetition
+    from p2pfl.results.repeating.repetition import Difference, Repetition
 
 MAX_SHOWN = 5
 """Differences of a part that are printed."""
@@ -35,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     _check_changes(options.changes)
     _trusted(folder, trust=options.trust_code)
 
-    from p2pfl.report import Run  # noqa: PLC0415 (reading an experiment imports the modules that it names)
-    from p2pfl.report.repeating.repetition import repetition  # noqa: PLC0415
+    from p2pfl.results import Run  # noqa: PLC0415 (reading an experiment imports the modules that it names)
+    from p2pfl.results.repeating.repetition import repetition  # noqa: PLC0415
     from p2pfl.simulation import simulate  # noqa: PLC0415
 
     before = Run.load(folder)

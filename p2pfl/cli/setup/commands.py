@@ -9,7 +9,7 @@ from pathlib import Path
 
 from p2pfl.cli.setup.deploying import deploy
 from p2pfl.cli.setup.doctors import doctor
-from p2pfl.errors import BrokerError, InputError, RunError
+from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
 
 __all__ = ["broker", "deploy", "doctor", "identity"]
@@ -33,7 +33,7 @@ def identity(options: argparse.Namespace) -> int:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
         if options.request is not None:
-            from p2pfl.deploy.bundles.requests import request  # noqa: PLC0415
+            from p2pfl.plugins.operate.bundles.requests import request  # noqa: PLC0415
 
             request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:
@@ -48,7 +48,7 @@ def identity(options: argparse.Namespace) -> int:
 
 def broker(options: argparse.Namespace) -> int:
     """``p2pfl broker``."""
-    from p2pfl.transport.broker import embedded  # noqa: PLC0415
+    from p2pfl.network.transport.broker import embedded  # noqa: PLC0415
 
     if options.config is not None:
         return _configure(options)
@@ -72,9 +72,9 @@ def broker(options: argparse.Namespace) -> int:
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
     from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
-    from p2pfl.protocol.wire.sealing import rights  # noqa: PLC0415
+    from p2pfl.network.protocol.wire.sealing import rights  # noqa: PLC0415
+    from p2pfl.network.transport.hardened import closed, configure  # noqa: PLC0415
     from p2pfl.topology.graph import NAME  # noqa: PLC0415
-    from p2pfl.transport.hardened import closed, configure  # noqa: PLC0415
 
     port = 8883 if options.port is None else options.port
     swarm, peers = "+", tuple[str, ...]()

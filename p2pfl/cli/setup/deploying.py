@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from p2pfl.cli import folders
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 
 if TYPE_CHECKING:
-    from p2pfl.deploy.bundles.certifying import CollectedRequests
-    from p2pfl.deploy.bundles.fleet import Fleet
-    from p2pfl.deploy.bundles.requests import DeviceRequest
+    from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
+    from p2pfl.plugins.operate.bundles.fleet import Fleet
+    from p2pfl.plugins.operate.bundles.requests import DeviceRequest
 
 
 def deploy(options: argparse.Namespace) -> int:
     """Write bundles, or sign requests."""
-    from p2pfl.deploy.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
+    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     folders.add_present()
     fleet = Fleet.open(options.experiment, out=Path(options.out))

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.cli import folders
-from p2pfl.deploy.checks.finding import Finding, Status
+from p2pfl.plugins.operate.checks.finding import Finding, Status
 
 STYLES: dict[Status, str] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 
 
 def doctor(options: argparse.Namespace) -> int:
     """Run the checks; return 1 if there is a problem."""
-    from p2pfl.deploy.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
+    from p2pfl.plugins.operate.doctor import examine  # noqa: PLC0415 (other commands of this folder need not wait for it)
 
     folders.add_present()
     changes = list(options.changes)

@@ -8,10 +8,10 @@ import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from p2pfl.errors import InputError, PeerError, StorageError
+from p2pfl.core.errors import InputError, PeerError, StorageError
 from p2pfl.experiment import schema
-from p2pfl.identity import Identity, Roster, SecretSource, fingerprint, rotation
-from p2pfl.peer.storage.credentials import credentials
+from p2pfl.network.peer.storage.credentials import credentials
+from p2pfl.privacy.keys import Identity, Roster, SecretSource, fingerprint, rotation
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.bundled.columns import COLUMNS
 from p2pfl.data.dataset import FloatArray, IntArray
-from p2pfl.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.sources import nearest
-from p2pfl.errors import DataError
 
 MISSING = frozenset({"", "?", "na", "n/a", "nan", "null"})
 """Cells that stand for a missing value, in lower case."""

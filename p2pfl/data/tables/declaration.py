@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Private, nearest
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.encoding import coded, encoded, labels, numbers
-from p2pfl.errors import DataError
 
 NUMBER, INTEGER = "number", "integer"
 

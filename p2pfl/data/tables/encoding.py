@@ -5,10 +5,10 @@ from typing import Literal
 
 import numpy as np
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, whole
-from p2pfl.errors import DataError
 
 EXACT = 2**24
 """Whole numbers up to this one are exact in single precision, in which models take them."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Description
 from p2pfl.data.sources import Private
-from p2pfl.errors import DataError
 
 HOSPITALS: Mapping[str, str] = {
     "cleveland": "a74b7efa387bc9d108d7d0115d831fe9b414b29ae7124f331b622b4efa0427c8",

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.sources import Private
 from p2pfl.data.tables.declaration import Table
-from p2pfl.errors import DataError
 
 PEER = "{peer}"
 """Part of a path that stands for the name of a peer."""

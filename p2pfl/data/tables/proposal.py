@@ -4,9 +4,9 @@ import math
 from collections import Counter
 from typing import Any
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.tables.cells import TextCells, is_missing, whole
 from p2pfl.data.tables.encoding import number
-from p2pfl.errors import DataError
 
 FEW_ROWS = 8
 """Rows of a table that is an example rather than data: any text in it may be a category."""

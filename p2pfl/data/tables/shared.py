@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from p2pfl.core.errors import DataError
 from p2pfl.data.dataset import FloatArray, IntArray
 from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
@@ -17,7 +18,6 @@ from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
 from p2pfl.data.tables.own import located
 from p2pfl.data.tables.proposal import MOST_CLASSES
-from p2pfl.errors import DataError
 
 MOST_LEVELS = 1000
 """Largest number of levels of a category; a text column with more is a name or an address."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 import re
+import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -13,16 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
-import numpy as np
 import tomli_w
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.schema.learning import Split
 
-SHIPPED = Path(__file__).parents[2] / "experiments"
+SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
 
 PATHS = (
@@ -223,7 +223,8 @@ def checked(table: Mapping[str, Any], kind: type[S], *, origin: str, within: str
 
 def _builtin(value: Any) -> Any:
     """Return a value of Python with Python's numbers and lists in place of numpy's."""
-    if isinstance(value, np.generic | np.ndarray):
+    numpy = sys.modules.get("numpy")  # reading a file must not wait for numpy, and without it nobody has its numbers
+    if numpy is not None and isinstance(value, numpy.generic | numpy.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: _builtin(each) for key, each in value.items()}

@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec import inspect
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.traits import UNDECLARED, Traits
 from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
@@ -28,7 +29,6 @@ from p2pfl.experiment.schema import (
     SimulationSettings,
     TopologySettings,
 )
-from p2pfl.traits import UNDECLARED, Traits
 
 
 def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Experiment) -> str:

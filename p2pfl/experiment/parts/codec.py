@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from p2pfl.compression import Codec, Zstd
-from p2pfl.compression.codecs import size
-from p2pfl.errors import ExperimentError
+from p2pfl.core.codecs import Codec, Zstd
+from p2pfl.core.codecs.codecs import size
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.catalogue import CODECS
 from p2pfl.experiment.schema import Experiment
 

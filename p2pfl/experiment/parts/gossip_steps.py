@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.catalogue import mode_traits, traits_of
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.schema import Experiment

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.experiment.schema import Experiment
 
 

@@ -13,16 +13,14 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Local
+from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
+from p2pfl.core.importing import located
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.sharing import check_name as check_data_name
 from p2pfl.data.sharing import check_split
-from p2pfl.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.exact import ExactLearner, ExactModel
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.file.sentences import shown, words
 from p2pfl.experiment.schema import Experiment, LearningSettings
-from p2pfl.identity import SecretSource, Source
-from p2pfl.importing import located
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
@@ -32,6 +30,8 @@ from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.choosing import chosen, metrics_named
 from p2pfl.learning.steps.augmenting import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
+from p2pfl.plugins.exact import ExactLearner, ExactModel
+from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
 

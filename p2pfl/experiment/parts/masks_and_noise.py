@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.parts.mask_graph import mask_graph

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError, P2PFLError
+from p2pfl.core.errors import ExperimentError, P2PFLError
+from p2pfl.core.importing import located
 from p2pfl.experiment.catalogue import imported
-from p2pfl.importing import located
 
 
 def own_graph(

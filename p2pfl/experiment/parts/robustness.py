@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from p2pfl import topology as graphs
+from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
+from p2pfl.algorithms.robust.attacks import ALL, flipped
+from p2pfl.core.errors import ExperimentError
+from p2pfl.core.rows import draw
 from p2pfl.data import Federation
-from p2pfl.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import RULES
 from p2pfl.experiment.schema import Experiment
-from p2pfl.robust import Attack, NearestMixed, Rule
-from p2pfl.robust.attacks import ALL, flipped
-from p2pfl.rows import draw
 
 
 def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> Rule | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from p2pfl import topology as graphs
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import MODELS, traits_of
 from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.outline import built

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from p2pfl import topology as graphs
+from p2pfl.core.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
 from p2pfl.experiment.catalogue import codec_traits, exact_totals, mode_traits, rule_traits, traits_of
 from p2pfl.experiment.schema import Experiment
-from p2pfl.traits import CodecTraits, LearnerTraits, ModeTraits, RuleTraits, Traits
 
 ROUNDING = 1e-12
 """Difference of two equal weights, one of which is what the others leave of 1."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment.rules.graphs import HEALING, MIXED
 from p2pfl.experiment.rules.learning import COMPRESSED, LEARNING, WAITING
 from p2pfl.experiment.rules.robustness import CONTESTED

@@ -132,19 +132,17 @@ class LearningSettings(Section, frozen=True):
     stop
         Convergence: stop when no peer's released model moves by more than this in a round.
     patience
-        Early stopping: end the run when no peer's validation loss has improved for so many rounds. Each peer keeps its
-        best model; all stop in the same round.
+        Early stopping: end when no peer's validation loss has improved for so many rounds; each keeps its best model.
     consensus
-        After the last round, give all peers the exact mean of what they released, and score it on all test data
-        (``common`` in the summary).
+        After the last round, give all peers the exact mean of their releases, and score it on all test data.
     loss
         ``cross_entropy`` (default for classes), ``squared_error`` (for numbers), ``binary_cross_entropy`` (for several
         labels of 0 or 1), or a ``package.module:function`` of (outputs, targets) that returns one number per sample.
     augment
         A ``package.module:function`` of (features, generator) that changes each training batch at random, by key.
     metrics
-        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``; with
-        the attribute ``whole`` it returns one number for all samples.
+        Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
+        all samples if it has the attribute ``whole``.
     learner
         A ``package.module:factory`` of a learner of your own.
     learner_options

@@ -22,11 +22,10 @@ class TopologySettings(Section, frozen=True):
     peers
         Number of peers of ``kind``.
     file
-        A graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), instead of ``kind`` and
-        ``peers``; or a list of them: one per gossip step, repeated.
+        A graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one
+        per gossip step, repeated.
     degree
-        Neighbours of a peer in small worlds, random regular graphs, circulants and epidemic schedules; k of the
-        Base-(k+1) graph.
+        Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
     rewire
         Probability that a small world rewires an edge.
     probability
@@ -42,8 +41,7 @@ class TopologySettings(Section, frozen=True):
     every
         Gossip steps from one use of the bridges between clusters to the next.
     levels
-        Parts of each level of the nested schedule, such as ``[4, 5]`` for 4 regions of 5 hospitals; their product is
-        ``peers``.
+        Parts of each level of ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals.
     period
         Gossip steps after which an epidemic schedule repeats.
     heal
@@ -96,11 +94,10 @@ class TrustSettings(Section, frozen=True):
     Attributes
     ----------
     roster
-        File with the public keys of all peers (``p2pfl identity``). Without one, a peer trusts the first key seen for a
-        name; ``run`` makes its own roster.
+        File with the public keys of all peers (``p2pfl identity``); without one, a peer trusts the first key of a name.
     keys
-        Folder on this device with ``NAME.pem``, its private key, made if missing, and ``known.toml``, keys trusted on
-        first use. Without one, an identity lasts for one run.
+        Folder with ``NAME.pem``, the private key, made if missing, and ``known.toml``, keys trusted on first use.
+        Without one, an identity lasts for one run.
     """
 
     roster: str | None = None
@@ -116,8 +113,8 @@ class TransportSettings(Section, frozen=True):
         ``embedded``, or a URL with ``mqtt``, ``mqtts``, ``ws``, ``wss`` or a scheme of a package. From a list, a peer
         uses the first that accepts it.
     credentials
-        TOML file with ``user`` and ``password``, or a folder with one ``NAME.toml`` per peer. The default is
-        ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD`` of the environment.
+        TOML file with ``user`` and ``password``, or a folder of ``NAME.toml``; by default the environment's
+        ``P2PFL_BROKER_USER`` and ``P2PFL_BROKER_PASSWORD``.
     ca
         File of the authority that signed the broker's certificate.
     certificate
@@ -131,7 +128,7 @@ class TransportSettings(Section, frozen=True):
     chunk
         Bytes per message.
     patience
-        Timeout: seconds without progress after which a round continues without a neighbour, but for time offline.
+        Timeout: seconds without progress before a round continues without a neighbour, but for time offline.
     outage
         Seconds to wait for the broker, and for a missing peer under ``privacy.departures = "stop"``.
     hurry
@@ -141,8 +138,8 @@ class TransportSettings(Section, frozen=True):
     quorum
         Share of the neighbours that suffices after ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next, which a killed peer can lose. It is 1 where a peer could not continue
-        from an older one: state for each edge, compression, running sums, ``privacy.departures = "go_on"``.
+        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression, running
+        sums and ``go_on``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"

@@ -25,8 +25,8 @@ class PrivacySettings(Section, frozen=True):
     noise
         Standard deviation of the private noise in each number.
     mask
-        Standard deviation of an edge's mask in each number (pairwise). With ``noise`` and ``clip`` the default is the
-        clip, else it follows from start, rate, steps and graph.
+        Standard deviation of an edge's mask in each number (pairwise): by default the clip with ``noise``, else by
+        start, rate, steps and graph.
     bits
         Fraction bits of the grid on which masks cancel.
     participation
@@ -36,26 +36,25 @@ class PrivacySettings(Section, frozen=True):
     mask_degree
         Mask partners under ``circulant`` and ``random``; by default as many as ``colluders`` needs.
     epsilon
-        Guarantee over the whole run. Without ``noise``, noise and mask are calibrated to it; with ``noise`` it is a
-        budget, and the run stops before exceeding it.
+        Guarantee over the whole run: noise and mask are calibrated to it, or with ``noise`` the run stops before
+        exceeding it.
     delta
         Probability in the guarantee (epsilon, delta).
     colluders
         Peers that may collude with the broker.
     partners
-        Mask partners that must be present before a model leaves (pairwise): by default ``colluders + 1`` where masks
-        alone hide it, else 1.
+        Mask partners that must be present before a model leaves (pairwise); default ``colluders + 1`` where masks alone
+        hide it, else 1.
     departures
-        When a peer disappears during a round under masks: ``unsettled``: the others continue, and its masks stay in the
-        models. ``go_on``: its neighbours, or on graphs that are not complete all peers, decide by majority whether its
-        model or the round counts, and continue without it. ``stop``: they decide the same, then wait for the peer for
-        ``transport.outage`` and play the round again, or end. ``go_on`` can show its update under its private noise
-        alone, or exactly without noise; a malicious neighbour can bring this about.
+        When a peer disappears during a round under masks, ``unsettled`` continues with its masks in the models.
+        ``go_on`` lets a majority decide whether its model, or the round, counts, and continues without it; this can
+        show its update without masks, and a malicious neighbour can cause it. ``stop`` waits for it and plays the round
+        again, or ends. See docs/churn.md.
     adjacency
         Hide a peer's update against none (``zero-out``) or any other (``replace``).
     budget
-        File that adds up what all runs on the same data spend, which ``epsilon`` then bounds together. Beside the data
-        file by default.
+        File that adds up what runs on the same data spend, which ``epsilon`` bounds together; beside the data file by
+        default.
     """
 
     mode: Reference = "none"

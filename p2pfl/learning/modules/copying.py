@@ -10,8 +10,8 @@ from types import MethodType
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import located
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import located
 from p2pfl.learning.modules.bare import has_hooks, is_hooked
 from p2pfl.learning.modules.norms import replace_layers
 

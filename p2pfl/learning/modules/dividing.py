@@ -11,12 +11,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from p2pfl.core.rows import Layout, raw
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, keyed
 from p2pfl.learning.models import fill
 from p2pfl.learning.modules.copying import check_hooks_left, hooked, own_copy
 from p2pfl.learning.modules.norms import STATISTICS, Norm, normalised
-from p2pfl.rows import Layout, raw
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import extra_library
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import extra_library
 
 FUNCTIONAL = ("attention_probs_dropout_prob", "attn_pdrop", "attention_dropout")
 """Settings of dropout inside an attention, which draws from torch's global generator."""

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 
 Norm = Literal["frozen", "group", "local"]
 """Treatment of the batch normalisation of a model."""

@@ -14,8 +14,8 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import extra_library
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import extra_library
 from p2pfl.learning.modules.language import language
 
 LIBRARIES = ("torchvision", "timm", "transformers")

@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
+from p2pfl.core.process import spread
+from p2pfl.core.rows import keys, placed, subkeys
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample
 from p2pfl.learning.proving.agreement import AGAIN, ATTEMPTS, Tolerance, nearby
@@ -23,8 +25,6 @@ from p2pfl.learning.steps.perceptrons import Perceptrons
 from p2pfl.learning.steps.plain import Plain
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.training import Trainable, Work, first_step, intra_op
-from p2pfl.process import spread
-from p2pfl.rows import keys, placed, subkeys
 
 TOGETHER = 64
 """Most peers in one pass: among more, one wrong gradient would be lost in the rounding of the others."""

@@ -14,10 +14,10 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
+from p2pfl.core.process import GENERATORS, generators, moved
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.proving.agreement import AGAIN
-from p2pfl.process import GENERATORS, generators, moved
 
 Result = TypeVar("Result")
 

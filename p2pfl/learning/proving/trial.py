@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from p2pfl.errors import LearningError, ModelError
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.process import watched_generators
+from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
@@ -18,8 +20,6 @@ from p2pfl.learning.steps.kernels import Kernels, compiled
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
 from p2pfl.learning.steps.plain import Autocast, Plain
 from p2pfl.learning.steps.stacked import Stacked
-from p2pfl.process import watched_generators
-from p2pfl.rows import Layout, Rows
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""

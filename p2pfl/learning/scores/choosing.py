@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import imported
 from p2pfl.data.sources import nearest
-from p2pfl.errors import ModelError
-from p2pfl.importing import imported
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
 from p2pfl.learning.scores.whole import WHOLE, Whole

@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from p2pfl.explanations import Explained
+from p2pfl.core.explanations import Explained
 
 
 @runtime_checkable

@@ -11,9 +11,9 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
+from p2pfl.core.errors import LearningError
+from p2pfl.core.importing import located
 from p2pfl.data import Dataset
-from p2pfl.errors import LearningError
-from p2pfl.importing import located
 from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
 from p2pfl.learning.metrics import auc as area
 from p2pfl.learning.metrics import determination, macro_auc

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.importing import kind_of, located
+from p2pfl.core.process import watched_generators
+from p2pfl.core.rows import subkeys
 from p2pfl.data import IntArray
-from p2pfl.errors import LearningError, ModelError
-from p2pfl.importing import kind_of, located
-from p2pfl.process import watched_generators
-from p2pfl.rows import subkeys
 
 Augment = Callable[..., torch.Tensor]
 """Function ``augment(features, *, generator)`` that returns features of the same shape and type.

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from p2pfl.core.rows import placed
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.steps.sharing import Group, SharedSamples, groups
-from p2pfl.rows import placed
 
 LOCATED = 2**18
 """Positions of samples that are found at once on the CPU."""

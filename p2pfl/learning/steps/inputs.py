@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset
-from p2pfl.errors import ModelError
 from p2pfl.learning import checks
 
 

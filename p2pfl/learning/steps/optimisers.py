@@ -19,11 +19,11 @@ import numpy as np
 import torch
 from torch import optim
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import located
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import located
+from p2pfl.core.rows import Layout
 from p2pfl.learning.learner import Memory
 from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
-from p2pfl.rows import Layout
 
 ELEMENTWISE: Mapping[str, type[optim.Optimizer]] = {
     kind.__name__.lower(): kind

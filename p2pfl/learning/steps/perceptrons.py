@@ -15,10 +15,10 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from p2pfl.core.rows import Layout
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample, cross_entropy
 from p2pfl.learning.steps.kernels import Kernels, flat
-from p2pfl.rows import Layout
 
 Numbers = npt.NDArray[Any]
 """Array of float32 or float64."""

@@ -13,6 +13,7 @@ from itertools import accumulate, pairwise
 import numpy as np
 import torch
 
+from p2pfl.core.rows import Layout, Rows
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.learner import Fitted, Fitting, Learner, Report
@@ -23,7 +24,6 @@ from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.scheduling import scheduled
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.rows import Layout, Rows
 
 PARAMETERS = 2**17
 """Most parameters of all models of a run: with more of them, a run keeps a core busy on its own.

@@ -15,6 +15,8 @@ from typing import Protocol, Self
 import numpy as np
 import torch
 
+from p2pfl.core.process import cores, one_at_a_time, spread
+from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
@@ -27,8 +29,6 @@ from p2pfl.learning.steps.sharing import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.learning.updates.clipping import clip
 from p2pfl.learning.updates.rates import StepClock
-from p2pfl.process import cores, one_at_a_time, spread
-from p2pfl.rows import Layout, Rows, keys, placed, subkeys
 
 PIECES = 4
 """Most blocks into which rows are divided for the sake of several threads."""

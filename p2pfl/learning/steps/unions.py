@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from p2pfl.core.rows import placed
 from p2pfl.data import IntArray
 from p2pfl.learning.steps.batching import Batch, BatchSchedule
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.sharing import Group
-from p2pfl.rows import placed
 
 
 def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Tensor) -> list[Group] | None:

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from p2pfl.errors import ModelError
-from p2pfl.importing import imported, kind_of, located
-from p2pfl.process import one_at_a_time
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import imported, kind_of, located
+from p2pfl.core.process import one_at_a_time
 
 Factor = Callable[..., float]
 """Function that returns a factor of the learning rate, see :class:`OwnSchedule`."""

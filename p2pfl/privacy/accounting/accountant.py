@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.colluders import Search, worst_rows
 from p2pfl.privacy.accounting.leakage import Mask, Noise, NoiseCover, first_highest
 from p2pfl.privacy.accounting.spending import Cost, spent

@@ -29,7 +29,7 @@ import numpy as np
 import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.sparse  # likewise its csgraph
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, account, sensitivity
 from p2pfl.privacy.accounting.colluders import Rows, worst_rows
 from p2pfl.privacy.accounting.leakage import Floats, Ints, NoiseCover

@@ -16,8 +16,8 @@ from typing import Literal
 
 import numpy as np
 
-from p2pfl.draws import draw
-from p2pfl.errors import InputError
+from p2pfl.core.draws import draw
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting.leakage import Floats, Ints, Mask, Noise, NoiseCover
 from p2pfl.topology import Topology
 

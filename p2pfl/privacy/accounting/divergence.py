@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy  # imports scipy.special when that is first used, which takes 3 MiB
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 
 
 def epsilon(mu: float, *, delta: float) -> float:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.resolution import truncation
 

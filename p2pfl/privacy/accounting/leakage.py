@@ -26,7 +26,7 @@ import numpy.typing as npt
 import scipy  # imports scipy.linalg when that is first used, which takes 6 MiB
 import scipy.sparse  # likewise its csgraph
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.topology import Topology
 
 Floats = npt.NDArray[np.float64]

@@ -34,13 +34,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from p2pfl.encodings import Ints
-from p2pfl.errors import InputError, PrivacyError
-from p2pfl.neighbourhood import Contribution, Public, ReceivedModels, Released, settled
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import InputError, PrivacyError
+from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, settled
+from p2pfl.core.rows import Rows
 from p2pfl.privacy.accounting.accountant import Adjacency, Guarantee, sensitivity
 from p2pfl.privacy.accounting.colluders import Search
 from p2pfl.privacy.accounting.leakage import Floats, first_highest, whiten
-from p2pfl.rows import Rows
 from p2pfl.topology import Weights
 
 EFFORT = 1e9

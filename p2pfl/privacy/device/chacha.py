@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from p2pfl.rows import placed
+from p2pfl.core.rows import placed
 
 WORDS = 8
 """Words of 64 bits in a block of ChaCha20."""

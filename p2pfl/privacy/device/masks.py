@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
+from p2pfl.core.rows import placed
 from p2pfl.privacy.device.chacha import key_words
 from p2pfl.privacy.device.stream import WIDE, normals, to_grid
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.stream import spans
-from p2pfl.rows import placed
 
 
 def mask_sums(
@@ -31,7 +31,7 @@ def mask_sums(
 
     Examples
     --------
-    >>> from p2pfl.identity import SeededSource
+    >>> from p2pfl.privacy.keys import SeededSource
     >>> from p2pfl.privacy.masks import swarm_secrets
     >>> from p2pfl.topology import ring
     >>> swarm = ring(4)

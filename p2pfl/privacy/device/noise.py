@@ -18,12 +18,12 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
-from p2pfl.errors import RunError
+from p2pfl.core.errors import RunError
+from p2pfl.core.rows import placed
 from p2pfl.privacy.device.chacha import WORDS, blocks, key_words
 from p2pfl.privacy.device.stream import WIDE
 from p2pfl.privacy.noise import BINS, CAPACITY, CLOSE, FIRST, LOW, MORE, SECOND, Drawn, Table, table_of
 from p2pfl.privacy.stream import BLOCK, Ints, spans
-from p2pfl.rows import placed
 
 CLOSEST = 4
 """Decisions of each attempt that the CPU makes again."""

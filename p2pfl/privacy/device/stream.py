@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import torch
 
+from p2pfl.core.rows import placed
 from p2pfl.privacy import stream
 from p2pfl.privacy.device.chacha import WORDS, keystream
-from p2pfl.rows import placed
 
 WIDE = 2**23
 """Numbers that a device draws at a time: enough that it computes for longer than the CPU needs to launch its work."""

@@ -6,13 +6,13 @@ import numpy as np
 import scipy.sparse
 import torch
 
+from p2pfl.core.rows import placed
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.stream import spans
-from p2pfl.rows import placed
 
 
 def weighted_sums(weights: scipy.sparse.csr_array, points: torch.Tensor) -> torch.Tensor:
-    r"""Return :math:`\sum_j \mathrm{rint}(W_{rj} x_j)`, ``[R, P]`` int64, as :func:`p2pfl.secagg.ring.portions` does.
+    r"""Return :math:`\sum_j \mathrm{rint}(W_{rj} x_j)`, ``[R, P]`` int64, as :func:`.portions` does.
 
     Integers are added, so their order does not matter.
 

@@ -13,12 +13,12 @@ from typing import Any, Self
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.encodings import Ints
-from p2pfl.errors import InputError, StorageError
-from p2pfl.files import DRIVE, OWNER_ONLY
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import InputError, StorageError
+from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.spending.meter import Meter
+from p2pfl.results.spending.meter import Meter
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import Plan
-from p2pfl.report import Run
-from p2pfl.report.lock import SIMULATION, WITHIN, owned
+from p2pfl.results import Run
+from p2pfl.results.lock import SIMULATION, WITHIN, owned
 from p2pfl.simulation.asynchronous import edges_of
 from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
 from p2pfl.simulation.sharding import Shard

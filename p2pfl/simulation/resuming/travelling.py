@@ -9,9 +9,9 @@ from typing import Self
 import numpy as np
 import torch
 
-from p2pfl.encodings import Ints
-from p2pfl.errors import InputError
-from p2pfl.rows import Rows
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import InputError
+from p2pfl.core.rows import Rows
 
 PREFIX = "travelling."
 """Beginning of the names of tensors in a checkpoint."""

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.encodings import Ints
+from p2pfl.core.encodings import Ints
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import msgspec
 import torch
 from torch.distributed import Store  # type: ignore[attr-defined] # exported without `__all__`
 
-from p2pfl import errors
-from p2pfl.errors import P2PFLError, RunError
+from p2pfl.core import errors
+from p2pfl.core.errors import P2PFLError, RunError
 
 LONGEST = timedelta(hours=1)
 """Longest time for which one worker waits for another."""

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 
 from p2pfl.algorithms import State
-from p2pfl.encodings import Ints
-from p2pfl.errors import StorageError
-from p2pfl.files import DRIVE, OWNER_ONLY
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import StorageError
+from p2pfl.core.files import DRIVE, OWNER_ONLY
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.resuming.checkpoint import FILE, CheckpointKeeper, Facts, Pause, SimulationCheckpoint
 from p2pfl.simulation.resuming.travelling import PREFIX, Travelling

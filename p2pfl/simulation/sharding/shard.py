@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.encodings import Ints
-from p2pfl.errors import P2PFLError
-from p2pfl.neighbourhood import Released
-from p2pfl.report.results import WorkerResult
-from p2pfl.rows import Rows, alike
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import P2PFLError
+from p2pfl.core.neighbourhood import Released
+from p2pfl.core.rows import Rows, alike
+from p2pfl.results.content import WorkerResult
 from p2pfl.simulation.mixing import Mixer, Power
 
 T = TypeVar("T")

@@ -26,12 +26,12 @@ from torch.distributed import (  # type: ignore[attr-defined] # exported without
 )
 from torch.distributed.rendezvous import rendezvous
 
-from p2pfl.errors import InputError, P2PFLError, RunError
+from p2pfl.core.errors import InputError, P2PFLError, RunError
+from p2pfl.core.process import cores
 from p2pfl.experiment import Experiment, Plan, plan
 from p2pfl.experiment.outline import loaded
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
-from p2pfl.process import cores
 from p2pfl.simulation.sharding.group import LONGEST, Backend, WorkerGroup
 from p2pfl.simulation.sharding.part import WorkerShard
 from p2pfl.simulation.sharding.shard import Shard

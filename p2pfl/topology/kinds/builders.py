@@ -5,7 +5,7 @@ Peers are called ``peer0``, ``peer1``, ... with leading zeros, so that sorting b
 
 from collections.abc import Iterable
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import Topology
 
 

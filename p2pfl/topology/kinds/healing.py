@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import pairwise
 
-from p2pfl.draws import draw
-from p2pfl.errors import TopologyError
+from p2pfl.core.draws import draw
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import Schedule, Topology, brief
 from p2pfl.topology.kinds import builders
 from p2pfl.topology.kinds.builders import at_least_one

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from p2pfl.draws import draw
-from p2pfl.errors import TopologyError
+from p2pfl.core.draws import draw
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology import lazy_networkx as nx
 from p2pfl.topology.graph import Topology
 from p2pfl.topology.kinds.builders import at_least_one, check_degree, numbered

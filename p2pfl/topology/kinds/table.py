@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import Schedule, Topology
 from p2pfl.topology.kinds import builders, random_graphs, schedules
 from p2pfl.topology.kinds.builders import at_least_one, bits

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy  # imports scipy.optimize when that is first used, which takes a fifth of a second
 import scipy.sparse
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.mixing.weights import Weights
 
 Floats = npt.NDArray[np.float64]

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse  # imports its linalg and csgraph when they are first used, which takes 10 MiB
 
-from p2pfl.draws import draw
-from p2pfl.errors import TopologyError
+from p2pfl.core.draws import draw
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import depth
 from p2pfl.topology.mixing.weights import Weights
 

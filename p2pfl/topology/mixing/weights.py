@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from p2pfl.errors import TopologyError
+from p2pfl.core.errors import TopologyError
 from p2pfl.topology.graph import TOLERANCE, Topology, brief
 
 
@@ -158,8 +158,8 @@ def push(topology: Topology) -> Weights:
 
     Each sender splits its model and its push-sum weight evenly over itself and its receivers, so it only needs to know
     their number. Sums stay the same, a common model does not. Models are therefore divided by push-sum weights that
-    travel in the same way (:class:`p2pfl.neighbourhood.Released`), and the quotients agree on the mean where every peer
-    reaches every other (:func:`check_connected`).
+    travel in the same way (:class:`p2pfl.core.neighbourhood.Released`), and the quotients agree on the mean where every
+    peer reaches every other (:func:`check_connected`).
 
     References
     ----------

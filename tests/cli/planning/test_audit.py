@@ -3,9 +3,9 @@ from functools import partial
 
 import pytest
 
-import p2pfl.audit
-from p2pfl.audit import Effort
+import p2pfl.plugins.audit
 from p2pfl.cli.planning import audits
+from p2pfl.plugins.audit import Effort
 from p2pfl.privacy import PrivateNeighbourhood
 
 PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")] + [
@@ -17,7 +17,7 @@ PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "
 def _little(monkeypatch):
     """Less effort than a user is given: the attacks have tests of their own."""
     little = partial(Effort, canaries=100, rounds=1, shadows=2, samples=1, iterations=5, keys=1000, live=3)
-    monkeypatch.setattr(p2pfl.audit, "Effort", little)
+    monkeypatch.setattr(p2pfl.plugins.audit, "Effort", little)
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from p2pfl.cli.tables import shaded
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.spending.budget import Budget
-from p2pfl.report.spending.observers import listening
+from p2pfl.results.spending.budget import Budget
+from p2pfl.results.spending.observers import listening
 
 CLAIM = ("--set", "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "topology.peers=4")
 QUICK = (*CLAIM, "--no-baselines")

@@ -12,13 +12,13 @@ from p2pfl.cli import main
 from p2pfl.cli.results import describing
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.identity import SeededSource
-from p2pfl.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.accounting.spending import Cost
-from p2pfl.report.spending.budget import Budget
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.spending.budget import Budget
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
-from p2pfl.transport.broker import embedded, mosquitto
 from swarms import live
 
 PEERS = 4

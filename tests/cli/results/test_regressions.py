@@ -1,7 +1,7 @@
 """The coefficients of a regression as tables."""
 
 from p2pfl.cli.results import regressions
-from p2pfl.explanations import FittedCoefficient, FittedRegression
+from p2pfl.core.explanations import FittedCoefficient, FittedRegression
 
 
 def test_the_path_of_a_lasso_counts_features_in_whole_numbers(capsys):

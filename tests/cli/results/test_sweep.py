@@ -7,8 +7,8 @@ import shutil
 
 import pytest
 
-from p2pfl.sweep import running
-from p2pfl.sweep.cell import attempt, refusals
+from p2pfl.plugins.study import running
+from p2pfl.plugins.study.cell import attempt, refusals
 
 
 @pytest.fixture

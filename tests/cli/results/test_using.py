@@ -9,7 +9,7 @@ import tomli_w
 
 import wards
 from p2pfl.experiment import read
-from p2pfl.inference import Predictor, evaluate
+from p2pfl.results.models import Predictor, evaluate
 from p2pfl.simulation import simulate
 
 

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from growing import PEERS, Growing, began
-from p2pfl.report.swarm.headline import headline
-from p2pfl.watch.feed import Feed
+from p2pfl.plugins.watch.feed import Feed
+from p2pfl.results.swarm.headline import headline
 
 DEADLINE = 300.0
 LONG = 300.0
@@ -82,7 +82,7 @@ def test_without_the_extra_it_names_the_extra(p2pfl, folder, monkeypatch):
         return real(name, *given, **more)
 
     for module in ("access", "app", "serving"):
-        monkeypatch.delitem(sys.modules, f"p2pfl.watch.{module}", raising=False)
+        monkeypatch.delitem(sys.modules, f"p2pfl.plugins.watch.{module}", raising=False)
     monkeypatch.setattr(builtins, "__import__", missing)
     found = p2pfl("watch", folder)
     assert found.status == 2

@@ -5,7 +5,7 @@ import json
 import pytest
 from sklearn.datasets import load_wine
 
-from p2pfl.transport.broker import embedded
+from p2pfl.network.transport.broker import embedded
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import p2pfl
-from p2pfl.transport.broker import embedded
+from p2pfl.network.transport.broker import embedded
 
 PLANT = """
 name = "plant"

@@ -7,7 +7,7 @@ from threading import Barrier
 import pytest
 
 from p2pfl.cli import folders
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import write
 

@@ -12,7 +12,7 @@ from importlib.metadata import version
 import pytest
 
 from p2pfl.cli.interrupts import terminate
-from p2pfl.report import Run
+from p2pfl.results import Run
 from raw import Saved
 
 pytestmark = pytest.mark.slow

@@ -7,8 +7,8 @@ from unittest import mock
 
 import pytest
 
-from p2pfl.errors import InputError
-from p2pfl.report.lock import PEER, RUN
+from p2pfl.core.errors import InputError
+from p2pfl.results.lock import PEER, RUN
 
 OWN = """
 name = "own"

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 
 from p2pfl.cli.running import view
 from p2pfl.experiment import read, write
-from p2pfl.peer.launch import swarm
-from p2pfl.report import Run
-from p2pfl.report.lock import RUN, owned
+from p2pfl.network.peer.launch import swarm
+from p2pfl.network.transport.broker import embedded
+from p2pfl.results import Run
+from p2pfl.results.lock import RUN, owned
 from p2pfl.simulation import simulate
-from p2pfl.transport.broker import embedded
 from raw import Saved
 
 LEARNING = ["rounds=8", "data.name=digits", "learning.dtype=float64", "learning.epochs=5"]
@@ -127,7 +127,7 @@ def ending(place, monkeypatch):
             yield owner
 
     monkeypatch.setattr(swarm, "owned", ends_meanwhile)
-    monkeypatch.setattr("p2pfl.report.lock.owned", ends_meanwhile)
+    monkeypatch.setattr("p2pfl.results.lock.owned", ends_meanwhile)
     return run
 
 

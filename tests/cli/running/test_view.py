@@ -8,10 +8,10 @@ from rich.console import Console
 from p2pfl.cli import tables
 from p2pfl.cli.running import view
 from p2pfl.experiment import plan, read
-from p2pfl.peer import Progress
-from p2pfl.peer.launch import swarm
-from p2pfl.peer.updates import Alive, Done, Failed
-from p2pfl.report import Record, Run
+from p2pfl.network.peer import Progress
+from p2pfl.network.peer.launch import swarm
+from p2pfl.network.peer.updates import Alive, Done, Failed
+from p2pfl.results import Record, Run
 
 PEERS = ("peer0", "peer1", "peer2")
 

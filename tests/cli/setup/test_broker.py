@@ -7,9 +7,9 @@ import pytest
 
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
-from p2pfl.report import Run
-from p2pfl.transport.address import Address
-from p2pfl.transport.broker import embedded
+from p2pfl.network.transport.address import Address
+from p2pfl.network.transport.broker import embedded
+from p2pfl.results import Run
 
 URL = "mqtt://ada:s3cret@127.0.0.1:1"
 

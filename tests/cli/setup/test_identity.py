@@ -6,8 +6,8 @@ import tomllib
 import pytest
 
 from p2pfl.experiment import schema
-from p2pfl.identity import FirstUse, Identity, Roster
-from p2pfl.peer.storage.credentials import credentials
+from p2pfl.network.peer.storage.credentials import credentials
+from p2pfl.privacy.keys import FirstUse, Identity, Roster
 
 KEYS = ("--keys", "keys")
 ROSTER = ("--roster", "roster.toml")
@@ -111,7 +111,7 @@ def test_a_rotation_that_the_roster_refuses_changes_nothing(p2pfl, place):
 
 
 def test_a_roster_that_cannot_be_written_leaves_the_key_as_it_was(p2pfl, place, monkeypatch):
-    from p2pfl.errors import StorageError  # noqa: PLC0415
+    from p2pfl.core.errors import StorageError  # noqa: PLC0415
 
     p2pfl("identity", "ada", *KEYS, *ROSTER)
     before = p2pfl("identity", "ada", *KEYS).out

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check

@@ -2,7 +2,7 @@
 
 import pytest
 
-from p2pfl.errors import InputError
+from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import simulate
 

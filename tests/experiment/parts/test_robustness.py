@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from p2pfl.algorithms import GossipLearning
-from p2pfl.errors import ExperimentError
+from p2pfl.algorithms.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
+from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.robust import ClippedGossip, Krum, Median, NearestMixed, SelfCentredClipping, TrimmedMean
 from p2pfl.simulation import simulate
 
 SMALL = {

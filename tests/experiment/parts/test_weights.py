@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from p2pfl import topology as graphs
-from p2pfl.errors import ExperimentError, TopologyError
+from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.experiment import plan, read
-from p2pfl.peer.masking.settling import kept_by
+from p2pfl.network.peer.masking.settling import kept_by
 from p2pfl.simulation import simulate
 
 SMALL = {

@@ -5,14 +5,14 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.experiment import plan, read
-from p2pfl.identity import SeededSource
 from p2pfl.learning import build
-from p2pfl.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.network.transport.broker import embedded
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import simulate
-from p2pfl.transport import MemoryTransport
-from p2pfl.transport.broker import embedded
 from swarms import live
 
 MISSING = [name for name in ("transformers", "peft") if find_spec(name) is None]  # their import takes seconds

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from norming import Normed
+from p2pfl.core.errors import ModelError
 from p2pfl.data import batches
-from p2pfl.errors import ModelError
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.modules.norms import FrozenNorm, groups, normalised
 

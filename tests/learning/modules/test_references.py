@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.experiment import plan, read
 from p2pfl.learning import TorchLearner, build
 from p2pfl.learning.modules import references
@@ -167,13 +167,13 @@ def loaded(library):
     try:
         return importlib.import_module(library)
     except (ImportError, RuntimeError) as error:  # torch refuses operators of another build
-        pytest.skip(f"{library} does not load ({error}); CONTRIBUTING.md says how to run this test")
+        pytest.skip(f"{library} does not load ({error}); docs/notes/internals.md says how to run this test")
 
 
 @pytest.mark.parametrize("error", [ModuleNotFoundError("No module"), RuntimeError("operator nms does not exist")])
 def test_tests_of_a_library_that_does_not_load_are_skipped_with_the_reason(monkeypatch, error):
     monkeypatch.setattr(importlib, "import_module", mock.Mock(side_effect=error))
-    with pytest.raises(pytest.skip.Exception, match=f"torchvision does not load .{error}.; CONTRIBUTING"):
+    with pytest.raises(pytest.skip.Exception, match=f"torchvision does not load .{error}.; docs/notes/internals"):
         loaded("torchvision")
 
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from p2pfl.core.errors import ModelError
 from p2pfl.data import gather
-from p2pfl.errors import ModelError
-from p2pfl.identity import SeededSource
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.privacy.keys import SeededSource
 
 LARGE = 2.0
 """Feature of the one sample that makes a module draw; no sample of the trial and of the first batch has it."""

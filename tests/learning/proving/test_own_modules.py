@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.plain import Plain

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from opaque import Opaque
 from owning import Pixels, Words, labelled, pictures, words
-from p2pfl.errors import ModelError
+from p2pfl.core.errors import ModelError
 from p2pfl.experiment import read
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import accuracy, binary_cross_entropy, cross_entropy

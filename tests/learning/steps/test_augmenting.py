@@ -15,14 +15,14 @@ import torch
 from torch import nn
 
 import p2pfl
+from p2pfl.core.errors import DataError, LearningError, ModelError
+from p2pfl.core.rows import keys
 from p2pfl.data import batches
 from p2pfl.data.samples import tensors
-from p2pfl.errors import DataError, LearningError, ModelError
-from p2pfl.identity import SeededSource
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.steps.augmenting import Augmenting, step_keys
-from p2pfl.rows import keys
+from p2pfl.privacy.keys import SeededSource
 
 PEERS = ("ada", "bob", "cy")
 

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from p2pfl.core.process import one_thread
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner, evaluation
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.stacked import Stacked
 from p2pfl.learning.steps.training import divided
-from p2pfl.process import one_thread
 
 PEERS = tuple(f"peer{i:02}" for i in range(16))
 KERNELS = nn.Sequential(nn.Conv2d(1, 2, 2, padding=1), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(24, 3))

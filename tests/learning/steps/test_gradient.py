@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from p2pfl.core.errors import ModelError
 from p2pfl.data import batches, federate
-from p2pfl.errors import ModelError
 from p2pfl.learning import ExternalLearner, TorchLearner, build
 
 PEERS = ("ada", "bob", "cy")

@@ -10,8 +10,8 @@ from torch import nn, optim
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
 from opaque import Branching, Opaque
+from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset, Federation, batches
-from p2pfl.errors import ModelError
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.steps.optimisers import ELEMENTWISE, Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from p2pfl.errors import RunError
+from p2pfl.core.errors import RunError
 from p2pfl.privacy import noise as cpu_noise
 from p2pfl.privacy.device import noise
 from p2pfl.privacy.device.noise import DeviceNoise, undecided

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import shadows
-from p2pfl.errors import LearningError, PrivacyError
-from p2pfl.identity import SeededSource
-from p2pfl.neighbourhood import Public, settled
+from p2pfl.core.errors import LearningError, PrivacyError
+from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.rows import placed
 from p2pfl.privacy import stream
 from p2pfl.privacy.device import sums as device_sums
 from p2pfl.privacy.device import update as device_update
 from p2pfl.privacy.device.sums import weighted_sums
+from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.release import private
+from p2pfl.privacy.secagg.ring import portions
 from p2pfl.privacy.settings import Settings
-from p2pfl.rows import placed
-from p2pfl.secagg.ring import portions
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
 

@@ -1,5 +1,0 @@
-"""Attacks on the releases of peers, compared with the guarantees of the accountant."""
-
-from p2pfl.audit.audit import Audit, Effort, audit
-
-__all__ = ["Audit", "Effort", "audit"]

@@ -1,0 +1,180 @@
+"""Atomic files, which are written as a whole or not at all."""
+
+import os
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Protocol
+
+from p2pfl.core.errors import StorageError
+
+WRITERS = 4
+"""Files that are synced at a time: the disk takes several in hardly more time than one."""
+
+
+OWNER_ONLY = 0o600
+"""Mode of files with secrets, or with exact statistics of private data, which only their owner may read."""
+
+
+class Disk(Protocol):
+    """Interface of a disk; each method may raise ``OSError``."""
+
+    def read(self, path: Path) -> bytes:
+        """Return the contents of a file."""
+
+    def write(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Write a new file and sync its contents; its name is durable once its folder is synced."""
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Rename a file, and replace any file of the new name."""
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it exists."""
+
+    def sync(self, folder: Path) -> None:
+        """Make names durable, where folders can be synced."""
+
+
+class Drive:
+    """Disk of this device."""
+
+    def read(self, path: Path) -> bytes:
+        """Return the contents of a file."""
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes, *, mode: int) -> None:
+        """Write a new file and sync its contents."""
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, path: Path, to: Path) -> None:
+        """Rename a file."""
+        path.replace(to)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, if it exists."""
+        path.unlink(missing_ok=True)
+
+    def sync(self, folder: Path) -> None:
+        """Make names durable, where folders can be synced."""
+        if os.name != "posix":
+            return
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+DRIVE = Drive()
+
+
+def replace(path: Path, data: bytes, *, former: Path | None = None, mode: int = 0o666, disk: Disk = DRIVE) -> None:
+    """Replace a file atomically; a reader finds the old or the new contents, even after a power failure.
+
+    Parameters
+    ----------
+    path
+        Path of the file.
+    data
+        New contents.
+    former
+        Path that keeps the old contents; a reader that finds no file at ``path`` finds them here.
+    mode
+        Mode of a new file, before the umask.
+    disk
+        Disk of the file.
+
+    Raises
+    ------
+    StorageError
+        The disk is full or not writable; the old contents stay unchanged.
+    """
+    _exchange(path, data, _beside(path), former=former, mode=mode, disk=disk)
+    _sync(path.parent, disk)
+
+
+def replace_all(folder: Path, contents: Iterable[tuple[str, bytes]], *, mode: int = 0o666, disk: Disk = DRIVE) -> None:
+    """Replace files of a folder, each of them atomically, and sync the folder once.
+
+    Files are written while the contents of further ones are made.
+
+    Parameters
+    ----------
+    folder
+        Path of the folder.
+    contents
+        Names of files and their new contents.
+    mode
+        Mode of new files, before the umask.
+    disk
+        Disk of the files.
+
+    Raises
+    ------
+    StorageError
+        The disk is full or not writable; each file has its old or its new contents.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     replace_all(Path(folder), [("a", b"1"), ("b", b"2")])
+    ...     sorted((path.name, path.read_bytes()) for path in Path(folder).iterdir())
+    [('a', b'1'), ('b', b'2')]
+    """
+
+    def write(name: str, content: bytes) -> None:
+        path = folder / name
+        _exchange(path, content, _part(path), mode=mode, disk=disk)
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        for written in [pool.submit(write, *each) for each in contents]:
+            written.result()
+    _sync(folder, disk)
+
+
+def _exchange(path: Path, data: bytes, temporary: Path, *, former: Path | None = None, mode: int, disk: Disk) -> None:
+    """Write new contents beside a file, and put them in its place."""
+    try:
+        disk.remove(temporary)  # it may have another mode
+        disk.write(temporary, data, mode=mode)
+        if former is not None:
+            _keep(disk, path, former)
+        disk.rename(temporary, path)
+    except OSError as error:
+        disk.remove(temporary)
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}), and its old contents are unchanged; free some space"
+        ) from None
+
+
+def _sync(folder: Path, disk: Disk) -> None:
+    """Make the names in a folder durable."""
+    try:
+        disk.sync(folder)
+    except OSError as error:
+        raise StorageError(
+            f"new files in {folder} may not survive a loss of power ({error.strerror}); check the disk"
+        ) from None
+
+
+def _part(path: Path) -> Path:
+    """Return the path to write first."""
+    return path.with_name(f".{path.name}.part")
+
+
+@lru_cache(maxsize=16)
+def _beside(path: Path) -> Path:
+    """Return the path to write first, joined once, because each join interns a new name in a table that would grow."""
+    return _part(path)
+
+
+def _keep(disk: Disk, path: Path, former: Path) -> None:
+    try:
+        disk.rename(path, former)
+    except FileNotFoundError:
+        return  # there is no earlier file

@@ -1,0 +1,343 @@
+"""Rows: the trained parameters of a peer's model, flattened to ``[P]``.
+
+Every function of this module but :func:`mean` acts on the last axis of ``[R, P]`` and neither assumes nor reduces the
+leading one: ``R = 1`` on a device, ``R = N`` in a simulation.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from p2pfl.core.draws import FIRST, GOLDEN, draw, keys, scramble, subkeys, wrapped
+from p2pfl.core.process import cores, spread
+
+__all__ = [
+    "FIRST",
+    "GOLDEN",
+    "Layout",
+    "Rows",
+    "alike",
+    "blockwise",
+    "by_blocks",
+    "clip",
+    "distances",
+    "draw",
+    "keys",
+    "mean",
+    "narrowed",
+    "norms",
+    "placed",
+    "raw",
+    "scaled",
+    "scramble",
+    "subkeys",
+    "wrapped",
+]
+
+Rows = torch.Tensor
+"""Tensor ``[R, P]`` with one row for each local peer."""
+
+BLOCK = 2**18
+"""Numbers of a block of rows that one core computes at a time."""
+
+LARGE = 2**26
+"""The same on an accelerator, where starting work dominates."""
+
+RUN = 2**12
+"""Numbers of a long row whose squares :func:`distances` sums in single precision."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Places of the named tensors of a model in its row.
+
+    Parameters
+    ----------
+    names, shapes
+        Names and shapes of the trained tensors, in the order of concatenation.
+    local
+        Names of the tensors that never leave their peer.
+
+    Examples
+    --------
+    >>> layout = Layout(("weight", "bias"), ((2, 3), (2,)))
+    >>> layout.size, layout.sizes
+    (8, (6, 2))
+    >>> layout.split(torch.arange(16.0).view(2, 8))["bias"]
+    tensor([[ 6.,  7.],
+            [14., 15.]])
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    local: tuple[str, ...] = ()
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of values of each tensor."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Length P of a row."""
+        return sum(self.sizes)
+
+    def mask(self, names: Collection[str]) -> torch.Tensor:
+        """Return which numbers of a row belong to tensors of these names, ``[P]`` bool.
+
+        Examples
+        --------
+        >>> Layout(("weight", "bias"), ((2,), (1,))).mask({"bias"})
+        tensor([False, False,  True])
+        """
+        parts = [
+            torch.full((length,), name in names, dtype=torch.bool)
+            for name, length in zip(self.names, self.sizes, strict=True)
+        ]
+        return torch.cat([torch.empty(0, dtype=torch.bool), *parts])  # [P]
+
+    def split(self, rows: Rows) -> dict[str, torch.Tensor]:
+        """Return views of ``[R, P]`` as ``{name: [R, *shape]}``, without copying."""
+        parts: dict[str, torch.Tensor] = {}
+        start = 0
+        for name, shape, length in zip(self.names, self.shapes, self.sizes, strict=True):
+            parts[name] = rows[..., start : start + length].view((*rows.shape[:-1], *shape))  # [R, *shape]
+            start += length
+        return parts
+
+    def join(self, parts: Mapping[str, torch.Tensor]) -> Rows:
+        """Concatenate ``{name: [R, *shape]}`` to ``[R, P]``; the inverse of :meth:`split`."""
+        flat = [
+            parts[name].flatten(parts[name].dim() - len(shape)) if shape else parts[name].unsqueeze(-1)
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        ]
+        return torch.cat(flat, dim=-1)  # [R, P]
+
+
+def placed(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return values on a device; nothing waits for a copy to an accelerator, on which later work runs in order.
+
+    Examples
+    --------
+    >>> placed(torch.ones(2), torch.device("cpu"))
+    tensor([1., 1.])
+    """
+    if values.device == device or device.type == "cpu":
+        return values.to(device)
+    if device.type == "cuda" and values.device.type == "cpu":
+        values = values.pin_memory()  # a copy of other memory waits for the work before it
+    return values.to(device, non_blocking=True)
+
+
+def norms(rows: Rows) -> torch.Tensor:
+    """Return the L2 norm of each row, ``[R, 1]``, summed in double precision.
+
+    Examples
+    --------
+    >>> norms(torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]], dtype=torch.float64)
+    """
+    if rows.dim() != 2 or len(rows) < 2 or rows.device.type != "cpu":
+        return _norms(rows)
+    found = torch.empty(len(rows), 1, dtype=torch.float64)  # [R, 1]
+    by_blocks(lambda part: found[part].copy_(_norms(rows[part])), rows)
+    return found
+
+
+def _norms(rows: Rows) -> torch.Tensor:
+    """Return the norms of a block; on the CPU this holds it in double precision."""
+    lengths: torch.Tensor = torch.linalg.vector_norm(rows, dim=-1, keepdim=True, dtype=torch.float64)  # [R, 1]
+    return lengths
+
+
+def _height(rows: Rows) -> int:
+    """Return the number of rows in a block."""
+    return max(1, BLOCK // max(1, rows.shape[-1]))
+
+
+def by_blocks(
+    work: Callable[[slice], object], rows: Rows, *, numbers: int | None = None, workers: int | None = None
+) -> None:
+    """Do some work on each block of rows, on the CPU in several threads: a block has so many numbers, or one row.
+
+    Parameters
+    ----------
+    work
+        Function of the rows of a block, which other blocks do not depend on.
+    rows
+        The rows ``[R, P]``.
+    numbers
+        Numbers in a block; :data:`BLOCK` by default, and :data:`LARGE` on an accelerator.
+    workers
+        Largest number of threads, where the work on a block takes much memory; all cores by default.
+
+    Examples
+    --------
+    >>> rows = torch.zeros(3, 2)
+    >>> by_blocks(lambda part: rows[part].add_(1), rows, numbers=4)
+    >>> rows.sum()
+    tensor(6.)
+    """
+    here = rows.device.type == "cpu"
+    height = max(1, (numbers or (BLOCK if here else LARGE)) // max(1, rows.shape[-1]))
+    blocks = [slice(low, low + height) for low in range(0, len(rows), height)]
+
+    def one(_number: int, block: slice) -> None:
+        work(block)
+
+    threads = min(cores(), workers or cores()) if here and len(blocks) > 1 else 1
+    spread(one, blocks, workers=threads)
+
+
+def blockwise(function: Callable[..., Rows], *stacks: torch.Tensor, out: Rows | None = None) -> Rows:
+    """Return ``function(*stacks)``, ``[R, P]``, for a function that treats each number by itself.
+
+    On the CPU it is computed in blocks of rows, so that intermediate results take little memory and stay in the cache.
+
+    Parameters
+    ----------
+    function
+        Function of blocks of the stacks; its result has the shape and the number type of the first one.
+    stacks
+        ``[R, P]`` or ``[R, 1]`` each.
+    out
+        Memory of the result, which may be that of a stack; new memory by default.
+
+    Examples
+    --------
+    >>> blockwise(lambda rows, factor: (rows * factor).to(rows.dtype), torch.ones(2, 3), torch.tensor([[1.0], [2.0]]))
+    tensor([[1., 1., 1.],
+            [2., 2., 2.]])
+    """
+    first = stacks[0]
+    if out is None and (len(first) <= _height(first) or first.device.type != "cpu"):
+        return function(*stacks)
+    found = torch.empty_like(first) if out is None else out  # [R, P]
+    by_blocks(lambda part: found[part].copy_(function(*(stack[part] for stack in stacks))), first)
+    return found
+
+
+def alike(rows: Rows) -> bool:
+    """Return whether all rows are the same; this waits for the device."""
+    if rows.device.type != "cpu":
+        return bool((rows == rows[0]).all())
+    return all(bool((part == rows[0]).all()) for part in torch.split(rows, _height(rows)))
+
+
+def mean(rows: Rows) -> torch.Tensor:
+    """Return the mean row, ``[P]``; on the CPU, several threads take some columns each.
+
+    Examples
+    --------
+    >>> mean(torch.tensor([[1.0, 2.0], [3.0, 6.0]]))
+    tensor([2., 4.])
+    """
+    if rows.numel() <= BLOCK or rows.device.type != "cpu":
+        return rows.mean(0)
+    found = rows.new_empty(rows.shape[-1])  # [P]
+    width = max(RUN, BLOCK // len(rows))
+    columns = [slice(low, low + width) for low in range(0, rows.shape[-1], width)]
+
+    def one(_number: int, some: slice) -> None:
+        torch.mean(rows[:, some], 0, out=found[some])
+
+    spread(one, columns, workers=cores())
+    return found
+
+
+def narrowed(row: torch.Tensor) -> torch.Tensor:
+    """Return an int64 row as int32 if all its numbers fit, otherwise unchanged."""
+    if row.dtype != torch.int64 or row.numel() == 0:
+        return row
+    low, high = torch.aminmax(row)
+    bounds = torch.iinfo(torch.int32)
+    return row.to(torch.int32) if low >= bounds.min and high <= bounds.max else row
+
+
+def raw(row: torch.Tensor) -> memoryview:
+    """Return the bytes of a row ``[P]`` as they lie in memory; a view if it is on the CPU."""
+    row = row.detach().cpu().contiguous()
+    return memoryview(row.view(torch.uint8).numpy()) if row.numel() else memoryview(b"")  # type: ignore[arg-type]
+
+
+def scaled(rows: Rows, factor: float) -> Rows:
+    """Return ``factor * rows`` in memory that may be written to.
+
+    On the CPU, numpy allocates the memory, because it requests huge pages; page by page the fresh memory of a
+    50 MB row costs three times the product.
+    """
+    if rows.device.type != "cpu" or rows.dtype == torch.bfloat16:
+        return rows * factor
+    out = torch.from_numpy(np.empty(rows.shape, rows.numpy().dtype))
+    return torch.mul(rows, factor, out=out)
+
+
+def distances(a: Rows, b: Rows, *, factor: torch.Tensor | None = None, block: int = BLOCK) -> torch.Tensor:
+    r"""Return the distances of two stacks, row by row: :math:`\lVert a - f b \rVert_2`, ``[R, 1]``, f = 1 by default.
+
+    They are computed in blocks of columns, and on the CPU of rows, so that no third stack is held. Of long float32 rows
+    on the CPU, squares are summed in single precision among :data:`RUN` numbers, which takes half the time.
+    """
+    height = max(1, block // max(1, a.shape[-1]))
+    if a.dim() == 2 and len(a) > height and a.device.type == "cpu":
+        found = torch.empty(len(a), 1, dtype=torch.float64)  # [R, 1]
+
+        def some(part: slice) -> None:
+            own = None if factor is None else factor[part]
+            found[part] = distances(a[part], b[part], factor=own, block=block)
+
+        by_blocks(some, a, numbers=block)
+        return found
+    if a.shape[-1] <= block:  # a round of small live models takes few calls
+        return _lengths(a - (b if factor is None else b * factor.to(b)))
+    squares = torch.zeros(*a.shape[:-1], 1, dtype=torch.float64, device=a.device)
+    room = torch.empty_like(a[..., :block])  # one for all blocks, as each page of new memory costs a page fault
+    for start in range(0, a.shape[-1], block):
+        where = ..., slice(start, start + block)
+        own, other = a[where], b[where] if factor is None else b[where] * factor.to(b)
+        squares += _lengths(torch.sub(own, other, out=room[..., : own.shape[-1]])) ** 2
+    return squares.sqrt()
+
+
+def _lengths(rows: Rows) -> torch.Tensor:
+    """Return the L2 norms of differences, ``[R, 1]``; in single precision among ``RUN`` numbers where that will do."""
+    length = rows.shape[-1]
+    if length <= RUN or rows.dtype != torch.float32 or rows.device.type != "cpu":
+        return norms(rows)
+    even = length - length % RUN
+    runs = torch.linalg.vector_norm(rows[..., :even].view(*rows.shape[:-1], -1, RUN), dim=-1)  # [R, P / RUN]
+    rest = torch.linalg.vector_norm(rows[..., even:], dim=-1, keepdim=True)  # [R, 1]
+    found = norms(torch.cat((runs, rest), dim=-1))  # [R, 1]
+    return found if bool(found.isfinite().all()) else norms(rows)  # the squares of large numbers overflow
+
+
+def clip(rows: Rows, bound: float) -> Rows:
+    r"""Scale each row to norm at most ``bound``: :math:`x \min(1, C / \lVert x \rVert)`.
+
+    An infinite bound returns the rows themselves, unchanged.
+
+    Parameters
+    ----------
+    rows
+        ``[R, P]``.
+    bound
+        C, above 0.
+
+    Returns
+    -------
+    torch.Tensor
+        Clipped rows ``[R, P]``.
+
+    Examples
+    --------
+    >>> clip(torch.tensor([[3.0, 4.0], [0.3, 0.4]]), 1.0)
+    tensor([[0.6000, 0.8000],
+            [0.3000, 0.4000]])
+    """
+    if math.isinf(bound):
+        return rows
+    factor = (bound / norms(rows).clamp_min(torch.finfo(torch.float64).tiny)).clamp_max(1.0)  # [R, 1]
+    return rows * factor.to(rows.dtype)

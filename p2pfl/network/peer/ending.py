@@ -1,0 +1,103 @@
+"""The end of a live peer: why it stopped, who disappeared, and what stays open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Literal
+
+from p2pfl.algorithms import State
+from p2pfl.core.errors import BudgetError, CoverError, UndecidedError
+from p2pfl.experiment import Plan
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.masking.hiding import Hiding
+from p2pfl.network.peer.masking.paying import paid
+from p2pfl.network.peer.masking.settling import Cover, shifted
+from p2pfl.network.peer.masking.unsettled import unsettled
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.protocol.interface.effects import Vanished
+from p2pfl.network.protocol.interface.requests import Finish, Missed
+from p2pfl.privacy.keys import Source
+from p2pfl.results.content import Unsettled
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.masses import given
+
+
+def reason_of(error: BudgetError | CoverError | UndecidedError) -> Literal["budget", "partners", "undecided"]:
+    """Return why a peer stops learning."""
+    if isinstance(error, UndecidedError):
+        return "undecided"
+    return "budget" if isinstance(error, BudgetError) else "partners"
+
+
+async def settled(
+    state: State,
+    cover: Cover | None,
+    *,
+    plan: Plan,
+    connection: Connection,
+    hiding: Hiding,
+    source: Source,
+    round: int,
+    neighbourhood: Callable[[int], LiveNeighbourhood],
+    notify: Callable[[Notice], None],
+) -> State:
+    """Return the state after this peer has paid what it owes, masks first, for that takes gossip steps.
+
+    Parameters
+    ----------
+    state, cover
+        State after the last round, and the masks of the last release; ``None`` if the peer has none.
+    plan, connection, hiding
+        Plan of the experiment, connection to the neighbours, and protection of the models.
+    source
+        Source of private noise.
+    round
+        Round after the last.
+    neighbourhood
+        Returns the neighbourhood of a round.
+    notify
+        Called with each notice.
+    """
+    ledgers = connection.session.ledgers
+    if cover is not None:
+        await connection.ask(Finish("masks"))
+    if cover is not None and hiding.attempts is None:  # masks of attempts cancel, and nobody owes any
+        cover.masks = hiding.masks()  # somebody may have come after the last release, and masked with us
+        state = await paid(
+            state, cover, plan=plan, source=source, round=round, neighbourhood=neighbourhood, notify=notify
+        )
+    if ledgers.conserving:
+        await connection.ask(Finish("flows"))
+        if plan.codec is None:  # differences are not rows
+            state = shifted(state, ledgers.remainder(), mass=ledgers.mass)
+    return state
+
+
+async def vanished(
+    connection: Connection, plan: Plan, state: State, *, missed: Collection[str]
+) -> tuple[dict[str, float], frozenset[str]] | None:
+    """Return what each neighbour was given, and the neighbours that disappeared without a goodbye.
+
+    Parameters
+    ----------
+    missed
+        Neighbours whose models were missing in the last round.
+
+    Returns
+    -------
+    tuple or None
+        ``None`` if the algorithm keeps no account of what it gives.
+    """
+    name = connection.session.shared.me.peer
+    accounts = given(plan, state, peers=(name,))
+    if accounts is None:
+        return None
+    answer = await connection.ask(Missed(frozenset(missed)))
+    return accounts[name], answer.peers if isinstance(answer, Vanished) else frozenset()
+
+
+def remaining(connection: Connection, plan: Plan) -> Unsettled:
+    """Return what stays open with partners after the last round."""
+    missed = {} if connection.adding is None else connection.adding.missed
+    deviation, peers = plan.protection.settings.mask, len(plan.topology.peers)
+    return unsettled(connection.session.ledgers, deviation=deviation, peers=peers, missed=missed)

@@ -1,0 +1,151 @@
+"""Resume from the checkpoint of an earlier incarnation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from p2pfl.core.errors import LostModelError, ResumeError
+from p2pfl.experiment import Experiment
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.storage.checkpoint import Checkpoint
+from p2pfl.network.peer.storage.writer import Keeper
+from p2pfl.network.protocol.interface.requests import Begin, Compare, Resume
+from p2pfl.network.protocol.ledgers.masks import LEAP
+from p2pfl.network.protocol.ledgers.page import Page
+from p2pfl.network.protocol.membership.entering import common, entrance
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.neighbours import NeighboursMissing
+
+
+def awaits(experiment: Experiment) -> bool:
+    """Return whether peers that could not complete a round wait for the missing ones, and begin again together.
+
+    A peer that comes back then does not join the others late, because they are about to end as well.
+    """
+    return experiment.privacy.departures == "stop" and experiment.transport.outage > 0
+
+
+async def gathered(
+    connection: Connection, keeper: Keeper, *, experiment: Experiment, notify: Callable[[Notice], None]
+) -> None:
+    """Wait for the neighbours; a peer that has played all rounds can do without them.
+
+    Parameters
+    ----------
+    connection, keeper
+        Of the peer.
+    experiment
+        Its settings: the neighbours to wait for, and how long.
+    notify
+        Called with a notice if the peer goes on without them.
+
+    Raises
+    ------
+    ResumeError
+        The run has ended without this peer, or too few neighbours are there to go on.
+    PeerError
+        The same of a peer that begins.
+    """
+    settings, former = experiment.transport, keeper.former
+    kept = former.kept[0].round if former.kept else 0
+    played = bool(kept) and kept in {keeper.journal.ended, experiment.rounds}
+    begun = kept or (former.journal is not None and former.journal.released >= 0)
+    membership = connection.session.membership
+    together = bool(begun) and not played and awaits(experiment)
+    within = max(settings.gather, settings.outage) if together else settings.gather
+    error = await connection.gather(quorum=settings.quorum, within=within, together=together)
+    if error is not None and played:
+        me = membership.me.peer
+        notify(NeighboursMissing(peer=me, absent=error.absent, gone=error.gone, message=str(error)))
+    elif begun and not played and (error is not None or membership.over):
+        why = stranded(membership, kept, rounds=experiment.rounds, within=within)
+        absent, gone = ([], sorted(membership.neighbours)) if error is None else (error.absent, error.gone)
+        raise ResumeError(why, absent=absent, gone=gone)
+    elif error is not None:
+        raise error
+
+
+def stranded(membership: Membership, kept: int, *, rounds: int, within: float) -> str:
+    """Return why a resumed peer cannot go on, which model it has, and what to do.
+
+    Parameters
+    ----------
+    membership
+        Peers that were present.
+    kept
+        The round after which its model is; 0 if there is none.
+    rounds
+        Of the experiment.
+    within
+        Seconds that it waited.
+    """
+    name = membership.me.peer
+    model = f'the model of "{name}" after round {kept} of {rounds} is kept' if kept else f'no model of "{name}" is kept'
+    if ended := sorted(membership.finished):
+        why = f'the run ended while "{name}" was away: {", ".join(ended)} played the last round'
+        return f"{why}; {model}; begin a new run without --resume"
+    absent = ", ".join(sorted(membership.neighbours - membership.present))
+    why = f'"{name}" cannot resume: {absent} did not come within {within:g} s, so the run has ended or stopped'
+    return f"{why}; {model}; start the others with --resume, too, or begin a new run without it"
+
+
+def left_alone(name: str) -> str:
+    """Return why a peer cannot take part again in a run whose peers commit rounds together."""
+    return (
+        f'"{name}" cannot take part again while the others run: with privacy.departures on this topology they go on '
+        "with the peers that are left; stop them, and start all with --resume"
+    )
+
+
+async def resumed(connection: Connection, keeper: Keeper) -> tuple[Checkpoint | None, int]:
+    """Go on from a checkpoint, if there is one, with a round: both are returned.
+
+    Where all come back together they go on with the last round that all have; where others go on, with one that is
+    still to come.
+    """
+    kept, journal, session = keeper.former.kept, keeper.former.journal, connection.session
+    membership, progress, me = session.membership, session.shared.progress, session.shared.me
+    there = [membership.up[peer] for peer in membership.present]
+    from_ = kept[0].round if kept else 0
+    together = common([me.rounds, *(announcement.rounds for announcement in there)])
+    attempt = 0
+    if not progress.running and me.rounds:
+        first = from_ = from_ if together is None or together not in me.rounds else together
+        attempt = max(
+            announcement.attempt for announcement in (me, *there) if announcement.attempt <= me.attempt + LEAP
+        )
+    else:
+        again = journal is None or journal.released < from_
+        first = entrance(from_, others=progress.supported(), again=again)
+    chosen = next((each for each in kept if each.round == from_), None)
+    page, rows = (Page(), {}) if chosen is None else (chosen.page, chosen.rows)
+    if me.rounds:
+        connection.submit(Resume(page, rows, first, None if journal is None else journal.masks))
+    session.ledgers.masks.agree(attempt)
+    if chosen is not None:
+        connection.bytes_out += chosen.bytes_out
+        connection.bytes_in += chosen.bytes_in
+    connection.submit(Begin(first))
+    await keeper.back(from_)
+    if not progress.running and journal is not None:
+        back = frozenset(announcement.peer for announcement in there if announcement.rounds)
+        await connection.ask(Compare(back & session.ledgers.masks.partners))
+    return chosen, first
+
+
+def rest(keeper: Keeper, peer: str) -> Checkpoint:
+    """Return the last model of a peer that promised to release nothing more.
+
+    Raises
+    ------
+    LostModelError
+        There is none.
+    """
+    kept = keeper.former.kept
+    if not kept:
+        raise LostModelError(
+            f'the last model of "{peer}" is not on the disk, and an earlier incarnation promised to release no more; '
+            "begin a new run"
+        )
+    return kept[0]

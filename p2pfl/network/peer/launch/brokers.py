@@ -1,0 +1,69 @@
+"""Connections of the peers and observers of an experiment to its brokers."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from p2pfl.experiment import Experiment
+from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.transport import Access, Transport, opened
+from p2pfl.network.transport.backoff import Backoff
+from p2pfl.network.transport.lasting import Lasting, Wait
+from p2pfl.network.transport.login import Login, login, overheard
+from p2pfl.results.notices.device import BrokerUnavailable, PasswordExposed
+from p2pfl.results.notices.kinds import Notice
+
+
+def connect(
+    experiment: Experiment, *, urls: Sequence[str], peer: str, notify: Callable[[BrokerUnavailable], None] | None = None
+) -> Transport:
+    """Return how one of an experiment's peers reaches the first of some brokers that lets it in.
+
+    Connections outlast an absent or restarting broker, except an embedded one, which nobody starts again. ``notify`` is
+    called with a notice when the peer has to wait for the broker.
+    """
+    settings = experiment.transport
+    owned = _login(experiment, peer)
+    access = Access(
+        user=owned.user,
+        password=owned.password,
+        ca=_path(settings.ca),
+        certificate=_path(settings.certificate),
+        key=_path(settings.key),
+        version=settings.version,
+        qos=settings.qos,
+        limit=settings.chunk + HEAD,
+    )
+    transports = [opened(url, access) for url in urls]
+    if settings.broker == "embedded":
+        return transports[0]
+
+    def notice(wait: Wait) -> None:
+        if notify is not None:
+            seconds = wait.seconds if math.isfinite(wait.seconds) else None
+            notify(BrokerUnavailable(peer=peer, message=str(wait.error), seconds=seconds))
+
+    return Lasting(transports, backoff=Backoff(outage=settings.outage), notice=notice)
+
+
+def overhearing(experiment: Experiment, *, urls: Sequence[str], peer: str) -> list[Notice]:
+    """Return a warning if a peer sends its password to a broker unencrypted."""
+    exposed = overheard(_login(experiment, peer), urls)
+    return [PasswordExposed(peer=peer, brokers=exposed)] if exposed else []
+
+
+def _login(experiment: Experiment, peer: str) -> Login:
+    return login(_path(experiment.transport.credentials), peer=peer, environment=os.environ)
+
+
+def brokers(experiment: Experiment) -> tuple[str, ...]:
+    """Return the URLs of its brokers."""
+    named = experiment.transport.broker
+    return (named,) if isinstance(named, str) else named
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

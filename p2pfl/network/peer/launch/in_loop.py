@@ -1,0 +1,169 @@
+""":func:`live`, which runs all peers of an experiment in the running loop of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from p2pfl import topology as graphs
+from p2pfl.algorithms import Algorithm
+from p2pfl.core.errors import P2PFLError, RunError, foremost
+from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.composing import RunParts, check_data, check_live, wanted
+from p2pfl.learning import Learner
+from p2pfl.network.peer.launch.ended import Ended
+from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.network.peer.peer import Peer
+from p2pfl.network.peer.updates import Done
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.privacy.keys import FIRST, Source
+from p2pfl.results import Record, Run
+from p2pfl.results.progress import progressing
+from p2pfl.results.summary import Durations
+
+
+async def live(
+    experiment: str | Path | Experiment | Mapping[str, Any] | Plan | Algorithm,
+    learner: Learner | None = None,
+    topology: graphs.Topology | graphs.Schedule | graphs.NetworkxGraph | None = None,
+    *,
+    peers: int | None = None,
+    source: Source | None = None,
+    observe: Callable[[list[Record]], None] | None = None,
+    progress: bool = False,
+    baselines: bool = True,
+    unaccounted: bool = False,
+    **parts: Unpack[RunParts],
+) -> Run:
+    """Run the live peers of an experiment in the running loop, and keep the run in memory.
+
+    The peers exchange their messages in this process, so ``[transport]`` names no broker, and ``[trust]`` and
+    ``[telemetry]`` have no effect.
+
+    Parameters
+    ----------
+    experiment
+        Algorithm; or a file, name of a shipped experiment, table, an experiment already read, or its plan.
+    learner, topology
+        The other parts of a run, if the first argument is an algorithm.
+    peers
+        Number of peers in place of ``topology.peers`` of a file or table.
+    source
+        Source of keys and private noise; the operating system's secrets by default. With that of a simulation, such as
+        ``SeededSource(seed)``, the models are those of the simulation, and no epsilon is stated.
+    observe
+        Function called with the records of each round, once all peers have ended it.
+    progress, baselines, unaccounted
+        Arguments as in :func:`p2pfl.simulate`.
+    **parts
+        ``rounds``, ``seed``, ``privacy``, ``codec``, ``rule``, ``attack`` and ``settings`` of :func:`p2pfl.compose`, if
+        the first argument is an algorithm.
+
+    Returns
+    -------
+    Run
+        Run with ``metrics``, ``models``, ``events``, ``summary`` and ``plot()``.
+
+    Raises
+    ------
+    InputError
+        The experiment cannot run, a part is missing, or it needs peers that remember their votes, as
+        ``privacy.departures`` does.
+    RunError
+        A peer failed; the others have been ended.
+
+    Examples
+    --------
+    In a notebook ``run = await p2pfl.live("digits")``, as a loop runs there; elsewhere:
+
+    >>> table = {"rounds": 1, "topology": {"kind": "complete", "peers": 2}, "data": {"name": "wine"}}
+    >>> sorted(asyncio.run(live(table, baselines=False)).models)
+    ['peer0', 'peer1']
+
+    The same without an experiment file:
+
+    >>> import torch
+    >>> from p2pfl.algorithms import FedAvg
+    >>> from p2pfl.learning import TorchLearner
+    >>> data = {peer: (torch.eye(4), torch.tensor([0, 1, 0, 1])) for peer in graphs.ring(3).peers}
+    >>> learner = TorchLearner(torch.nn.Linear(4, 2), data, rate=0.5)
+    >>> sorted(asyncio.run(live(FedAvg(), learner, graphs.ring(3), rounds=1, baselines=False)).models)
+    ['peer0', 'peer1', 'peer2']
+    """
+    first, began = time.perf_counter(), datetime.now(UTC)
+    made = wanted(experiment, learner, topology, peers=peers, parts=parts)
+    make: Callable[[], Plan]
+    if isinstance(made, Plan):
+        make = partial(check_live, made)
+    elif isinstance(made, Experiment):
+        make = partial(plan, made, live=True, unaccounted=unaccounted)
+    else:
+        check_data(*made.args[1:])
+        make = partial(made, live=True, unaccounted=unaccounted)
+    resolved = await asyncio.to_thread(make)
+    resolved = resolved if source is None else resolved.drawing(source, unaccounted=unaccounted)
+    names = resolved.topology.peers
+    if isinstance(made, Experiment):  # each peer loads its own data
+        plans = {name: await asyncio.to_thread(plan, resolved.pinned, only=[name], unaccounted=True) for name in names}
+    else:
+        plans = dict.fromkeys(names, resolved)
+    run = Run(resolved.experiment, began=began)
+    log = EventLog(run, now=lambda: began + timedelta(seconds=time.perf_counter() - first))
+    with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
+        ended = Ended(run, log, len(names), seen)
+        await _lives(plans, ended, source=source)
+    together = await asyncio.to_thread(ended.keep)
+    for name, scores in together.items():
+        log.observe(Done(name, {**scores}, None))
+    seconds = _durations(run.metrics, began=began, total=time.perf_counter() - first)
+    summarised = partial(ended.summary, resolved, together, seconds=seconds)
+    run.finish(await asyncio.to_thread(summarised, baselines=baselines))
+    return run
+
+
+async def _lives(plans: Mapping[str, Plan], ended: Ended, *, source: Source | None) -> None:
+    """Run all peers to their ends; the first one that fails ends the others."""
+    transport, failed = MemoryTransport(), list[Exception]()
+
+    keys: dict[str, Any] = {} if source is None else {"source": source, "incarnation": FIRST}  # as a simulation has
+
+    async def life(name: str) -> None:
+        seen: dict[str, Any] = {"observe": lambda record, _: ended.record(record), "notice": ended.log.observe}
+        async with Peer(name, plans[name], transport=transport, **keys, **seen) as peer:
+            try:
+                ended.states[name] = peer, await peer.run()
+            except Exception as error:  # before the others learn that it is gone, and fail as well
+                failed.append(_named(name, error))
+                raise
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name in plans:
+                tasks.create_task(life(name))
+    except BaseExceptionGroup as group:
+        raise (failed[0] if failed else foremost(group)) from None
+
+
+def _named(name: str, error: Exception) -> Exception:
+    """Return an error that says in which peer it was raised."""
+    if not isinstance(error, P2PFLError):
+        error.add_note(f"raised in {name}")
+        return error
+    named = RunError(f"{name}: {error}")
+    named.status = error.status
+    return named
+
+
+def _durations(records: list[Record], *, began: datetime, total: float) -> Durations:
+    """Return when the last peer began its first round, and when the last round ended; a budget may pay for none."""
+    starts, end = dict[str, float](), total
+    for record in records:
+        end = ((record.time or began) - began).total_seconds()
+        starts.setdefault(record.peer, end - record.seconds_training - record.seconds_waiting)
+    start = max(starts.values(), default=end)
+    return Durations(start=start, rounds=end - start, total=total)

@@ -1,0 +1,321 @@
+"""Every peer as its own process on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2pfl.core.errors import RunError
+from p2pfl.experiment import Experiment, Plan, plain, plan, schema
+from p2pfl.experiment.agreement import alike, directly, reported
+from p2pfl.network.peer.launch import fork_server as server
+from p2pfl.network.peer.launch.brokers import brokers, connect, overhearing
+from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.network.peer.launch.worker import BEAT, earlier, main
+from p2pfl.network.peer.storage.best import kept
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.writer import erase_keys
+from p2pfl.network.peer.updates import Done, Event, Failed, ModelDescription
+from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.transport.broker import embedded
+from p2pfl.privacy.keys import Identity, SecretSource
+from p2pfl.results import Record, Run
+from p2pfl.results.lock import RUN, WITHIN, Owner, owned
+from p2pfl.results.notices.observing import PeerResponded, PeerSilent
+from p2pfl.results.spending.meter import stopped
+from p2pfl.results.summary import Durations, summarise
+
+GRACE = 1.0
+"""Seconds that a process has to end after it was asked to."""
+
+QUIET = 10.0
+"""Seconds without a sign of life after which a peer's process is reported as silent."""
+
+SILENCE = 30.0
+"""Seconds without a sign of life after which a peer's process counts as stuck."""
+
+
+@dataclass
+class _Swarm:
+    """The processes of a run."""
+
+    processes: dict[str, ForkServerProcess] = field(default_factory=dict)
+    pipes: dict[Connection, str] = field(default_factory=dict)
+
+    def start(
+        self,
+        experiment: Experiment,
+        names: tuple[str, ...],
+        *,
+        urls: tuple[str, ...],
+        folder: Path,
+        owner: Owner,
+        resume: tuple[int | None] | None,
+        record: bool,
+    ) -> None:
+        """Fork one process a peer from a server that has imported torch once."""
+        context = server.start()
+        threads = max(1, (os.cpu_count() or 1) // len(names))
+        roster = _roster(names, folder / "keys") if experiment.trust == schema.TrustSettings() else None
+        table = plain(experiment)
+        for name in names:
+            ours, theirs = context.Pipe()
+            errand = {
+                "table": table,
+                "urls": urls,
+                "folder": str(folder),
+                "threads": threads,
+                "roster": roster,
+                "resume": resume,
+                "record": record,
+                "owner": owner,
+                "pipe": theirs,
+            }
+            process = context.Process(target=main, args=(name,), kwargs=errand, name=name, daemon=True)
+            process.start()
+            theirs.close()
+            self.processes[name] = process
+            self.pipes[ours] = name
+
+    def events(self) -> Iterator[Event]:
+        """Yield what the peers report, until all have ended."""
+        received: dict[str, float] = {}
+        silent: set[str] = set()
+        while self.pipes:
+            for pipe in wait(list(self.pipes), timeout=GRACE):
+                assert isinstance(pipe, Connection)  # noqa: S101 (we put nothing else in)
+                name = self.pipes[pipe]
+                try:
+                    event = pipe.recv()
+                    received[name] = time.monotonic()
+                    if name in silent:
+                        silent.discard(name)
+                        yield PeerResponded(peer=name)
+                    yield event
+                except (EOFError, ConnectionResetError):
+                    del self.pipes[pipe]
+                    pipe.close()
+                    received.pop(name, None)
+                    if reason := _end(self.processes[name]):
+                        yield Failed(name, reason, RunError.status, "ProcessEnded")
+            for name, when in received.items():
+                quiet = time.monotonic() - when
+                if quiet > QUIET and name not in silent:
+                    silent.add(name)
+                    yield PeerSilent(peer=name, seconds=quiet)
+                if quiet > SILENCE:
+                    reason = f"its process is stuck: no sign of life for {SILENCE:g} s, and one is due every {BEAT:g} s"
+                    yield Failed(name, reason, RunError.status, "ProcessStuck")
+
+    def end(self) -> None:
+        """Leave no process behind but the fork server, which goes when we go."""
+        for process in self.processes.values():
+            if process.is_alive():
+                process.terminate()
+        deadline = time.monotonic() + GRACE
+        for process in self.processes.values():
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
+        for pipe in self.pipes:
+            pipe.close()
+        self.pipes.clear()
+
+
+def _roster(names: tuple[str, ...], folder: Path) -> dict[str, bytes]:
+    """Return the public keys of all peers; create the key of each peer in the folder unless it exists."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for name in names:
+        if not (folder / f"{name}.pem").exists():
+            Identity.generate(SecretSource(), peer=name).save(folder / f"{name}.pem")
+    return {name: Identity.load(folder / f"{name}.pem").public for name in names}
+
+
+def run(
+    experiment: Experiment,
+    *,
+    folder: Path,
+    resolved: Plan | None = None,
+    observe: Callable[[Event], None] | None = None,
+    resume: bool = False,
+    record: bool = False,
+    baselines: bool = True,
+    began: datetime | None = None,
+    unaccounted: bool = False,
+) -> Run:
+    """Spawn every peer of an experiment on this machine and wait for them.
+
+    Parameters
+    ----------
+    experiment
+        Validated settings; ``transport.broker`` says whether a broker is to be started.
+    folder
+        Of the run directory.
+    resolved
+        The experiment's plan, where it is at hand.
+    observe
+        Called with everything the peers say.
+    resume
+        True to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
+        ended is returned as it is.
+    record
+        True if each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
+    baselines
+        True to train every peer alone and one model on all data, for comparison.
+    began
+        Start of a new run in UTC, for the summary; now by default.
+    unaccounted
+        True if the run may be outside of the account of its data, see
+        :func:`p2pfl.experiment.accounts.admitted`; a plan has passed already.
+
+    Raises
+    ------
+    InputError
+        If another process has the run that is to be gone on with, or the data have an account that cannot count it.
+    BrokerError
+        If the broker cannot be started or reached.
+    RunError
+        If a peer failed; the others have been ended.
+    """
+    begun, began = time.perf_counter(), began or datetime.now(UTC)
+    resolved = resolved or plan(experiment, live=True, unaccounted=unaccounted)
+    early: list[Event] = []
+
+    def notify(event: Event) -> None:
+        early.append(event)
+        if observe is not None:
+            observe(event)
+
+    with contextlib.ExitStack() as owning, contextlib.ExitStack() as stack:
+        owner = owning.enter_context(owned(folder / RUN, within=WITHIN)) if resume else None
+        if resume and (over := Run.load(folder)).summary:  # it ended while we waited for the lock
+            return over
+        if experiment.transport.broker == "embedded":
+            urls: tuple[str, ...] = (stack.enter_context(embedded()).url,)
+        else:
+            urls = brokers(experiment)
+            asyncio.run(_reach(experiment, urls=urls, peer=resolved.topology.peers[0], notify=notify))
+        names = resolved.topology.peers
+        for warning in overhearing(experiment, urls=urls, peer=names[0]):  # once, not by each
+            notify(warning)
+        left = {name: earlier(folder, name, notify=notify) for name in names} if resume else {}
+        together = (common(each.rounds for each in left.values()),) if resume else None
+        begin = {name: max(each.at(*together).rounds, default=0) for name, each in left.items()} if together else {}
+        opened = Run.resume(folder, first=begin) if resume else Run(experiment, folder=folder, began=began)
+        result = stack.enter_context(opened)
+        owner = owner or owning.enter_context(owned(folder / RUN))
+        swarm = _Swarm()
+        stack.callback(swarm.end)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
+        log = EventLog(result, now=lambda: datetime.now(UTC))
+        for event in early:
+            log.observe(event)
+        done, first, last = _follow(swarm, result, observe, log=log)
+        done = dict(sorted(done.items()))
+        stack.pop_all().close()
+        ended = time.perf_counter()
+        memory = [peer.memory for peer in done.values() if peer.memory is not None]
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in done.values()])}
+        if experiment.data.scale:
+            resolved, found = directly(resolved)
+            agreed["statistics"] = reported(found)
+        summary = summarise(
+            resolved,
+            together={name: peer.scores for name, peer in done.items()},
+            records=result.metrics,
+            seconds=Durations(start=first - begun, rounds=last - first, total=ended - begun),
+            memory=int(statistics.median(memory)) if memory else None,
+            agreed=agreed,
+            stopped=stopped([peer.stopped for peer in done.values()]),
+            given={name: peer.given for name, peer in done.items() if peer.given is not None},
+            alarms=log.alarms,
+            unsettled={name: peer.unsettled for name, peer in done.items() if peer.unsettled},
+            best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},
+            spent=max((peer.spent for peer in done.values() if peer.spent is not None), default=None),
+            played={name: peer.played for name, peer in done.items() if peer.played is not None} or None,
+            baselines=baselines,
+            models=partial(_models, folder, names),
+        )
+        result.finish(summary)
+        erase_keys(folder)
+    return result
+
+
+def _models(folder: Path, names: Sequence[str]) -> dict[str, torch.Tensor]:
+    """Return the final model ``[P]`` of each peer that has a checkpoint."""
+    saved = {name: Store(folder / "peers", name).checkpoints() for name in names}
+    return {name: found[0].state.rows[0] for name, found in saved.items() if found}
+
+
+def _follow(
+    swarm: _Swarm, result: Run, observe: Callable[[Event], None] | None, *, log: EventLog
+) -> tuple[dict[str, Done], float, float]:
+    """Keep records and events as they come; return each peer's :class:`Done`, and when rounds began and ended."""
+    done: dict[str, Done] = {}
+    began: dict[str, float] = {}
+    last = time.perf_counter()
+    for event in swarm.events():
+        log.observe(event)
+        match event:
+            case Record():
+                log.record(event)
+                last = time.perf_counter()
+                began.setdefault(event.peer, last - event.seconds_training - event.seconds_waiting)
+            case ModelDescription():
+                result.describe(event.about)
+            case Done():
+                done[event.peer] = event
+            case Failed():
+                raise _error(event)
+            case _:
+                pass
+        if observe is not None:
+            observe(event)
+    return done, max(began.values(), default=last), last
+
+
+async def _reach(experiment: Experiment, *, urls: tuple[str, ...], peer: str, notify: Callable[[Event], None]) -> None:
+    """Connect to a broker once, so that a problem with it is known before anything starts."""
+    transport = connect(experiment, urls=urls, peer=peer, notify=notify)
+    async with transport.join(f"{experiment.name}-{secrets.token_hex(8)}"):
+        pass
+
+
+def _end(process: ForkServerProcess) -> str:
+    """Return the reason why a process failed; empty if it did not."""
+    process.join(SILENCE)
+    status = process.exitcode
+    if status == 0:
+        return ""
+    if status is None:
+        return "it closed its pipe and goes on"
+    return f"its process was ended by {_signal(-status)}" if status < 0 else f"its process ended with status {status}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
+
+
+def _error(failed: Failed) -> RunError:
+    error = RunError(f"{failed.peer}: {failed.reason}")
+    error.status = failed.status
+    return error

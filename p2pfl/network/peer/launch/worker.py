@@ -1,0 +1,374 @@
+"""One peer in its own process, as ``run`` spawns it and ``peer`` is it.
+
+The fork server imports this module, and torch with it, once; every peer is a fork of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from p2pfl.algorithms import State
+from p2pfl.algorithms.baselines import training
+from p2pfl.core.errors import InputError, P2PFLError, RefusedError, ResumeError, RunError
+from p2pfl.core.process import one_heap, private_memory, set_threads
+from p2pfl.core.rows import Rows
+from p2pfl.experiment import Plan, check, plan
+from p2pfl.learning import Learner
+from p2pfl.network.peer.joining.incarnation import started
+from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.incarnations import Incarnations
+from p2pfl.network.peer.launch.room import EVERY, Room
+from p2pfl.network.peer.launch.session_log import LoggedSource, SessionLog
+from p2pfl.network.peer.launch.stall import Stall
+from p2pfl.network.peer.peer import Peer
+from p2pfl.network.peer.storage.checkpoint import Former, Store
+from p2pfl.network.peer.storage.credentials import Credentials, credentials
+from p2pfl.network.peer.telemetry import Telemetry
+from p2pfl.network.peer.updates import Alive, Alone, Done, Event, Failed, ModelDescription, Progress
+from p2pfl.network.transport import Transport
+from p2pfl.privacy.keys import Identity, Roster, SecretSource
+from p2pfl.results import Record
+from p2pfl.results.comparing.gaining import gain_interval
+from p2pfl.results.lock import Owner
+from p2pfl.results.models.description import described, metadata
+from p2pfl.results.notices.course import STALLED
+from p2pfl.results.notices.device import SecretsRecorded
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.summary import explained
+
+LOOK = 0.25
+"""Seconds between two looks at what a peer is doing."""
+
+BEAT = 5.0
+"""Seconds after which there is a sign of life although nothing has changed."""
+
+
+async def live(
+    resolved: Plan,
+    name: str,
+    *,
+    urls: Sequence[str],
+    folder: Path,
+    owned: Credentials,
+    notify: Callable[[Event], None],
+    former: Former | None = None,
+    record: bool = False,
+    compare: bool = False,
+    clock: Callable[[], int] = time.time_ns,
+    transport: Transport | None = None,
+) -> None:
+    """Run one peer to its end and keep its checkpoints.
+
+    Parameters
+    ----------
+    resolved
+        The experiment, for this peer.
+    name
+        Which of its peers.
+    urls
+        Of the brokers.
+    folder
+        The run directory.
+    owned
+        Its identity and trust.
+    notify
+        Called with its records, with whatever it does next, and with its last word.
+    former
+        What an earlier incarnation left in the run directory, to go on from.
+    record
+        True to log the events of its session and its secrets in ``recordings/`` of the run directory.
+    compare
+        True to train a model alone when the run has ended, to see what learning together gained.
+    clock
+        Returns the nanoseconds since 1970, by which starts are numbered.
+    transport
+        Transport to the broker, in place of ``urls``.
+
+    Raises
+    ------
+    P2PFLError
+        With the exit status of wrong input as long as learning had not begun.
+    """
+    one_heap()
+    introduced = False
+
+    def observe(done: Record, state: State) -> None:
+        del state
+        describe()
+        if log is not None:
+            log.ended(done)
+        notify(done)
+
+    def describe() -> None:
+        """Tell once what the saved model takes; the features are scaled when the first round is over."""
+        nonlocal introduced
+        if not introduced:
+            introduced = True
+            notify(ModelDescription(name, described(lives.peer.plan)))
+
+    telemetry = Telemetry.of(resolved.experiment.telemetry, peer=name, notify=notify)
+    if telemetry is not None:
+        notify = _both(notify, telemetry.observe)
+    store, source = Store(folder / "peers", name), SecretSource()
+    log = SessionLog(folder / "recordings" / f"{name}.jsonl") if record else None
+    transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
+    incarnation = await _incarnation(
+        resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
+    )
+    store.about = lambda: metadata(described(lives.peer.plan))
+
+    def begun(former: Former | None, incarnation: int) -> Peer:
+        return Peer(
+            name,
+            resolved,
+            transport=transport,
+            source=source if log is None else LoggedSource(source, log),
+            identity=owned.identity,
+            trust=owned.trust,
+            incarnation=incarnation,
+            observe=observe,
+            notice=notify,
+            store=store,
+            former=former,
+            remember=owned.keep,
+        )
+
+    play = partial(_rounds, log=log, telemetry=telemetry)
+    lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
+    if log is not None:
+        notify(SecretsRecorded(peer=name, file=str(log.path)))
+    watching = asyncio.create_task(_watch(lives, notify, room=Room(name, folder)))
+    try:
+        state = await lives.run(again=log is None)
+        if log is not None:
+            log.close(state.rows)
+        await asyncio.to_thread(owned.keep)
+        describe()  # no round may have been left to play
+        peer = lives.peer
+        learner = peer.plan.learner
+        evaluated = await asyncio.to_thread(learner.evaluate, state.rows, peers=(name,))
+        stopped, spent = await asyncio.to_thread(lambda: (peer.stopped, peer.meter.spent))
+    finally:
+        watching.cancel()
+    found = {key: float(value[0]) for key, value in evaluated.items()}
+    notify(peer.progress)  # a short last phase may have passed between two looks
+    notify(
+        Done(
+            name,
+            found,
+            private_memory(),
+            common=peer.common,
+            stopped=stopped,
+            given=peer.given,
+            vanished=sorted(peer.vanished),
+            best=peer.best.best,
+            unsettled=peer.unsettled or None,
+            spent=spent,
+            samplings=peer.meter.samples.reported(name),
+            explained=explained(learner, state.rows[0]),
+        )
+    )
+    if compare:
+        row = await _alone(learner, name, rounds=peer.done)
+        notify(await asyncio.to_thread(_compared, peer.plan, name, alone=row, together=state.rows, scores=found))
+
+
+def _compared(plan: Plan, name: str, *, alone: Rows, together: Rows, scores: Mapping[str, float]) -> Alone:
+    """Return the scores of a model that a peer has trained alone, and the intervals of what it gained."""
+    apart = {key: float(value[0]) for key, value in plan.learner.evaluate(alone, peers=(name,)).items()}
+    intervals = {
+        key: gain_interval(
+            plan.learner,
+            name,
+            metric=key,
+            alone=alone[0],
+            together=together[0],
+            recorded=scores[key],
+            seed=plan.experiment.seed,
+        )
+        for key in apart
+        if key in scores
+    }
+    return Alone(name, apart, {key: each for key, each in intervals.items() if each is not None})
+
+
+async def _alone(learner: Learner, name: str, *, rounds: int) -> Rows:
+    """Return the model ``[1, P]`` that a peer trains alone; it can be cancelled after each round."""
+    steps = training(learner, (name,), rounds=rounds)
+    rows = next(steps)
+    while (trained := await asyncio.to_thread(next, steps, None)) is not None:
+        rows = trained
+    return rows
+
+
+async def _incarnation(
+    resolved: Plan,
+    name: str,
+    *,
+    transport: Transport,
+    owned: Credentials,
+    former: Former | None,
+    clock: Callable[[], int],
+    notify: Callable[[Event], None],
+) -> int:
+    """Return the number of this start."""
+    if resolved.experiment.transport.broker == "embedded":
+        return clock()  # the broker was started with the run: it retains nothing of an earlier start
+    journal = None if former is None or former.journal is None else former.journal.incarnation
+    living = asyncio.create_task(_live_on(name, notify))
+    try:
+        start = await started(
+            transport,
+            swarm=resolved.experiment.name,
+            peer=name,
+            identity=owned.identity,
+            trust=owned.trust,
+            journal=journal,
+            source=SecretSource(),
+            clock=clock,
+            charged=former is not None and former.journal is not None and former.journal.released >= 0,
+        )
+    except RefusedError as error:
+        error.status = InputError.status  # as of whatever goes wrong before the first round
+        raise
+    finally:
+        living.cancel()
+    if start.warning is not None:
+        notify(start.warning)
+    return start.incarnation
+
+
+async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
+    """Give signs of life while the peer waits for the broker."""
+    while True:
+        notify(Alive(name))
+        await asyncio.sleep(BEAT)
+
+
+async def _rounds(peer: Peer, *, log: SessionLog | None, telemetry: Telemetry | None = None) -> State:
+    """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
+    async with peer, _shared(peer, telemetry):
+        if log is not None:
+            log.attach(peer)
+        try:
+            return await peer.run()
+        except P2PFLError as error:
+            if peer.phase in {"joining", "gathering"} and not isinstance(error, ResumeError):
+                error.status = InputError.status
+            raise
+
+
+@contextlib.asynccontextmanager
+async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None]:
+    """Let observers look at a peer that has joined."""
+    if telemetry is None:
+        yield
+        return
+    given: dict[str, Any] = {"swarm": peer.swarm, "me": peer.me, "identity": peer.identity, "source": SecretSource()}
+    publishing = asyncio.create_task(telemetry.publish(peer.connection, **given))
+    try:
+        yield
+    finally:
+        publishing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await publishing
+
+
+def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Callable[[Event], None]:
+    """Return a function that calls two."""
+
+    def called(event: Event) -> None:
+        one(event)
+        other(event)
+
+    return called
+
+
+async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: Room) -> None:
+    """Report what the peer does whenever that changes, and again where it does not move on at all."""
+    loop = asyncio.get_running_loop()
+    reported: Progress | None = None
+    gossip_step = lives.peer.mailbox.gossip_step
+    due = checked = loop.time()
+    stall = Stall(after=STALLED)
+    while True:
+        peer = lives.peer
+        progress = stall.seen(peer.progress, step=peer.mailbox.gossip_step, now=loop.time())
+        if progress != reported or loop.time() >= due:
+            stuck = gossip_step == peer.mailbox.gossip_step
+            notify(progress if progress != reported or stuck else Alive(peer.name))
+            reported, gossip_step, due = progress, peer.mailbox.gossip_step, loop.time() + BEAT
+        if loop.time() >= checked:
+            checked = loop.time() + EVERY
+            for notice in room.look():
+                notify(notice)
+        await asyncio.sleep(LOOK)
+
+
+def main(
+    name: str,
+    *,
+    table: Mapping[str, Any],
+    urls: Sequence[str],
+    folder: str,
+    threads: int,
+    roster: Mapping[str, bytes] | None,
+    resume: tuple[int | None] | None,
+    record: bool,
+    owner: Owner,
+    pipe: Connection,
+) -> None:
+    """Entry of a spawned process: everything it has to say goes through ``pipe``.
+
+    ``roster`` lists the public keys of this run, where its folder has the private ones; ``resume`` is the round with
+    which all go on, if there is one, and ``None`` in a new run; ``owner`` keeps others out of the folder for as long as
+    this process lives.
+    """
+    del owner  # the file stays open
+    threading.Thread(target=_end_with, args=(pipe,), daemon=True).start()
+    set_threads(threads)
+
+    def notify(event: Event) -> None:
+        with contextlib.suppress(BrokenPipeError):  # the parent is gone, and so are we in a moment
+            pipe.send(event)
+
+    try:
+        resolved = plan(check(table), only=[name], unaccounted=True)  # the swarm has passed the account
+        if roster is None:
+            owned = credentials(resolved.experiment.trust, peer=name)
+        else:
+            owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
+        left = None if resume is None else earlier(Path(folder), name, notify=notify).at(*resume)
+        to = Path(folder)
+        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, notify=notify, former=left, record=record))
+    except P2PFLError as error:
+        notify(Failed(name, str(error), error.status, type(error).__name__))
+        raise SystemExit(error.status) from None
+    except Exception as error:  # the parent prints one sentence; a defect of ours keeps its traceback
+        notify(Failed(name, f"{type(error).__name__}: {error}", RunError.status, type(error).__name__))
+        raise
+
+
+def earlier(folder: Path, name: str, *, notify: Callable[[Notice], None]) -> Former:
+    """Return what an earlier incarnation of a peer left in a run directory; report what cannot be used."""
+    store = Store(folder / "peers", name)
+    former = store.former()
+    for notice in store.damaged:
+        notify(notice)
+    return former
+
+
+def _end_with(pipe: Connection) -> None:
+    """End this process when the other end of the pipe closes: the parent is gone, be it by ``kill -9``."""
+    with contextlib.suppress(OSError):
+        pipe.poll(None)  # it never says anything
+    os._exit(1)

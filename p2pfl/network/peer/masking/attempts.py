@@ -1,0 +1,369 @@
+"""Attempts at a round: its parameters count once all members have received all models, or it is played again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn, Unpack
+
+import torch
+
+from p2pfl.algorithms import Algorithm, AsyncLearner, State
+from p2pfl.core.errors import PeerError, UndecidedError
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
+from p2pfl.core.rows import Rows
+from p2pfl.learning import Fitted, Fitting, Sloping
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.protocol.agreement.attempts import connected
+from p2pfl.network.protocol.interface.effects import Concluded
+from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
+from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.privacy import Masks
+from p2pfl.privacy.stream import Ints
+from p2pfl.results.spending.meter import Meter
+from p2pfl.topology import Topology, metropolis
+
+MOST = 8
+"""Attempts at one round: the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m)."""
+
+
+class AgainError(PeerError):
+    """Error for an attempt that has failed; the round is played again among those that are left."""
+
+
+class AttemptCover(Cover):
+    """Masks that cancel within an attempt, so that nothing of them is owed later.
+
+    Attributes
+    ----------
+    attempt
+        Number of the attempt, which the masks name.
+    alone
+        True if the update of the round counts as hidden by its private noise alone.
+    drawn
+        Sum of the masks of the last release, grid points ``[1, P]``.
+    """
+
+    attempt = 0
+    alone = False
+    drawn: Ints
+
+    def decide(self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()) -> frozenset[str]:
+        """Choose the masks of the next release: with all mask partners among the members, which are returned.
+
+        Raises
+        ------
+        CoverError
+            Fewer partners are members than a release needs.
+        """
+        here = self.partners(round, present=present, departed=departed)
+        self._payment = self.ledger.take(Slot(self.attempt, round), partners=here)
+        self.slot, self.whole = self._payment.slot, here == self._neighbours(round)
+        if self.slot is not None and (self.alone or not self.whole):
+            self.charged.add(self.slot)
+        return here
+
+    def strangers(self, round: int, *, members: frozenset[str]) -> frozenset[str]:
+        """Return the mask partners among the members with which this peer shares no secret."""
+        return (self._neighbours(round) & members) - self._shared
+
+    def sums(self, peers: Sequence[str], *, round: int, size: int, attempt: int = 0) -> Ints:
+        """Return the sum of the masks decided, grid points ``[1, P]``, and keep a copy of it."""
+        found = super().sums(peers, round=round, size=size, attempt=attempt)
+        self.drawn = found.copy()
+        return found
+
+
+@dataclass
+class Attempts:
+    """Attempts of one peer at its rounds.
+
+    Parameters
+    ----------
+    connection
+        Connection to the neighbours.
+    cover
+        Masks of this peer's releases.
+    masks
+        Function that returns the masks with all partners that were met.
+    meter
+        Meter of what this peer's updates cost.
+    topology
+        Graph of all peers.
+    steps
+        Gossip steps of an attempt.
+    goes_on
+        True if a round without a missing peer is played again; otherwise this peer ends.
+    members
+        Peers that take part, sorted.
+    attempt
+        Number of the attempt, which grows during the run.
+    """
+
+    connection: Connection
+    cover: AttemptCover
+    masks: Callable[[], Masks]
+    meter: Meter
+    topology: Topology
+    steps: int
+    goes_on: bool
+    members: tuple[str, ...]
+    attempt: int
+    _round: int = -1
+    _first: int = 0  # attempt with which the round began
+    _charged: bool = False  # True once the update of the round is charged
+    _known: bytes = b""  # incarnations of the members when this peer chose its masks
+
+    @property
+    def _me(self) -> str:
+        return self.cover.ledger.peer
+
+    @property
+    def step(self) -> int:
+        """First gossip step of the attempt: those of later attempts at a round have later numbers."""
+        return (self.attempt - self._first) * self.steps
+
+    @property
+    def last(self) -> int:
+        """Last gossip step of the attempt."""
+        return self.step + self.steps - 1
+
+    @property
+    def abandoned(self) -> bool:
+        """True if another member has reported that the attempt has failed."""
+        return self.connection.session.shared.abandoned
+
+    def begin(self, round: int) -> None:
+        """Begin the present attempt at a round, before anything of it is sent.
+
+        Raises
+        ------
+        UndecidedError
+            A peer is missing, and this one is to end then.
+        """
+        gone = ", ".join(sorted({*self.topology.peers} - {*self.members}))
+        if gone and not self.goes_on:
+            raise UndecidedError(f"{gone} is gone, so round {round} cannot be played; start the run again")
+        if round != self._round:
+            self._round, self._first = round, self.attempt
+            self._charged = self.cover.alone = False
+        self.cover.attempt = self.attempt
+        self._known = b""
+        self.connection.submit(Try(round, self.attempt, self.members))
+
+    def row(self, planned: Mapping[str, float]) -> dict[str, float]:
+        """Return the weights of a gossip step among the members: as planned, or Metropolis weights without some peers.
+
+        Both are the same at both ends of an edge, so the mean of the members is conserved.
+        """
+        if self.members == self.topology.peers:
+            return dict(planned)
+        return metropolis(self.topology.among(self.members)).row(self._me)
+
+    async def check(self, round: int) -> None:
+        """End the attempt before this peer releases anything in it, if it cannot count any more."""
+        self.cover.masks = self.masks()
+        if self.abandoned or self.cover.strangers(round, members=frozenset(self.members)):
+            await self.fail()
+
+    async def pay(self, round: int, charge: Callable[..., None]) -> None:
+        """Charge the update of the round, before the first attempt that releases it.
+
+        Parameters
+        ----------
+        round
+            Round.
+        charge
+            Function that charges an update, as :meth:`~p2pfl.results.spending.meter.Meter.charge` does.
+
+        Raises
+        ------
+        BudgetError
+            The update would cost more than is left of the budget.
+        """
+        await self.check(round)  # nothing is charged for what does not leave
+        covered = self.cover.covers(round, present=frozenset(self.members))
+        if not self._charged:
+            self.cover.alone |= not covered
+            await asyncio.to_thread(charge, whole=not self.cover.alone)
+            self._charged = True
+
+    async def hide(self, round: int) -> None:
+        """Choose fresh masks for the release of the attempt, unless it has failed already."""
+        await self.check(round)
+        self.cover.decide(round, present=frozenset(self.members))
+        self._known = self.connection.session.membership.incarnations(self.members)
+
+    async def fail(self) -> NoReturn:
+        """Report that this peer cannot complete the attempt.
+
+        Raises
+        ------
+        AgainError
+            The round is played again.
+        UndecidedError
+            This peer ends.
+        """
+        await self.report(complete=False)
+        raise PeerError("an attempt counts although a member has reported that it failed; report this as a bug")
+
+    async def report(self, *, complete: bool) -> None:
+        """Report the end of the attempt, and return once all members keep its parameters.
+
+        Raises
+        ------
+        AgainError
+            The attempt has failed, and the round is played again.
+        BudgetError
+            The failed attempt has cost more than was left of the budget; what it cost is recorded.
+        UndecidedError
+            The verdicts are not known in time, the others continue without this peer, or this peer is to end now.
+        """
+        answer = await self.connection.ask(ReportAttempt(complete, self._known if complete else b""))
+        if not isinstance(answer, Concluded):
+            await self._expose()
+            missing = ", ".join(sorted(getattr(answer, "peers", ())))
+            raise UndecidedError(
+                f"round {self._round} cannot be completed at {self._me}, because no majority answered about {missing} "
+                "in time; start the missing peers and the run again, or raise transport.patience if none is missing"
+            )
+        before, self.members = self.members, answer.members
+        gone = ", ".join(sorted({*before} - {*answer.members}))
+        if self._me not in answer.members:
+            await self._expose()
+            raise UndecidedError(
+                f"{self._me} was cut off in round {self._round}, and the others continue without it; start the run "
+                "again to take part in all rounds"
+            )
+        if answer.committed:
+            return
+        self._check(gone)
+        await self._expose()
+        self.meter.check(self._round)  # nothing of the next attempt has left
+        self.attempt += 1
+        raise AgainError(f"attempt {self.attempt - 1} at round {self._round} has failed")
+
+    def _check(self, gone: str) -> None:
+        """Raise an error if the round cannot be played again."""
+        why = f"{gone} is missing" if gone else "a model is missing or a peer has restarted"
+        if not self.goes_on:
+            raise UndecidedError(
+                f"round {self._round} did not complete, because {why}; start the run again, "
+                'or set privacy.departures to "go_on" if the update of such a peer may become visible'
+            )
+        if not connected(self.members, {peer: self.topology.neighbours(peer) for peer in self.members}):
+            raise UndecidedError(
+                f"round {self._round} cannot be played again without {gone}, because the others are no longer "
+                "connected; start the missing peers and the run again, or choose a topology with more edges"
+            )
+        if self.attempt - self._first + 1 >= MOST:
+            raise UndecidedError(
+                f"round {self._round} has failed {MOST} times, because models of living peers do not arrive; check the "
+                "network, and start the run again"
+            )
+
+    async def _expose(self) -> None:
+        """Record that the others may see the update of this round under its private noise alone, before they can.
+
+        An update that is not charged has not left; its first release is charged so.
+        """
+        if not self.goes_on:
+            return
+        if self._charged and not self.cover.alone:
+            self.meter.correct(self._round)
+            self.cover.charged.add(Slot(self.attempt, self._round))  # last: the journal may be written meanwhile
+        self.cover.alone = True
+        await self.connection.durable()
+
+
+class Replaying:
+    """Algorithm whose rounds are played again until an attempt counts; each attempt has the same noisy update.
+
+    Parameters
+    ----------
+    algorithm, attempts
+        Algorithm of the peer, and its attempts.
+    """
+
+    def __init__(self, algorithm: Algorithm, attempts: Attempts) -> None:
+        self.algorithm, self.attempts = algorithm, attempts
+
+    async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
+        """Run one round, from the state before it in each attempt."""
+        once = Once(learner)
+        while True:
+            self.attempts.begin(round)
+            try:
+                return await self.algorithm.round(state, once, net, round)
+            except AgainError:
+                once.rewind()
+
+
+class Once:
+    """Learner that trains the same parameters once per round, so that all attempts release the same update.
+
+    Parameters
+    ----------
+    learner
+        Learner of the peer.
+    """
+
+    def __init__(self, learner: AsyncLearner) -> None:
+        self.learner = learner.learner
+        self._training = learner
+        self._kept: list[tuple[Rows, Fitted]] = []
+        self._next = 0
+
+    def rewind(self) -> None:
+        """Begin another attempt."""
+        self._next = 0
+
+    async def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Train, or return what training the same parameters in an earlier attempt gave."""
+        number, self._next = self._next, self._next + 1
+        if number < len(self._kept) and torch.equal(self._kept[number][0], rows):
+            return self._kept[number][1]
+        fitted = replace(await self._training.fit(rows, **how), owned=False)  # another attempt returns it again
+        self._kept[number:] = [(rows, fitted)]
+        return fitted
+
+    async def gradient(self, rows: Rows, **how: Unpack[Sloping]) -> Rows:
+        """Return gradients of the rows."""
+        return await self._training.gradient(rows, **how)
+
+
+class Remasked(Wrapped):
+    """Neighbourhood of a round that releases the same noisy update in each attempt, under fresh masks.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood whose releases have private noise and masks.
+    attempts
+        Attempts of the peer.
+    round
+        Round.
+    """
+
+    def __init__(self, net: Neighbourhood, attempts: Attempts, *, round: int) -> None:
+        super().__init__(net)
+        self._attempts, self._round = attempts, round
+        self._bare: Released | None = None  # without masks; it never leaves
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release the update, or in a later attempt what it was, under the masks of the attempt."""
+        attempts, bare = self._attempts, self._bare
+        if bare is None:
+            released = await self._net.release(rows, since=since, masses=masses)
+            self._bare = self._masked(released, -1)
+            return released
+        await attempts.hide(self._round)
+        size = bare.rows.shape[-1]
+        await asyncio.to_thread(attempts.cover.sums, self.peers, round=self._round, size=size)
+        return self._masked(bare, 1)
+
+    def _masked(self, released: Released, sign: int) -> Released:
+        masks = torch.from_numpy(sign * self._attempts.cover.drawn).to(released.rows.device)  # [1, P]
+        return Released(released.rows + masks, released.masses, grid=released.grid, dtype=released.dtype)

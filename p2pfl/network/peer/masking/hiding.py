@@ -1,0 +1,318 @@
+"""Protection of one live peer's models: masks with present partners, noise, and their cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from p2pfl.algorithms import places
+from p2pfl.core.neighbourhood import Neighbourhood
+from p2pfl.experiment import Plan
+from p2pfl.experiment.agreement import masks_of
+from p2pfl.experiment.catalogue import declared
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, Remasked
+from p2pfl.network.peer.masking.covering import covered
+from p2pfl.network.peer.masking.deciding import Deciding
+from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.storage.journal import Journal as Kept
+from p2pfl.network.peer.threads import Unhurried
+from p2pfl.network.protocol.agreement.translation import VerdictRecord
+from p2pfl.network.protocol.ledgers.masks import MaskJournal
+from p2pfl.network.protocol.ledgers.slots import END, Slot
+from p2pfl.privacy import Masks, neighbour_secrets
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.privacy.keys import ExchangeKey, Source
+from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.totals import TotalMasks
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.spending.meter import Meter
+
+
+def undecided(kept: Kept, peer: str) -> frozenset[Slot]:
+    """Return the last release of an earlier incarnation unless it counts; not if it is charged already.
+
+    The others may have dropped it, or may still do so, and publish its masks.
+    """
+    last = Slot(*kept.until)
+    rounds = {each.round for each in kept.verdicts if each.peer == peer and not each.counted}
+    slots = {Slot(last.attempt, round) for round in rounds if round == last.round - 1}
+    return frozenset(slots) - kept.uncovered
+
+
+def last(kept: Kept, reached: int) -> frozenset[Slot]:
+    """Return the last release of an earlier incarnation unless its checkpoint shows that the round counts.
+
+    The others may have played the round again without it. Not if it is charged already.
+    """
+    until = Slot(*kept.until)
+    found = {Slot(until.attempt, until.round - 1)} if 0 <= reached < until.round and until != END else set()
+    return frozenset(found) - kept.uncovered
+
+
+class Hiding:
+    """Masks, noise and sums in secret, as far as the experiment asks for them.
+
+    Parameters
+    ----------
+    plan
+        The experiment, resolved for this peer.
+    connection
+        To the neighbours; its session knows who is there.
+    kept
+        The private key of all its incarnations, and their releases that private noise alone hides.
+    reached
+        The round with which its newest checkpoint goes on.
+    agreed
+        Name of the run and the roster, on which the keys of all edges depend.
+    meter
+        Is charged.
+    source
+        Of private noise.
+    notify
+        Called with a notice of the partners that a release waits for.
+
+    Attributes
+    ----------
+    cover
+        The masks of its releases; ``None`` without masks.
+    attempts
+        Its attempts at rounds; ``None`` unless the members of a round commit it together.
+    released
+        The last round of which something hidden may have left; -1 before.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        connection: Connection,
+        *,
+        kept: Kept,
+        reached: int,
+        agreed: str,
+        meter: Meter,
+        source: Source,
+        notify: Callable[[Notice], None],
+    ) -> None:
+        self.graph, self.settings, self.mode = plan.protection.graph, plan.protection.settings, plan.protection.mode
+        self.masked = plan.masked
+        self._total_masks = masks_of(plan, {})
+        self.totals_alone = bool(plan.protection.totals)  # there are no releases, and a total costs the same as one
+        self.algorithm, self.size = plan.algorithm, plan.learner.layout.size
+        self.connection, self.session, self.key = connection, connection.session, ExchangeKey(kept.key)
+        self.agreed, self.meter, self.source, self.notify = agreed, meter, source, notify
+        self.membership = self.session.membership
+        self.name = self.membership.me.peer
+        self.least = plan.protection.partners
+        self.departures = plan.protection.wanted.departures
+        self.cover: Cover | None = None
+        self.attempts: Attempts | None = None
+        self.released = -1
+        self._plan = plan
+        goes_on = self.departures == "go_on"
+        self._doubtful = (
+            (last(kept, reached) if plan.commits else undecided(kept, self.name)) if goes_on else frozenset()
+        )
+        self._alone = kept.uncovered
+
+    @property
+    def notes(self) -> MaskJournal:
+        """Facts that the mask ledger must not forget."""
+        return self.session.ledgers.masks.journal()
+
+    @property
+    def alone(self) -> frozenset[Slot]:
+        """Releases that count as hidden by their private noise alone, those of earlier incarnations too."""
+        return self._alone if self.cover is None else frozenset(self.cover.charged)
+
+    @property
+    def verdicts(self) -> tuple[VerdictRecord, ...]:
+        """Promises, votes and decisions on releases of the last rounds."""
+        return (self.session.commits if self._plan.commits else self.session.verdicts).records()
+
+    @property
+    def spent(self) -> Mapping[Cost, int]:
+        """Cost of the releases so far."""
+        return self.meter.costs
+
+    @property
+    def sampled(self) -> Mapping[Sampling, int]:
+        """Training so far, where it has a price for single samples."""
+        return self.meter.samples.own[self.name].copy()
+
+    def affords(self, costs: Mapping[Cost, int]) -> bool:
+        """Return whether the budget permits these costs of the run."""
+        return self.meter.affords(costs)
+
+    def durable(self, masks: MaskJournal) -> None:
+        """Confirm to partners only what is on the disk."""
+        self.session.ledgers.masks.durable = masks.notes
+
+    def begin(self) -> None:
+        """Share secrets with whoever is there before the first round."""
+        for slot in sorted(self._doubtful):  # an earlier incarnation sent it, and others may have dropped it
+            self.meter.correct(slot.round)
+        self._alone, self._doubtful = self._alone | self._doubtful, frozenset()
+        given: dict[str, Any] = {"places": self._places, "least": self.least, "charged": self._alone}
+        if self._plan.commits:
+            self.cover = cover = AttemptCover(self.masks(), self.session.ledgers.masks, **given)
+            self.attempts = self._attempts(cover)
+        elif self.masked:
+            self.cover = Cover(self.masks(), self.session.ledgers.masks, **given)
+        self._share()
+
+    def _attempts(self, cover: AttemptCover) -> Attempts:
+        """Return the attempts of a run that begins, or goes on after all peers were stopped."""
+        plan, ledger = self._plan, self.session.ledgers.masks
+        return Attempts(
+            self.connection,
+            cover,
+            self.masks,
+            self.meter,
+            plan.topology.at(0),
+            steps=1 if declared(self.algorithm).single_step else plan.gossip.steps,
+            goes_on=self.departures == "go_on",
+            members=plan.topology.peers,
+            attempt=ledger.attempt,
+        )
+
+    def masks(self) -> Masks:
+        """Return masks with every neighbour that came, in whichever epoch the ledger draws them."""
+        return self._masks(self._secrets())
+
+    def _masks(self, secrets: Mapping[Edge, bytes]) -> Masks:
+        return Masks(secrets, deviation=self.settings.mask, bits=self.settings.bits, topology=self.graph)
+
+    def among(self) -> Masks | None:
+        """Return the masks shared with those that are there, in the present epochs; ``None`` without masks."""
+        if not self.masked:
+            return None
+        masks = self._masks(self._secrets(self._epochs()))
+        if not self.membership.neighbours:
+            return masks
+        partners = {peer for edge in masks.secrets for peer in edge}
+        here = {self.name, *self.membership.present & partners}
+        return masks.among(here, least=self.least, whose=(self.name,))
+
+    def totals(self) -> TotalMasks | None:
+        """Return the masks of totals, in the present epochs; ``None`` where everybody may see contributions."""
+        if self._total_masks is None:
+            return None
+        return replace(self._total_masks, secrets=self._secrets(self._epochs()))
+
+    def private(self, net: LiveNeighbourhood, *, round: int) -> Neighbourhood:
+        """Hide rows behind masks shared with the neighbours that are there when they leave."""
+        cover, summed = self.cover, self.connection.adding is not None
+        attempts = self.attempts
+        net.deciding = deciding = self._deciding(cover)
+
+        def charge(*, whole: bool = True) -> None:
+            if self.settings.hidden or self.settings.participation < 1:
+                self.released = round
+            self.correct()
+            self.meter.charge(round, whole=whole)
+
+        async def prepare() -> None:
+            if attempts is not None:
+                await attempts.pay(round, charge)
+                await attempts.hide(round)
+            elif cover is not None:
+                await covered(self.connection, lambda: self._lacking(cover, round), notify=self.notify)
+                present, departed = self._here(round), self._departed
+                whole = cover.covers(round, present=present, departed=departed)
+                await asyncio.to_thread(charge, whole=whole)  # first: a slot that is taken cannot be given back
+                partners = cover.decide(round, present=present, departed=departed)
+                if deciding is not None:
+                    deciding.masked = {peer: self.membership.up[peer].incarnation for peer in partners}
+            if summed:
+                self._share()
+                charge()  # here, where rolls are heard that change what it costs
+
+        hidden = self.mode.wrap(
+            net,
+            settings=self.settings,
+            masks=cover,
+            source=self.source,
+            round=round,
+            charge=charge if self.totals_alone else None if summed or cover is not None else charge,
+        )
+        unhurried = net if hidden is net else Unhurried(hidden, prepare=prepare)
+        return unhurried if attempts is None else Remasked(unhurried, attempts, round=round)
+
+    def _deciding(self, cover: Cover | None) -> Deciding | None:
+        """Return what decides which releases of a round count; ``None`` where all that arrive do."""
+        if cover is None or self.attempts is not None or self.departures == "unsettled":
+            return None
+
+        def charge(slot: Slot) -> None:
+            if slot not in cover.charged:
+                self.meter.correct(slot.round)
+                cover.charged.add(
+                    slot
+                )  # last: the journal may be written meanwhile, and must not have it without its cost
+
+        return Deciding(self.connection, cover, charge, goes_on=self.departures == "go_on")
+
+    def lost(self, missed: Collection[str]) -> frozenset[str]:
+        """Return the mask partners that disappeared after this peer masked its last release with them.
+
+        Parameters
+        ----------
+        missed
+            Neighbours from which something did not come in this round.
+        """
+        if self.cover is None or self.cover.slot is None:
+            return frozenset()
+        present = self.membership.present
+        return frozenset(
+            each
+            for each in self.session.ledgers.masks.unmatched(self.cover.slot)
+            if each in missed or each not in present
+        )
+
+    def correct(self) -> None:
+        """Record releases that turned out to lack half of a mask as hidden by their private noise alone.
+
+        They have left, so this never refuses anything: what is left of the budget decides about the next release.
+        """
+        if self.cover is not None:
+            for slot in self.cover.uncovered(self.session.ledgers.halves):
+                self.meter.correct(slot.round)
+                self.cover.charged.add(slot)
+
+    def _lacking(self, cover: Cover, round: int) -> frozenset[str]:
+        """Return the mask partners to wait for before a release."""
+        cover.masks = self.masks()  # somebody may have come back
+        return cover.lacking(round, present=self._here(round))
+
+    def _secrets(self, epochs: Mapping[str, bytes] | None = None) -> dict[Edge, bytes]:
+        """Return what is shared with every neighbour that came, in these epochs; without them, what all follow from."""
+        publics = {peer: self.membership.up[peer].key for peer in self.membership.proven}
+        return neighbour_secrets(self.key, peer=self.name, publics=publics, run=self.agreed, epochs=epochs)
+
+    def _epochs(self) -> dict[str, bytes]:
+        """Return the present epoch with every neighbour that came."""
+        return {peer: self.membership.epoch(peer) for peer in self.membership.proven}
+
+    def _places(self, round: int) -> Ints:
+        """Return the places of a row that a round releases, ``[Q]``."""
+        return places(self.algorithm, self.size, round=round).numpy()
+
+    def _share(self) -> None:
+        """Pass the secrets to the part that computes secure sums."""
+        if self.connection.adding is not None:
+            self.connection.adding.giving.acquaint(self._secrets(self._epochs()))
+
+    @property
+    def _departed(self) -> frozenset[str]:
+        """Neighbours that are gone, but may have released before; none where releases count without a verdict."""
+        return frozenset() if self.departures == "unsettled" else self.session.verdicts.departed
+
+    def _here(self, round: int) -> frozenset[str]:
+        """Return the neighbours that take part in a round."""
+        return frozenset(peer for peer in self.membership.present if self.session.waiting.expects(peer, round))

@@ -1,0 +1,432 @@
+"""The neighbourhood of one live peer: its row goes out, its neighbours' rows come in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+import torch
+
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import DecodeError
+from p2pfl.core.neighbourhood import Contribution, Public, ReceivedModels, Released, bare, checked, moved
+from p2pfl.core.rows import Rows, scaled
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.contributing import Totalling
+from p2pfl.network.peer.masking.deciding import Deciding, DroppedHalf
+from p2pfl.network.protocol.interface.effects import Deliver, Missing
+from p2pfl.network.protocol.interface.requests import Close, Expect, Offer, Open, Reject
+from p2pfl.network.protocol.ledgers.flows import Row
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest, vector
+from p2pfl.network.protocol.wire.rows import Delivery, Encoded, encode_row
+
+
+class LiveNeighbourhood:
+    """One round of one peer.
+
+    Parameters
+    ----------
+    connection
+        To the neighbours.
+    round
+        Gossip step ``k`` of round ``t`` uses the topology at ``t + k``.
+    zstd
+        What squeezes the bytes of a row.
+    conserving
+        Whether what one end of an edge lacks is settled later; not where a missing row ends everything.
+    totalling
+        Carries the totals of the round; by default without masks.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        round: int,
+        zstd: Zstd | None = None,
+        conserving: bool = True,
+        totalling: Totalling | None = None,
+    ) -> None:
+        self.connection, self.session = connection, connection.session
+        self._releases = 0
+        self.name = self.session.shared.me.peer
+        self.round = round
+        self.totalling = totalling or Totalling(connection, round + 1)
+        self.zstd = zstd
+        self.conserving = conserving and self.session.ledgers.conserving
+        self.deciding: Deciding | None = None
+        """Decides which releases of the round count; ``None`` where all that arrive do."""
+        self.step = 0  # gossip steps of the round so far
+        self.seconds_waiting = 0.0
+        self.received = 0
+        self.missed: list[str] = []
+        self.refused: list[str] = []
+        """Neighbours whose models arrived and are no models of this run."""
+        self.distance = 0.0
+
+    @property
+    def peers(self) -> tuple[str, ...]:
+        """The one peer whose row this is."""
+        return (self.name,)
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Let the others see the row as it is."""
+        checked(since, "since")  # as where rows are hidden
+        return bare(rows, masses)
+
+    async def mix(self, released: Released) -> Released:
+        """Add up the rows one by one as they come in turn, so that few are held at a time.
+
+        Where the peers decide which releases count, all of them hold the same average after the first gossip step of
+        the round. Further steps would change nothing, and a Byzantine peer could part the others in them, so none is
+        made.
+        """
+        if self.deciding is not None and self.step:
+            self.step += 1
+            self.record_step(released, released)
+            return released
+        weights = self._row_weights()
+        total = self._sum(released, dict(weights))
+        order = await self._publish(released, weights)
+        for sender in order:
+            delivery = await self._model(sender, like=released, weighted=released.masses is not None)
+            total.add(sender, weights[sender], delivery)
+            del delivery
+        if self.deciding is not None and isinstance(total, Conserved):
+            await self._decide(self.deciding, total)
+        self._close()
+        mixed = total.close()
+        self.record_step(released, mixed)
+        return mixed
+
+    async def _decide(self, deciding: Deciding, total: Conserved) -> None:
+        """Wait for the verdicts on all releases, and remove dropped ones and the masks that they leave."""
+        dropped = await deciding.verdicts(self.round, held=total.applied)
+        total.gather()
+        if dropped:
+            for peer in sorted(dropped):
+                total.drop(peer)
+            for half in await deciding.halves(self.round, dropped, applied=total.applied):
+                total.remove(half)
+        total.average()
+        total.final()
+
+    def record_step(self, before: Released, after: Released) -> None:
+        """Compute at once how far a gossip step moved the model: to keep the rows would take memory on a device."""
+        self.distance = float(moved(Released(before.level, before.masses), after))
+
+    def _row_weights(self) -> dict[str, float]:
+        """Return the weights of this gossip step, including the peer's own; they stay if edges change meanwhile."""
+        return self.session.edges.row(self._phase)
+
+    @property
+    def _phase(self) -> int:
+        return (self.round + self.step) % self.session.edges.period
+
+    def _sum(self, released: Released, weights: dict[str, float]) -> Weighted | Conserved:
+        """Return the accumulator that adds the models of this gossip step."""
+        share = weights.pop(self.name, 0.0)
+        ledgers = self.session.ledgers
+        if not self.conserving:
+            return Weighted(released, share)
+        chain = released.chain
+        if chain is None:  # the first gossip step after a release
+            chain = self._releases
+            self._releases += 1
+        peers = self.session.edges.peers
+        total = Conserved(released, ledgers, gossip_step=(self.round, self.step), chain=chain, peers=peers)
+        ledgers.open((self.round, self.step), total.own, weights=weights, chain=chain)
+        return total
+
+    async def receive(self, released: Released) -> ReceivedModels:
+        """Return the models that arrived; the weight of a missing one falls to the peer's own."""
+        weights = self._row_weights()
+        order = await self._publish(released, weights)
+        rows, peers = [released.values], [self.name]
+        used = [weights.pop(self.name, 0.0)]
+        for sender in order:
+            delivery = await self._model(sender, like=released, weighted=False)
+            if delivery is None:
+                used[0] += weights[sender]
+            else:
+                rows.append(values(delivery, released).to(rows[0]).unsqueeze(0))
+                peers.append(sender)
+                used.append(weights[sender])
+        self._close()
+        return self._received(rows, peers, used)
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up what all peers contribute, along a spanning tree and under masks.
+
+        Raises
+        ------
+        PrivacyError
+            The contribution could make the total wrap around, or masks cannot hide it; then nothing is sent.
+        PeerError
+            Peers were lost.
+        """
+        del change
+        begun = asyncio.get_running_loop().time()
+        try:
+            return await self.totalling.total(contribution, peer=self.name, size=size, bits=bits)
+        finally:
+            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+
+    def _received(self, rows: list[Rows], peers: list[str], used: list[float]) -> ReceivedModels:
+        """Return what one receiver has, its own model first: models ``[1, P]``, their owners, and their weights."""
+        count = len(rows)
+        return ReceivedModels(
+            torch.cat(rows),  # [S, P]
+            torch.zeros(count, dtype=torch.int64),
+            torch.arange(count),
+            torch.tensor(used, dtype=torch.float64),
+            tuple(peers),
+        )
+
+    async def receive_first(self, like: Rows) -> Rows | None:
+        """Return the average of the neighbours' next models before sending one's own; ``None`` if it is not of models.
+
+        Only of those that were here before: two that come late do not wait for each other.
+        """
+        weights = self._row_weights()
+        others = tuple(sorted(peer for peer in weights if peer != self.name))
+        self.connection.submit(Open((self.round, self.step), others, since=self.round - 1))
+        total, share = torch.zeros_like(like, dtype=torch.float64), 0.0  # [1, P]
+        for sender in others:
+            delivery = await self._expect(sender, keep=True)
+            if delivery is None or delivery.head.codec or delivery.row.shape != like.shape[1:]:
+                continue
+            row = values(delivery, Released(like)).to(torch.float64)  # [P]
+            if bool(torch.isfinite(row).all()):
+                total, share = total + weights[sender] * row, share + weights[sender]
+        return (total / share).to(like) if share > 0 else None
+
+    async def _publish(self, released: Released, weights: Collection[str]) -> list[str]:
+        """Send the own row; return whom to wait for, in turn."""
+        phase = self._phase
+        turns = self.session.edges.turns[phase]
+        senders = sorted((peer for peer in weights if peer != self.name), key=lambda peer: (turns[peer], peer))
+        self.connection.submit(Open((self.round, self.step), tuple(senders), since=self.round))
+        mass = None if released.masses is None else float(released.masses[0, 0])
+        parts = encode_row(
+            released.row(0),
+            round=self.round,
+            step=self.step,
+            grid=released.grid,
+            mass=mass,
+            codec=0 if released.coded is None else released.coded.codec.number,
+            zstd=self.zstd,
+            partners=None if self.deciding is None else self._numbered(self.deciding.masked),
+        )
+        masked = released.grid is not None
+        await self._send(Offer(Encoded(parts), phase, masked=masked, decided=self.deciding is not None))
+        return senders
+
+    def _numbered(self, masked: Mapping[str, int]) -> dict[int, int]:
+        """Return the incarnations of mask partners by their place among all peers."""
+        peers = self.session.edges.topology.peers
+        return {peers.index(peer): incarnation for peer, incarnation in masked.items()}
+
+    async def _send(self, offer: Offer) -> None:
+        """Send a model, once the one before is on its way."""
+        await self.connection.ask(offer)
+
+    def _close(self) -> None:
+        self.connection.submit(Close())
+        self.step += 1
+
+    async def _model(self, sender: str, *, like: Released, weighted: bool) -> Delivery | None:
+        """Return the sender's model of this gossip step, unpacked; ``None`` where it is missing."""
+        delivery = await self._expect(sender)
+        if delivery is None:
+            self.missed.append(sender)
+            return None
+        return self._checked(sender, delivery, like=like, weighted=weighted)
+
+    async def _expect(self, sender: str, *, keep: bool = False) -> Delivery | None:
+        """Wait for the sender's model of this gossip step; ``keep`` leaves it to be expected again."""
+        time = asyncio.get_running_loop().time
+        began = time()
+        answer = await self.connection.ask(Expect(sender, keep=keep))
+        self.seconds_waiting += time() - began
+        if isinstance(answer, Missing) and answer.reason == "refused":
+            self.refused.append(sender)
+        return answer.model if isinstance(answer, Deliver) else None
+
+    def _checked(self, sender: str, delivery: Delivery, *, like: Released, weighted: bool) -> Delivery | None:
+        """Return a model that arrived, decoded; ``None`` if it is malformed."""
+        fault = self._fault(delivery, like=like, weighted=weighted)
+        if not fault and like.coded is not None:
+            try:
+                delivery = replace(delivery, row=like.coded.read(delivery.row, sender=sender))
+            except DecodeError:
+                fault = "codes"
+        if fault:
+            self.connection.submit(Reject(sender, fault))
+            self.missed.append(sender)
+            self.refused.append(sender)
+            return None
+        self.received += 1
+        return delivery
+
+    def _fault(self, delivery: Delivery, *, like: Released, weighted: bool) -> str:
+        """Return what is wrong with a model that arrived; empty if nothing is."""
+        mass, coded = delivery.head.mass, like.coded
+        length, codec = (like.rows.shape[-1], 0) if coded is None else (coded.size, coded.codec.number)
+        if delivery.row.shape[0] != length or (mass is not None) != weighted:
+            return "shape"
+        if delivery.head.codec != codec or (delivery.row.dtype == torch.uint8) != (coded is not None):
+            return "codec"
+        return "mass" if mass is not None and abs(mass) > heaviest(self.session.edges.peers) else ""
+
+
+class Weighted:
+    """The sum W y of one peer: what does not come falls to the own row.
+
+    The first row that comes becomes the sum, in its own memory: to fill as much new memory takes longer than the rest.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    share
+        Its weight.
+    """
+
+    def __init__(self, released: Released, share: float) -> None:
+        self.released, self.share = released, share
+        self.values = released.values  # [1, P]
+        self.mixed: Rows | None = None  # [1, P], of the rows that came
+        self.mass = 0.0  # of the rows that came
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add a row, whose memory may be used; one's own where none came."""
+        del sender
+        if delivery is None:
+            self.share += weight
+            return
+        row = values(delivery, self.released).to(self.values).unsqueeze(0)  # [1, P]
+        self.mass += weight * (delivery.head.mass or 0.0)
+        if self.mixed is not None:
+            self.mixed.add_(row, alpha=weight)
+        elif self.released.coded is None and delivery.head.partners is None:
+            self.mixed = row.mul_(weight)
+        else:  # others keep the row: a codec as a reference, the session for peers that lack it
+            self.mixed = scaled(row, weight)
+
+    def close(self) -> Released:
+        """Return the sum."""
+        own, share = self.released.masses, self.share
+        mixed = scaled(self.values, share) if self.mixed is None else self.mixed.add_(self.values, alpha=share)
+        return Released(mixed, None if own is None else own * share + self.mass)
+
+
+class Conserved:
+    r"""The same sum as :math:`y + \sum_j F_j` of flows that the ledgers note, so that what one end lacks is settled.
+
+    Parameters
+    ----------
+    released
+        Our own.
+    ledgers
+        Say which flows count.
+    gossip_step, chain
+        Which gossip step, and of which release.
+    peers
+        Number of peers in the graph.
+    """
+
+    def __init__(
+        self, released: Released, ledgers: PeerLedgers, *, gossip_step: tuple[int, int], chain: int, peers: int
+    ) -> None:
+        self.released, self.ledgers, self.peers = released, ledgers, peers
+        self.gossip_step, self.chain = gossip_step, chain
+        self.own = self.total = vector(released)  # [P] or [P + 1]
+
+    def add(self, sender: str, weight: float, delivery: Delivery | None) -> None:
+        """Add the flow of a row that came."""
+        del weight  # the ledgers know it
+        if delivery is None:
+            return
+        moved = self.ledgers.apply(sender, self.gossip_step, vector(delivery).astype(self.own.dtype, copy=False))
+        if moved is not None:
+            self._move(moved)
+
+    def _move(self, change: Row) -> None:
+        """Add to the sum, in memory of its own from the first time on."""
+        if self.total is self.own:
+            self.total = self.own + change
+        else:
+            self.total += change
+
+    @property
+    def applied(self) -> dict[str, float]:
+        """Weights of the neighbours whose models are in the sum."""
+        return self.ledgers.flows.applied(self.gossip_step)
+
+    def gather(self) -> None:
+        """Add the flows of models that came late, so that they are weighed like the others."""
+        arrived = self.ledgers.arrived()
+        if arrived is not None:
+            self._move(arrived)
+
+    def drop(self, peer: str) -> None:
+        """Take back the model of a neighbour, and never apply it in this gossip step."""
+        back = self.ledgers.flows.refuse(peer, self.gossip_step) if peer in self.ledgers.flows.partners else None
+        if back is not None:
+            self._move(back)
+
+    def remove(self, half: DroppedHalf) -> None:
+        """Remove a mask from the model that contains it, in all terms of the sum."""
+        weights = self.applied
+        size, share = len(half.values), weights.get(half.holder, 0.0)
+        if self.total is self.own:
+            self.total = self.own.copy()
+        if half.holder == self.ledgers.peer:
+            self.own = self.own.copy()  # the ledger keeps what was released
+            self.own[:size] -= half.values.astype(self.own.dtype)
+            share = 1 - sum(weights.values())
+        if share:
+            self.total[:size] -= (share * half.values).astype(self.total.dtype)
+
+    def final(self) -> None:
+        """Never take back a model of this gossip step."""
+        self.ledgers.flows.final(self.gossip_step)
+
+    def average(self) -> None:
+        """Weigh all models of the sum alike, so that their masks cancel although the models of some peers are missing.
+
+        On a complete graph, all peers have the same models once they know the verdicts.
+        """
+        weights = self.applied
+        count = len(weights) + 1
+        if weights and count < self.peers:
+            ratio = 1 / (count * next(iter(weights.values())))
+            self.total = self.own + (self.total - self.own) * ratio
+
+    def close(self) -> Released:
+        """Return the sum, including late models of earlier gossip steps."""
+        due = self.ledgers.close()
+        if due is not None:
+            self._move(due)
+        elif self.total is self.own:
+            self.total = self.own.copy()  # the ledger keeps what was released
+        rows = torch.from_numpy(self.total).unsqueeze(0)  # [1, P] or [1, P + 1]
+        if self.released.masses is None:
+            return Released(rows, chain=self.chain)
+        if self.chain == 0:
+            self.ledgers.mass = float(rows[0, -1])
+        return Released(rows[:, :-1], rows[:, -1:].to(torch.float64), chain=self.chain)
+
+
+def values(delivery: Delivery, like: Released) -> Rows:
+    """Return a received model as floats, ``[P]``."""
+    if delivery.head.grid is None:
+        return delivery.row
+    return Released(
+        delivery.row, grid=delivery.head.grid, dtype=like.values.dtype if like.grid is None else like.dtype
+    ).values

@@ -1,0 +1,182 @@
+"""The neighbourhood of a live peer that is given sums: its terms go out, one for each receiver, and a sum comes in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl.core.errors import PrivacyError
+from p2pfl.core.neighbourhood import ReceivedModels, Released
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.neighbourhoods.adding import Adding
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.protocol.interface.effects import Publish
+from p2pfl.network.protocol.interface.requests import Open
+from p2pfl.network.secagg.collecting import Collecting, Deadlines
+from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
+from p2pfl.privacy.secagg.protocol import SumSlot
+from p2pfl.privacy.secagg.ring import portion
+from p2pfl.privacy.stream import LIMIT, Floats, Ints
+
+
+class SummedLiveNeighbourhood(LiveNeighbourhood):
+    """One round of one peer that is given sums of rows, the live twin of the simulation's.
+
+    Parameters
+    ----------
+    connection, given
+        As in :class:`LiveNeighbourhood`.
+    adding
+        Its part in sums.
+    bits
+        Fraction bits of the grid.
+    """
+
+    def __init__(self, connection: Connection, *, adding: Adding, bits: int, **given: Any) -> None:
+        super().__init__(connection, **given)
+        self.adding = adding
+        self.bits = bits
+
+    async def mix(self, released: Released) -> Released:
+        """Give each receiver its term, and take the sum of the neighbours'; what did not come has the own row's weight.
+
+        Raises
+        ------
+        PrivacyError
+            A number leaves the range in which sums are exact.
+        """
+        gossip_step, edges = (self.round, self.step), self.session.edges
+        weights = self._row_weights()
+        points = self._points(released)  # [P]
+        mass = None if released.masses is None else float(released.masses[0, 0])
+        senders = [peer for peer in weights if peer != self.name]
+        await self.connection.durable()
+        self.connection.submit(Open(gossip_step, tuple(senders), since=self.round))
+        self.adding.getting.open(gossip_step, weighted=mass is not None)
+        self.connection.look()
+        async with asyncio.TaskGroup() as tasks:
+            for receiver in edges.receivers_in(self._phase):
+                weight = edges.weights[self._phase].row(receiver).get(self.name, 0.0)
+                slot = SumSlot(receiver, *gossip_step)
+                if weight and self.adding.giving.acquainted(slot):
+                    tasks.create_task(self._give(slot, points, weight=weight, mass=mass))
+            total = await self._get(senders)
+        here = self.adding.getting.here if total is not None else set[str]()
+        self._note(here, senders, given=total is not None)
+        mixed = self._mixed(released, points, total, _received(weights, here, own=self.name, given=total is not None))
+        self._close()
+        self.record_step(released, mixed)
+        return mixed
+
+    async def receive(self, released: Released) -> ReceivedModels:
+        """Public numbers, one a peer, as they are.
+
+        Raises
+        ------
+        PrivacyError
+            Rows are asked for.
+        """
+        refuse_rows(released)
+        return await super().receive(released)
+
+    def _points(self, released: Released) -> Floats:
+        """Return the peer's own model in steps of the grid, ``[P]``."""
+        points: Floats = grid_points(released, bits=self.bits)[0].cpu().numpy()  # [P]
+        largest = np.abs(points).max(initial=0.0)
+        if not largest < LIMIT:
+            raise PrivacyError(
+                f"expected every number of the row of {self.name} below {LIMIT} grid points, where sums are exact, got "
+                f"{largest:.3g}; clip, lower the learning rate or use fewer bits."
+            )
+        return points
+
+    def _mixed(self, released: Released, points: Floats, total: Ints | None, weights: dict[str, float]) -> Released:
+        """Return the sum including the peer's own model, added in the order of the simulation."""
+        sums = portion(points, weight=weights[self.name])  # [P]
+        if total is not None:
+            sums += total
+        masses = None
+        if released.masses is not None:
+            mass, known = 0.0, self.adding.getting.masses | {self.name: float(released.masses[0, 0])}
+            for peer, weight in weights.items():
+                mass += weight * known[peer]
+            masses = torch.tensor([[mass]], dtype=torch.float64)  # [1, 1]
+        rows = torch.from_numpy(sums).unsqueeze(0).to(released.rows.device)  # [1, P]
+        return Released(rows, masses, grid=self.bits, dtype=released.values.dtype)
+
+    def _note(self, here: Collection[str], senders: Sequence[str], *, given: bool) -> None:
+        """Record whose rows are missing from the sum, and that what follows shows more than was looked at."""
+        missed = [peer for peer in senders if peer not in here]
+        self.received += len(here)
+        self.missed += missed
+        self.adding.missed.update(missed)
+        if missed:
+            self.adding.lacked(given)
+
+    async def _give(self, slot: SumSlot, points: Floats, *, weight: float, mass: float | None) -> None:
+        """Send a receiver its term, once it is through with the one before."""
+        connection, giving, gossip_step = self.connection, self.adding.giving, (slot.round, slot.step)
+        receiver = slot.receiver
+        if not await self._ready(receiver, lambda: giving.ready(receiver) or giving.over(receiver, gossip_step)):
+            return
+        async with self.adding.turn:
+            if giving.over(slot.receiver, gossip_step):
+                return  # it went on without us
+            part, share = await asyncio.to_thread(lambda: giving.mask(slot, portion(points, weight=weight)))
+            for term in giving.give(part, share, mass=mass, piece=self.session.streams.chunk):
+                await connection.publish(Publish(f"in/{slot.receiver}", term))
+
+    async def _get(self, senders: Sequence[str]) -> Ints | None:
+        """Return the sum of the contributions of those that :attr:`Getting.here` names; ``None`` if it is withheld."""
+        if not senders:
+            return None
+        begun, connection, adding = asyncio.get_running_loop().time(), self.connection, self.adding
+        collecting = Collecting(adding.getting, tuple(senders), self._deadlines, adding.lacking, connection.clock())
+        self.session.summing = True
+        try:
+            while not collecting.over:
+                for peers, message in collecting.decide(connection.clock()):
+                    for peer in sorted({*peers} & self.session.membership.present):
+                        connection.post(f"in/{peer}", message)
+                if not collecting.over:
+                    await connection.until(lambda: collecting.due(connection.clock()), by=collecting.until)
+        finally:
+            self.session.summing = False
+            self.seconds_waiting += asyncio.get_running_loop().time() - begun
+        return collecting.total
+
+    @property
+    def _deadlines(self) -> Deadlines:
+        session = self.session
+        return Deadlines(
+            lambda: session.membership.present,
+            lambda peer, since: session.waiting.deadline(peer, since=since),
+            session.shared.patience,
+        )
+
+    async def _ready(self, receiver: str, ready: Callable[[], bool]) -> bool:
+        """Wait until a receiver is ready for a term; return whether it is."""
+        connection, deadlines = self.connection, self._deadlines
+        since = connection.clock()
+
+        def left() -> list[float]:
+            return deadlines.open([receiver], since=since, now=connection.clock())
+
+        while not ready() and (times := left()):
+            await connection.until(lambda: ready() or not left(), by=times[0])
+        return ready()
+
+
+def _received(weights: dict[str, float], here: Collection[str], *, own: str, given: bool) -> dict[str, float]:
+    """Return the weights of the peers in the sum, in peer order; the rest is the weight of the peer's own model."""
+    if not given and len(weights) > 1:
+        return {own: 1.0}
+    missed = sum(weight for peer, weight in weights.items() if peer != own and peer not in here)
+    full = {own: 0.0} | weights
+    return {
+        peer: full[peer] + missed if peer == own else full[peer] for peer in sorted(full) if peer == own or peer in here
+    }

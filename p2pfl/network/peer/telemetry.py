@@ -1,0 +1,198 @@
+"""Publish what a peer does for the observers that its owner lists, while one of them looks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from p2pfl.core.errors import InputError, RefusedError, TransportError
+from p2pfl.experiment import schema
+from p2pfl.network.peer.connection import Connection
+from p2pfl.network.peer.launch.changes import Changes
+from p2pfl.network.protocol.telemetry.audience import MOST, PERIOD, Audience
+from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.transport import Message
+from p2pfl.privacy.keys import Identity, Roster, Source
+from p2pfl.results.notices.kinds import Notice
+from p2pfl.results.notices.observing import TelemetryStopped
+from p2pfl.results.records import Record
+from p2pfl.results.swarm.telemetry import Level, Recent, encoded
+
+READ = 5.0
+"""Seconds between two looks at the file of observers."""
+
+
+class Observers:
+    """Public keys of those who may look, from a file that may change.
+
+    Parameters
+    ----------
+    path
+        A roster.
+
+    Attributes
+    ----------
+    keys
+        Key of each observer by name; those that the roster revokes are left out.
+
+    Raises
+    ------
+    InputError
+        The file is no roster.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen: tuple[int, int] | None = None
+        self.keys: dict[str, bytes] = {}
+        self.read()
+
+    def read(self) -> None:
+        """Read the file if it has changed; nobody may look while it cannot be read."""
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 (two numbers of one call)
+        except OSError as error:
+            self._seen, self.keys = None, {}
+            raise InputError(
+                f"{self._path}: the observers cannot be read ({error.strerror}); check telemetry.observers"
+            ) from None
+        seen = found.st_mtime_ns, found.st_ino
+        if seen != self._seen:
+            self._seen, self.keys = None, {}
+            roster = Roster.read(self._path)
+            self._seen = seen
+            self.keys = {name: key for name, key in roster.peers.items() if key not in roster.revoked}
+
+
+class Telemetry:
+    """Telemetry of one peer.
+
+    Parameters
+    ----------
+    peer
+        Name of the peer.
+    level
+        Level of what its owner shares.
+    observers
+        Those who may look.
+    notify
+        Called with a notice if nobody can look any more.
+    """
+
+    def __init__(self, peer: str, *, level: Level, observers: Observers, notify: Callable[[Notice], None]) -> None:
+        self._peer, self._level, self._observers, self._notify = peer, level, observers, notify
+        self._recent, self._changes = Recent(peer), Changes()
+        self._grants: deque[tuple[str, bytes]] = deque(maxlen=MOST)
+        self._asked = asyncio.Event()
+        self._read = 0.0
+        self._unreadable = False
+
+    @classmethod
+    def of(cls, settings: schema.TelemetrySettings, *, peer: str, notify: Callable[[Notice], None]) -> Telemetry | None:
+        """Return the telemetry of a peer; ``None`` if its owner shares nothing.
+
+        Raises
+        ------
+        InputError
+            The file of observers cannot be read.
+        """
+        if settings.share == "none" or settings.observers is None:
+            return None
+        return cls(peer, level=settings.share, observers=Observers(Path(settings.observers)), notify=notify)
+
+    def observe(self, event: object) -> None:
+        """Take a record, a notice, or what the peer reports of itself."""
+        now = asyncio.get_running_loop().time()
+        entries = [event] if isinstance(event, Record) else self._changes.notices(event, now=now)
+        for entry in entries:
+            self._recent.take(now, entry)
+
+    async def publish(
+        self, connection: Connection, *, swarm: str, me: Announcement, identity: Identity, source: Source
+    ) -> None:
+        """Answer observers and publish frames for them, until this is cancelled.
+
+        Nothing is published, and no timer runs, while nobody looks.
+
+        Parameters
+        ----------
+        connection
+            Connection of the peer.
+        swarm
+            Name of the swarm.
+        me, identity
+            Announcement and identity of the peer.
+        source
+            Source of keys.
+        """
+        audience = Audience(
+            swarm, me=me, identity=identity, source=source, observers=self._observers.keys, past=self._past
+        )
+        connection.divert = lambda message: self._arrived(message, audience, swarm=swarm)
+        try:
+            await connection.channel.subscribe(inbox(swarm, peer=self._peer))
+            while True:
+                await self._asked.wait()
+                if not await self._turn(connection, audience, swarm=swarm):
+                    self._asked.clear()
+                    self._recent.news()
+                else:
+                    await asyncio.sleep(PERIOD)
+        except RefusedError as error:
+            self._notify(TelemetryStopped(peer=self._peer, message=str(error)))
+        except TransportError:  # the connection ends, which the peer itself reports
+            return
+        except Exception as error:  # noqa: BLE001 (a defect here must not end the run)
+            self._notify(TelemetryStopped(peer=self._peer, message=f"{type(error).__name__}: {error}"))
+
+    async def _turn(self, connection: Connection, audience: Audience, *, swarm: str) -> bool:
+        """Publish what is due; return whether anybody looks."""
+        now = asyncio.get_running_loop().time()
+        self._reread(audience, now=now)
+        for at, entry in self._recent.news():
+            if (data := encoded(entry, level=self._level)) is not None:
+                audience.add(at, data)
+        due = [*self._grants, *audience.frames(now)]
+        self._grants.clear()
+        for observer, payload in due:
+            await connection.channel.publish(outlet(swarm, peer=self._peer, observer=observer), payload)
+        return audience.watched(now) or bool(self._grants)
+
+    def _arrived(self, message: Message, audience: Audience, *, swarm: str) -> bool:
+        """Take a request; return whether the message is one."""
+        before, _, after = inbox(swarm, peer=self._peer).partition("+")
+        if not message.topic.startswith(before) or not message.topic.endswith(after):
+            return False
+        now = asyncio.get_running_loop().time()
+        self._reread(audience, now=now)
+        observer = message.topic[len(before) : -len(after)]
+        grant = None if message.retained else audience.receive(observer, message.data, now=now)
+        if grant is not None:
+            self._grants.append((observer, grant))
+        if grant is not None or audience.watched(now):
+            self._asked.set()
+        return True
+
+    def _reread(self, audience: Audience, *, now: float) -> None:
+        """Notice changes of who may look."""
+        if now - self._read < READ:
+            return
+        self._read = now
+        try:
+            self._observers.read()
+        except InputError as error:
+            if not self._unreadable:
+                self._notify(TelemetryStopped(peer=self._peer, message=str(error)))
+            self._unreadable = True
+        else:
+            self._unreadable = False
+        audience.observers = self._observers.keys
+
+    def _past(self) -> list[tuple[float, bytes]]:
+        now = asyncio.get_running_loop().time()
+        found = ((at, encoded(entry, level=self._level)) for at, entry in self._recent.past(now))
+        return [(at, data) for at, data in found if data is not None]

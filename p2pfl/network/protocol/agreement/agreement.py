@@ -1,0 +1,455 @@
+r"""Part of one member in the agreement on one subject.
+
+The protocol is single-decree Paxos among a committee of n members, of which a strict majority
+:math:`q = \lfloor n / 2 \rfloor + 1` decides, with two additions. The first ballot belongs to the owner and needs no
+preparation, because no ballot is below it. Above it, members check what they accept, so that a Byzantine member cannot
+make others vote for a value that its proposer was not free to choose.
+
+1. A member that proposes in ballot b asks all members to promise to vote in no ballot below b. Each member answers with
+   its signed promise, which names its vote in the highest ballot so far, and with the proof of that vote.
+2. Once a majority has promised, the proposer sends these promises with a value: that of the highest vote that was
+   reported, or the value that it wants if none was. The others check this and send their acceptances to all, unless
+   they have promised a higher ballot.
+3. Once a majority has accepted a value in one ballot, each member votes for it. The acceptances prove its vote.
+4. A value is decided once a majority has voted in one ballot.
+
+In the first ballot, the owner's vote is the proposal, and others vote at once; it proves their votes.
+
+A record is durable before a member sends any vote, acceptance or promise in it. The member counts its own only then.
+
+*Two decisions agree.* Let v be decided in ballot b, and let b' > b be the least higher ballot in which another value
+was proposed. Its proposer received promises of a majority, which shares a member with the majority that voted in b.
+That member voted in b before it promised b', so it reported a vote in b or in a ballot between b and b', all of which
+are for v. The proposer took the highest of these, which is v. This is a contradiction. ∎ With a Byzantine member, see
+:mod:`p2pfl.network.protocol.agreement.proofs`.
+
+*Progress.* No protocol decides within a fixed time if messages can be delayed without bound. This one decides once a
+majority can communicate and one proposer is not overtaken while its messages travel: proposers wait in the order of
+their names, and twice as long after each ballot.
+
+References
+----------
+L. Lamport, "The part-time parliament", ACM TOCS 16(2), 1998.
+M. Fischer, N. Lynch, M. Paterson, "Impossibility of distributed consensus with one faulty process", JACM 32(2), 1985.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from p2pfl.network.protocol.agreement.durable import Durable
+from p2pfl.network.protocol.agreement.effects import (
+    BLANK,
+    Contradicted,
+    Doubt,
+    Effect,
+    Event,
+    MemberRecord,
+    MessageReceived,
+    Noted,
+    Propose,
+    RecordStored,
+    Send,
+    TickAt,
+    TimePassed,
+)
+from p2pfl.network.protocol.agreement.messages import (
+    HIGHEST,
+    Ballot,
+    Committee,
+    Decision,
+    Message,
+    Prepare,
+    Promise,
+    Proposal,
+    Subject,
+    Value,
+    Vote,
+    majority,
+)
+from p2pfl.network.protocol.agreement.proofs import contradict, exists, follows, proposed, reported, reports
+
+LONGEST = 6
+"""Maximum number of doublings of the pause between two ballots of one proposer."""
+
+LEAP = 1 << 16
+"""Ballot numbers that one request can use up: a member ignores requests further above all ballots that it knows of."""
+
+Sign = Callable[[bytes], bytes]
+"""Function that signs a statement."""
+
+
+def unsigned(statement: bytes) -> bytes:
+    """Return an empty signature."""
+    del statement
+    return b""
+
+
+@dataclass
+class Agreement(Durable):
+    """Member of a committee, as a state machine without a clock, a disk or a network.
+
+    Parameters
+    ----------
+    me
+        Name of the member.
+    subject, committee
+        Subject of the decision, and members that decide it.
+    wanted
+        Value to propose if no vote was reported.
+    record
+        Record of an earlier incarnation of the agreement; nothing else survives a crash.
+    pause
+        Seconds that a ballot may take, about twice the latency of a message.
+    sign
+        Function that signs statements.
+    incarnation
+        Incarnation of the member, which its statements name.
+
+    Examples
+    --------
+    In a committee of three, the owner's vote and one more decide.
+
+    >>> from p2pfl.network.protocol.agreement.messages import Release
+    >>> committee, subject = Committee(("ada", "bob", "eve"), owner="ada"), Release("ada", 7, 0, 0)
+    >>> bob = Agreement("bob", subject, committee, wanted="dropped")
+    >>> vote = Vote(subject, "ada", committee.first, "counted")
+    >>> [type(effect).__name__ for effect in bob.handle(MessageReceived("ada", vote), now=0.0)]
+    ['StoreRecord']
+    >>> [type(effect).__name__ for effect in bob.handle(RecordStored(), now=0.0)]
+    ['Send', 'Send', 'StoreRecord']
+    >>> bob.handle(RecordStored(), now=0.0)[0].decision.value
+    'counted'
+    """
+
+    me: str
+    subject: Subject
+    committee: Committee
+    wanted: Value
+    record: MemberRecord = BLANK
+    pause: float = 1.0
+    sign: Sign = field(default=unsigned, repr=False)
+    incarnation: int = 0
+    due: float = math.inf
+    """Time at which to begin a ballot."""
+    _votes: dict[str, Vote] = field(default_factory=dict)  # by member, its vote in the highest ballot
+    _noted: dict[str, Vote] = field(default_factory=dict)  # that do not count yet
+    _acceptances: dict[str, Vote] = field(default_factory=dict)  # by member, its acceptance in the highest ballot
+    _promises: dict[str, Promise] = field(default_factory=dict)  # for the ballot that this member prepares
+    _preparing: Ballot | None = None
+    _prevented: frozenset[str] = frozenset()  # members that have promised a higher ballot than that
+    _began: int = 0  # number of ballots that this incarnation began
+    _highest: int = 0  # number of the highest known ballot
+    _durable: MemberRecord = BLANK
+    _written: MemberRecord | None = None  # write in progress
+    _held: list[Send] = field(default_factory=list)  # sent once the write in progress is durable
+    _next: list[Send] = field(default_factory=list)  # sent once the current record is durable
+    _effects: list[Effect] = field(default_factory=list)
+    _now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._durable = self.record
+        self._highest = max(self.record.promised.number, 0)
+        if self.record.voted is not None:
+            self.wanted = self.record.voted.value
+            self._votes[self.me] = self.record.voted
+        if self.record.accepted is not None:
+            self._acceptances[self.me] = self.record.accepted
+
+    @property
+    def value(self) -> Value | None:
+        """Decided value, once it is durable at this member; ``None`` before."""
+        decided = self._durable.decided
+        return None if decided is None else decided.value
+
+    @property
+    def sent(self) -> Vote | None:
+        """Vote that this incarnation has sent, to repeat it while nothing is decided; ``None`` without one."""
+        voted = self._durable.voted
+        return None if voted is None or voted.incarnation != self.incarnation else voted
+
+    def handle(self, event: Event, *, now: float) -> list[Effect]:
+        """Handle an event; return the effects to carry out, in order.
+
+        Parameters
+        ----------
+        event
+            Arrival, outcome of an effect, or request of the peer.
+        now
+            Seconds on the clock of this peer.
+        """
+        self._now = now
+        due = self.due
+        match event:
+            case Propose(value):
+                self._propose(value)
+            case Doubt():
+                self._wait()
+            case MessageReceived(sender, message):
+                self._receive(sender, message)
+            case Noted(vote):
+                self._note(vote, self._noted)
+            case RecordStored():
+                self._stored()
+            case TimePassed():
+                self._tick()
+        renewed = isinstance(event, TimePassed)  # a caller with one timer for many agreements has stopped it
+        if (renewed or self.due != due) and self.due < math.inf:
+            self._effects.append(TickAt(self.due))
+        effects, self._effects = self._effects, []
+        return effects
+
+    # ------------------------------------------------------------------ requests of the peer
+
+    def _propose(self, value: Value) -> None:
+        """Propose in the first ballot if this member owns it and has promised no higher one."""
+        if self.record.voted is None and self.record.decided is None:
+            self.wanted = value
+            first = self.committee.first
+            if self.me == self.committee.owner and self.record.promised < first:
+                self._vote(first, value, ())
+
+    def _wait(self) -> None:
+        """Schedule a ballot, after a pause in which the members ranked before this one can begin theirs."""
+        if self.record.decided is None and self.due == math.inf:
+            self.due = self._now + self.pause * self._rank
+
+    def _postpone(self, proposer: str) -> None:
+        """Delay this member's next ballot, so that the proposer of another ballot has time to finish it.
+
+        The owner begins a ballot if it hears nobody. Its request may arrive late, even after it has left, so it
+        does not delay a ballot that is due.
+        """
+        if proposer == self.committee.owner and self.due < math.inf:
+            return
+        later = self._now + self.pause * (len(self.committee.members) + self._rank)
+        self.due = later if self.due == math.inf else max(self.due, later)
+
+    @property
+    def _rank(self) -> int:
+        """Number of members that begin a ballot before this one; the owner is last, because it is in doubt."""
+        others = sorted(set(self.committee.members) - {self.committee.owner})
+        return [*others, self.committee.owner].index(self.me)
+
+    def _tick(self) -> None:
+        if self._now < self.due:
+            return
+        doublings = min(self._began, LONGEST)
+        self.due = self._now + self.pause * (len(self.committee.members) + self._rank) * 2**doublings
+        self._prepare()
+
+    # ------------------------------------------------------------------ proposing
+
+    def _prepare(self) -> None:
+        """Begin a ballot above all known ones."""
+        if self._highest + 1 >= HIGHEST:
+            return
+        self._highest += 1
+        self._began += 1
+        ballot = Ballot(self._highest, self.me)
+        self._preparing, self._promises, self._prevented = ballot, {}, frozenset()
+        self.record = msgspec.structs.replace(self.record, promised=ballot)
+        self._send_all(Prepare(self.subject, ballot))
+        self._send(self.me, self._promise())
+        self._store()
+
+    def _promise(self) -> Promise:
+        """Return the promise that the record contains."""
+        promise = Promise(
+            self.subject,
+            self.me,
+            self.record.promised,
+            None if self.record.voted is None else self.record.voted.ballot,
+            None if self.record.voted is None else self.record.voted.value,
+            incarnation=self.incarnation,
+            proof=self.record.proof,
+        )
+        return msgspec.structs.replace(promise, signature=self.sign(promise.statement))
+
+    def _promised(self, sender: str, promise: Promise) -> None:
+        """Propose once a majority has promised."""
+        if self._preparing is None or promise.member != sender:
+            return
+        if promise.ballot > self._preparing and sender not in self._prevented | {*self._promises}:
+            self._prevented |= {sender}
+            self._possible(promise.ballot)
+        if promise.ballot != self._preparing or not self._honest(promise):
+            return
+        if not reports(promise, committee=self.committee):
+            return
+        self._witness(promise.proof)
+        self._promises[sender] = promise
+        if len(self._promises) >= self.committee.majority:
+            self._propose_from(promise.ballot)
+
+    def _propose_from(self, ballot: Ballot) -> None:
+        """Propose the value that the promises for a ballot allow; wait for more as long as they do not tell."""
+        promises = [promise for _, promise in sorted(self._promises.items())]
+        value = proposed(promises, wanted=self.wanted, committee=self.committee)
+        if value is None:
+            return
+        self._preparing, self._promises = None, {}
+        if ballot < self.record.promised:
+            return  # this member has meanwhile promised a higher ballot
+        highest, _ = reported(promises)
+        proofs = {each.value: each.proof for each in promises if each.voted == highest and each.voted is not None}
+        few = tuple(msgspec.structs.replace(each, proof=()) for each in promises)
+        self._accept(ballot, value, few, tuple(vote for proof in proofs.values() for vote in proof))
+
+    def _witness(self, proof: Iterable[Vote]) -> None:
+        """Compare what is shown of the owner's vote in the first ballot with what this member knows of it."""
+        owner, first = self.committee.owner, self.committee.first
+        for vote in proof:
+            if (vote.member, vote.ballot, vote.final) == (owner, first, True):
+                known = [each[owner] for each in (self._votes, self._noted) if owner in each]
+                self._effects += [Contradicted(each, vote) for each in known if contradict(each, vote)][:1]
+                self._noted.setdefault(owner, vote)
+
+    def _honest(self, promise: Promise) -> bool:
+        """Return whether a promise hides no vote that this member knows of."""
+        known = [each[promise.member] for each in (self._votes, self._noted) if promise.member in each]
+        hidden = [Contradicted(vote, promise) for vote in known if contradict(vote, promise)]
+        self._effects += hidden[:1]
+        return not hidden
+
+    # ------------------------------------------------------------------ accepting
+
+    def _accept(
+        self, ballot: Ballot, value: Value, promises: tuple[Promise, ...] = (), proof: tuple[Vote, ...] = ()
+    ) -> None:
+        """Accept a value in a ballot; the proposer shows the others that it may be accepted."""
+        vote = self._signed(ballot, value, final=False)
+        self.record = msgspec.structs.replace(self.record, promised=ballot, accepted=vote)
+        self._send_all(Proposal(vote, promises, proof) if promises else vote)
+        self._send(self.me, vote)
+        self._store()
+
+    def _proposed(self, proposal: Proposal) -> None:
+        """Accept a proposal that its promises allow, unless this member has promised or accepted otherwise."""
+        vote, own = proposal.vote, self.record.accepted
+        if not follows(proposal, committee=self.committee):
+            return
+        self._highest = max(self._highest, vote.ballot.number)
+        self._witness(proposal.proof)
+        if {*map(self._honest, proposal.promises)} != {True}:  # all are looked at, each hidden vote is a proof
+            return
+        self._accepted(vote)
+        free = own is None or own.ballot < vote.ballot
+        if free and vote.ballot >= self.record.promised:
+            self._accept(vote.ballot, vote.value)
+
+    def _accepted(self, vote: Vote) -> None:
+        """Vote for a value that a majority has accepted in one ballot."""
+        if not self._note(vote, self._acceptances):
+            return
+        many, own = majority(self._acceptances, self.committee), self.record.voted
+        if many:
+            self._highest = max(self._highest, many[0].ballot.number)
+        if many and many[0].ballot >= self.record.promised and (own is None or own.ballot < many[0].ballot):
+            self._vote(many[0].ballot, many[0].value, many)
+
+    def _note(self, vote: Vote, known: dict[str, Vote]) -> bool:
+        """Keep a member's statement in the highest ballot; return whether it contradicts none before."""
+        before = known.get(vote.member)
+        if before is not None and contradict(before, vote):
+            self._effects.append(Contradicted(before, vote))
+            return False
+        if before is None or before.ballot < vote.ballot:
+            known[vote.member] = vote
+        return True
+
+    # ------------------------------------------------------------------ voting
+
+    def _vote(self, ballot: Ballot, value: Value, proof: tuple[Vote, ...]) -> None:
+        """Vote in a ballot that is not below the promised one and is above that of the last vote."""
+        vote = self._signed(ballot, value)
+        self.record = msgspec.structs.replace(self.record, promised=ballot, voted=vote, proof=proof or (vote,))
+        self._send_all(vote)
+        self._send(self.me, vote)
+        self._store()
+
+    def _signed(self, ballot: Ballot, value: Value, *, final: bool = True) -> Vote:
+        vote = Vote(self.subject, self.me, ballot, value, incarnation=self.incarnation, final=final)
+        return msgspec.structs.replace(vote, signature=self.sign(vote.statement))
+
+    def _receive(self, sender: str, message: Message) -> None:
+        """Handle a message of a member."""
+        if message.subject != self.subject or sender not in self.committee.members:
+            return
+        if self.record.decided is not None:
+            self._answer(sender, message, self.record.decided)
+            return
+        match message:
+            case Prepare(ballot=ballot) if ballot.number and ballot.proposer == sender and self._possible(ballot):
+                self._prepared(sender, ballot)
+            case Promise():
+                self._promised(sender, message)
+            case Proposal() if message.vote.member == sender:
+                self._proposed(message)
+            case Vote(ballot=ballot, value=value) if message.member == sender and self._exists(ballot, value):
+                (self._voted if message.final else self._accepted)(message)
+            case Decision() if message.holds(self.committee):
+                self._witness(message.votes)
+                self._decide(message)
+
+    def _answer(self, sender: str, message: Message, decision: Decision) -> None:
+        """Handle a message after the decision: answer a request with it, and report contradictory votes."""
+        match message:
+            case Prepare():
+                self._send(sender, decision)
+                self._store()
+            case Vote(member=member) | Promise(member=member) if member == sender:
+                for vote in decision.votes:
+                    if contradict(vote, message):
+                        self._effects.append(Contradicted(vote, message))
+
+    def _possible(self, ballot: Ballot) -> bool:
+        """Return whether a requested ballot can exist and is not far above all known ones, and record its number.
+
+        Members that are far behind catch up by ``LEAP`` with each request, and with each member that prevents a
+        ballot of theirs. Numbers in votes need no limit: only what a majority states matters.
+        """
+        if not self.committee.owns(ballot):
+            return False
+        most = self._highest + LEAP
+        self._highest = max(self._highest, min(ballot.number, most))
+        return ballot.number <= most
+
+    def _exists(self, ballot: Ballot, value: Value) -> bool:
+        """Return whether a ballot can exist, and a value can win in it."""
+        return exists(self.subject, ballot, value, committee=self.committee)
+
+    def _prepared(self, sender: str, ballot: Ballot) -> None:
+        """Promise a ballot, or answer with the higher promise that prevents it."""
+        if ballot > self.record.promised:
+            self.record = msgspec.structs.replace(self.record, promised=ballot)
+            self._postpone(ballot.proposer)
+        self._send(sender, self._promise())
+        self._store()
+
+    def _voted(self, vote: Vote) -> None:
+        """Vote likewise if the vote is the owner's for its release, and check whether it decides."""
+        if not self._note(vote, self._votes):
+            return
+        first = self.committee.first
+        proposed = vote.member == self.committee.owner and vote.ballot == first
+        if proposed and self.record.voted is None and first >= self.record.promised:
+            self._vote(first, vote.value, (vote,))
+        self._count()
+
+    def _count(self) -> None:
+        """Decide if a majority has voted in one ballot."""
+        votes = majority(self._votes, self.committee)
+        if votes:
+            self._decide(Decision(self.subject, votes[0].value, votes))
+
+    def _decide(self, decision: Decision) -> None:
+        """Record a decision, on which the peer acts once it is durable, and discard all other state."""
+        self.record = MemberRecord(decided=decision)
+        self._votes, self._noted, self._acceptances, self._promises, self._preparing = {}, {}, {}, {}, None
+        self._prevented, self._highest, self._began, self.due = frozenset(), 0, 0, math.inf
+        self._store()

@@ -1,0 +1,107 @@
+"""Reports of the members of an attempt at a round, and the outcome that follows from the verdicts on them.
+
+Each member reports whether it is complete: it has received every model of every gossip step of the attempt. Its report
+is the subject of an agreement among all members, with the member as its owner. A member that does not report is dropped
+in a ballot above the first. So all members come to the same verdict on each report, and to the same outcome, which is a
+function of the verdicts. This is Paxos Commit, with proofs against one Byzantine member.
+
+References
+----------
+J. Gray, L. Lamport, "Consensus on transaction commit", ACM TODS 31(1), 2006.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from p2pfl.network.protocol.agreement.messages import DROPPED, Release, Value, counted, digest_in
+
+COMPLETE = b"\1"
+"""First byte of the report of a member that has received every model of the attempt."""
+
+FAILED = counted(b"\0")
+"""Report of a member that lacks a model of the attempt, and that takes part in the next one."""
+
+
+@dataclass(frozen=True)
+class AttemptOutcome:
+    """Outcome of an attempt.
+
+    Attributes
+    ----------
+    committed
+        True if the parameters of the attempt replace those from before the round; otherwise the round is played again.
+    members
+        Members of the next attempt, sorted.
+    """
+
+    committed: bool
+    members: tuple[str, ...]
+
+
+def report(peer: str, round: int, attempt: int) -> Release:
+    """Return the subject of the agreement on a member's report, the same for all incarnations of the member."""
+    return Release(peer, 0, round, attempt)
+
+
+def complete(incarnations: bytes = b"") -> Value:
+    r"""Return the report of a member that has received every model of the attempt.
+
+    Parameters
+    ----------
+    incarnations
+        Digest of the incarnations of all members that this one knew when it chose its masks, at most 31 bytes.
+
+    Examples
+    --------
+    >>> complete(b"\2")
+    'counted 0102'
+    """
+    return counted(COMPLETE + incarnations)
+
+
+def outcome(verdicts: Mapping[str, Value]) -> AttemptOutcome:
+    """Return the outcome of an attempt.
+
+    It counts if all members are complete and knew the same incarnations when they chose their masks. Of a member that
+    was dropped, nobody knows with which incarnations it shared masks, or whether it released its half of them, so an
+    attempt without its report does not count.
+
+    Parameters
+    ----------
+    verdicts
+        By member, the verdict on its report.
+
+    Examples
+    --------
+    >>> outcome({"ada": complete(), "bob": complete()})
+    AttemptOutcome(committed=True, members=('ada', 'bob'))
+    >>> outcome({"ada": complete(b"1"), "bob": complete(b"2")})
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    >>> outcome({"ada": complete(), "bob": FAILED})
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    >>> outcome({"ada": complete(), "bob": complete(), "eve": DROPPED})
+    AttemptOutcome(committed=False, members=('ada', 'bob'))
+    """
+    members = tuple(sorted(peer for peer, value in verdicts.items() if value != DROPPED))
+    reports = {*verdicts.values()}
+    return AttemptOutcome(len(reports) == 1 and all(digest_in(each).startswith(COMPLETE) for each in reports), members)
+
+
+def connected(members: Collection[str], neighbours: Mapping[str, Collection[str]]) -> bool:
+    """Return whether members form one component of a graph.
+
+    Examples
+    --------
+    >>> ring = {"ada": ["bob", "eve"], "bob": ["ada", "mia"], "eve": ["ada", "mia"], "mia": ["bob", "eve"]}
+    >>> connected(["ada", "bob", "mia"], ring), connected(["ada", "mia"], ring)
+    (True, False)
+    """
+    left = {*members}
+    found = [left.pop()] if left else []
+    while found:
+        new = left & {*neighbours[found.pop()]}
+        left -= new
+        found += new
+    return not left

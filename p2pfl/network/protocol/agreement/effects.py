@@ -1,0 +1,139 @@
+"""Events that an agreement handles, effects that it returns for the shell to carry out, and its durable record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from p2pfl.network.protocol.agreement.messages import Ballot, Decision, Message, Promise, Value, Vote
+
+NEVER = Ballot(-1, "")
+"""Placeholder below every ballot."""
+
+
+class MemberRecord(msgspec.Struct, frozen=True):
+    """State of a member that must survive a crash.
+
+    Attributes
+    ----------
+    promised
+        Promised ballot: the member votes in no ballot below it, and begins none up to it.
+    voted
+        Vote of the member in the highest ballot in which it has voted.
+    decided
+        Decision, if the member knows of one.
+    accepted
+        Acceptance of the member in the highest ballot in which it has accepted a proposal.
+    proof
+        Statements that allowed the member to vote as it did.
+    """
+
+    promised: Ballot = NEVER
+    voted: Vote | None = None
+    decided: Decision | None = None
+    accepted: Vote | None = None
+    proof: tuple[Vote, ...] = ()
+
+
+BLANK = MemberRecord()
+"""Record of a member that has promised nothing."""
+
+# ---------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True)
+class Propose:
+    """Value that the peer wants; the owner proposes it in the first ballot, others when they are free to choose."""
+
+    value: Value
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """Request to begin another ballot, because the owner is probably gone or the first ballot takes too long."""
+
+
+@dataclass(frozen=True)
+class MessageReceived:
+    """Arrival of another member's message; the shell has authenticated the message and the statements in it.
+
+    The shell passes a vote on only once this peer holds the release that the vote counts: a proposal to count a release
+    waits until the release has arrived.
+    """
+
+    sender: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class Noted:
+    """Vote that does not count here yet, because this peer lacks the release; its sender must not hide it."""
+
+    vote: Vote
+
+
+@dataclass(frozen=True)
+class RecordStored:
+    """Confirmation that the last record to store is durable."""
+
+
+@dataclass(frozen=True)
+class TimePassed:
+    """Passage of time."""
+
+
+Event = Propose | Doubt | MessageReceived | Noted | RecordStored | TimePassed
+
+
+# ---------------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True)
+class StoreRecord:
+    """Instruction to make a record durable; ``RecordStored`` follows, and no vote or promise in it was sent before."""
+
+    record: MemberRecord
+
+
+@dataclass(frozen=True)
+class Send:
+    """Instruction to send a message to another member.
+
+    Attributes
+    ----------
+    prompt
+        False for votes of the first ballot, which can wait for the next message that is sent anyway.
+    """
+
+    to: str
+    message: Message
+    prompt: bool = True
+
+
+@dataclass(frozen=True)
+class ValueDecided:
+    """Notification that the value is decided, and durable at this member."""
+
+    decision: Decision
+
+
+@dataclass(frozen=True)
+class Contradicted:
+    """Two statements that contradict each other; they prove to any peer that knows the member's key that it is faulty.
+
+    Or it forgot: then the statements are of two incarnations.
+    """
+
+    one: Vote
+    other: Vote | Promise
+
+
+@dataclass(frozen=True)
+class TickAt:
+    """Instruction to send a ``TimePassed`` at this time."""
+
+    when: float
+
+
+Effect = StoreRecord | Send | ValueDecided | Contradicted | TickAt

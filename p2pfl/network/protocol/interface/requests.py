@@ -1,0 +1,359 @@
+"""Requests of the peer, which a session handles as events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from p2pfl.network.protocol.ledgers.masks import MaskJournal
+from p2pfl.network.protocol.ledgers.page import Page, Rows
+from p2pfl.network.protocol.wire.rows import Encoded
+from p2pfl.privacy.ring import Ring
+
+GossipStep = tuple[int, int]
+"""Round, and gossip step within it."""
+
+
+@dataclass(frozen=True)
+class Enter:
+    """Request to subscribe, check that the name is free, and announce this peer; answered by ``Entered``.
+
+    Parameters
+    ----------
+    limit
+        Size in bytes of the largest payload that the channel accepts.
+    grace
+        See :class:`~p2pfl.network.protocol.interface.events.Tick`.
+    """
+
+    limit: int
+    grace: float = 0.0
+
+
+@dataclass(frozen=True)
+class Gather:
+    """Request to wait for the neighbours; answered by ``Gathered``.
+
+    Parameters
+    ----------
+    quorum
+        Share of the neighbours that must be present before the peer begins.
+    within
+        Timeout in seconds.
+    together
+        True if the peer begins only with all neighbours, none of which has begun without it.
+    """
+
+    quorum: float
+    within: float
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Request to continue with the ledgers of a checkpoint.
+
+    Models from before ``round`` that the ledgers do not contain are never applied.
+    """
+
+    page: Page
+    rows: Rows
+    round: int
+    journal: MaskJournal | None
+
+
+@dataclass(frozen=True)
+class Begin:
+    """Request to participate from this round on."""
+
+    first: int
+
+
+@dataclass(frozen=True)
+class Tolerate:
+    """Request to decide from now on which neighbours to wait for.
+
+    Parameters
+    ----------
+    quantile
+        Quantile of the neighbours' times beyond which a slow neighbour is left behind; 1 leaves no neighbour behind.
+        With ``None``, every peer must receive every model, and no neighbour is suspected either.
+    """
+
+    quantile: float | None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Request to begin the training of a round."""
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Open:
+    """Request to begin a gossip step, with the neighbours whose models are needed in it, in order.
+
+    Parameters
+    ----------
+    since
+        Round in which a neighbour must already have taken part for this peer to wait for it.
+    """
+
+    gossip_step: GossipStep
+    senders: tuple[str, ...]
+    since: int
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Request to send the model of the current gossip step; answered by ``Sent`` once the previous one is on its way.
+
+    Parameters
+    ----------
+    model
+        Encoded model.
+    phase
+        Phase of the schedule whose listeners receive the model.
+    masked
+        True if the model is a release on the grid of masks; partners are then informed which masks it contains.
+    newest
+        True if the model is skipped while the previous one is not on its way yet.
+    decided
+        True if the neighbours decide whether the model counts; this peer's vote is durable before the model leaves, and
+        leaves with it.
+    """
+
+    model: Encoded
+    phase: int
+    masked: bool = False
+    newest: bool = False
+    decided: bool = False
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Request to wait for a neighbour's model of the current gossip step; answered by ``Deliver`` or ``Missing``.
+
+    Parameters
+    ----------
+    keep
+        True if the model stays in the mailbox, so that it can be expected again.
+    """
+
+    sender: str
+    keep: bool = False
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Request for the newest model received from each neighbour; answered by ``Collected`` at once."""
+
+
+@dataclass(frozen=True)
+class Reject:
+    """Request to count a model as missing that was delivered but cannot be used."""
+
+    sender: str
+    fault: str
+
+
+@dataclass(frozen=True)
+class Close:
+    """Request to end the current gossip step."""
+
+
+@dataclass(frozen=True)
+class Convene:
+    """Request to agree on the participants of a round's totals; answered by ``Convened`` or ``Unfinished``.
+
+    If the last attempt at this round has failed, this request begins the next one.
+
+    Parameters
+    ----------
+    round
+        See :class:`p2pfl.privacy.totals.TotalSlot`.
+    """
+
+    round: int
+
+
+@dataclass(frozen=True)
+class Contribute:
+    """Request to contribute to the next total of the attempt; answered by ``Totalled`` or ``Unfinished``.
+
+    Parameters
+    ----------
+    values
+        Masked contribution, ``[K]`` in the ring.
+    """
+
+    values: Ring
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Request for the verdicts on the releases of a round; answered by ``Decided`` or ``Undecided``.
+
+    Parameters
+    ----------
+    round
+        Round of the releases.
+    held
+        Neighbours whose releases this peer has applied.
+    masked
+        Partners with which this peer has masked its own release, and their incarnations.
+    """
+
+    round: int
+    held: frozenset[str]
+    masked: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Try:
+    """Request to begin an attempt at a round, before anything of it is sent.
+
+    Parameters
+    ----------
+    round, attempt
+        Round, and number of the attempt, which grows during the run.
+    members
+        Peers that take part in the attempt, sorted, this one among them.
+    """
+
+    round: int
+    attempt: int
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ReportAttempt:
+    """Request to report the end of the attempt to its members; answered by ``Concluded`` or ``Undecided``.
+
+    Parameters
+    ----------
+    complete
+        True if this peer has received every model of the attempt.
+    incarnations
+        Digest of the members' incarnations that this peer knew when it chose its masks.
+    """
+
+    complete: bool
+    incarnations: bytes = b""
+
+
+@dataclass(frozen=True)
+class Disclose:
+    """Request to publish keys of masks and to wait for those of neighbours; answered by ``Disclosed`` or ``Undecided``.
+
+    Parameters
+    ----------
+    round
+        Round of the release that contains the masks.
+    keys
+        By dropped peer, the key of its mask in the release of this peer; empty if it has none.
+    awaited
+        Pairs of a neighbour and a dropped peer whose key this peer needs.
+    """
+
+    round: int
+    keys: Mapping[str, bytes]
+    awaited: frozenset[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class NextRound:
+    """Request to choose the round to play after this one; answered by ``Play`` at once.
+
+    Parameters
+    ----------
+    apart
+        Number of rounds that neighbours may be ahead although they wait for this peer.
+    last
+        Last round of the run, which every peer plays.
+    """
+
+    apart: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """Request to promise that one ledger is final, and to wait for the same promise of all partners.
+
+    Answered by ``Settled``.
+    """
+
+    ledger: Literal["masks", "flows"]
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Request to send an account to partners and to wait for theirs; answered by ``Settled``."""
+
+    partners: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Request to promise that both ledgers are final, without waiting for partners; answered by ``Settled``."""
+
+
+@dataclass(frozen=True)
+class Missed:
+    """Request to find the neighbours that disappeared without a goodbye; answered by ``Vanished``.
+
+    Parameters
+    ----------
+    peers
+        Neighbours whose models were missing last.
+    """
+
+    peers: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Leave:
+    """Request to wait until all sent messages have arrived and then to send a goodbye; answered by ``Left``.
+
+    Parameters
+    ----------
+    done
+        True if all rounds were played.
+    until
+        Time at which to leave even if some messages have not arrived.
+    """
+
+    done: bool
+    until: float
+
+
+Request = (
+    Enter
+    | Gather
+    | Resume
+    | Begin
+    | Tolerate
+    | Turn
+    | Open
+    | Offer
+    | Expect
+    | Collect
+    | Reject
+    | Close
+    | Convene
+    | Contribute
+    | Decide
+    | Try
+    | ReportAttempt
+    | Disclose
+    | NextRound
+    | Finish
+    | Compare
+    | Stop
+    | Missed
+    | Leave
+)
+"""Request of the peer."""

@@ -1,0 +1,113 @@
+"""Sets of masks of one edge: slots, by the epoch of the edge in which each was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from p2pfl.core.errors import PrivacyError
+from p2pfl.network.protocol.ledgers.slots import Run, Slot, Slots
+
+Epochs = tuple[tuple[bytes, int], ...]
+"""Names of epochs, each with how many runs belong to it."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A set of masks of one edge.
+
+    An epoch lasts until either end restarts, so many slots share one and a set stays as small as its slots are.
+
+    Attributes
+    ----------
+    parts
+        By epoch, in order of their names; none is empty. :meth:`of` takes any. The empty name is that of a ledger that
+        knows no epochs.
+
+    Examples
+    --------
+    >>> one = Drawn.of([(b"old", Slots.of([(0, 0, 3)])), (b"new", Slots.of([(0, 3, 5)]))])
+    >>> two = Drawn.of([(b"new", Slots.of([(0, 2, 5)]))])
+    >>> list(one ^ two)
+    [(Slot(attempt=0, round=0), b'old'), (Slot(attempt=0, round=1), b'old'), (Slot(attempt=0, round=2), b'new'), \
+(Slot(attempt=0, round=2), b'old')]
+    """
+
+    parts: tuple[tuple[bytes, Slots], ...] = ()
+
+    @staticmethod
+    def of(parts: Iterable[tuple[bytes, Slots]]) -> Drawn:
+        """Return the masks of parts in any order, which may name an epoch twice."""
+        found: dict[bytes, Slots] = {}
+        for epoch, slots in parts:
+            found[epoch] = found[epoch] | slots if epoch in found else slots
+        return Drawn(tuple((epoch, slots) for epoch, slots in sorted(found.items()) if slots))
+
+    @staticmethod
+    def read(runs: Iterable[Run], epochs: Epochs = ()) -> Drawn:
+        """Return the masks of which :attr:`runs` and :attr:`epochs` were written; those of no epoch have the empty one.
+
+        Raises
+        ------
+        PrivacyError
+            The epochs count more runs than there are.
+        """
+        left, parts = list(runs), list[tuple[bytes, Slots]]()
+        for epoch, count in epochs:
+            if count > len(left):
+                raise PrivacyError(
+                    f"an epoch counts {count} runs of masks and only {len(left)} follow; exclude the peer that sent it"
+                )
+            parts.append((epoch, Slots.of(left[:count])))
+            del left[:count]
+        return Drawn.of([*parts, (b"", Slots.of(left))])
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of all epochs, those of the empty one last."""
+        return tuple(run for _, slots in self._named_first for run in slots.runs)
+
+    @property
+    def epochs(self) -> Epochs:
+        """Number of :attr:`runs` of each epoch, in their order; the rest belongs to the empty one."""
+        return tuple((epoch, len(slots.runs)) for epoch, slots in self._named_first if epoch)
+
+    @property
+    def slots(self) -> Slots:
+        """The slots, whatever their epoch."""
+        return Slots.of(run for _, slots in self.parts for run in slots.runs)
+
+    @property
+    def _named_first(self) -> list[tuple[bytes, Slots]]:
+        return sorted(self.parts, key=lambda part: not part[0])
+
+    def __iter__(self) -> Iterator[tuple[Slot, bytes]]:
+        return iter(sorted((slot, epoch) for epoch, slots in self.parts for slot in slots))
+
+    def __len__(self) -> int:
+        return sum(len(slots) for _, slots in self.parts)
+
+    def __contains__(self, slot: Slot) -> bool:
+        return any(slot in slots for _, slots in self.parts)
+
+    def __or__(self, other: Drawn) -> Drawn:
+        return Drawn.of(self.parts + other.parts)
+
+    def __sub__(self, other: Drawn) -> Drawn:
+        taken = dict(other.parts)
+        return Drawn.of((epoch, slots - taken.get(epoch, Slots())) for epoch, slots in self.parts)
+
+    def __xor__(self, other: Drawn) -> Drawn:
+        return (self - other) | (other - self)
+
+    def before(self, slot: Slot) -> Drawn:
+        """Return those whose slot is less than this one."""
+        return Drawn.of((epoch, slots.before(slot)) for epoch, slots in self.parts)
+
+    def since(self, slot: Slot) -> Drawn:
+        """Return those whose slot is not less than this one."""
+        return Drawn.of((epoch, slots.since(slot)) for epoch, slots in self.parts)
+
+
+NOTHING = Drawn()
+"""No masks."""

@@ -1,0 +1,397 @@
+"""Both ledgers of a peer: which models and masks of its partners it has applied, and which corrections are pending.
+
+The two ledgers decide (:mod:`p2pfl.network.protocol.ledgers.flows`, :mod:`p2pfl.network.protocol.ledgers.masks`); this
+module connects them with the messages of one incarnation. A checkpoint holds the :class:`Page` that belongs to its
+model, and a later incarnation continues from it. The journal of masks must not go back with the model, so it is kept
+separately (:mod:`p2pfl.network.peer.storage.checkpoint`).
+
+A flow that is found late belongs to the models of an earlier gossip step. In plain gossip it would by now be part of
+them unchanged, so it enters with the next gossip step of the same release, in the next round if necessary. It does not
+enter what is released, which other peers have already received. Accelerated gossip has no such rule: there flows are
+not conserved, and masks are refused (:mod:`p2pfl.experiment.rules.table`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+
+from p2pfl.core.errors import DecodeError, P2PFLError
+from p2pfl.core.neighbourhood import Released
+from p2pfl.network.protocol.ledgers import flows
+from p2pfl.network.protocol.ledgers import masks as ledger
+from p2pfl.network.protocol.ledgers.drawn import Drawn
+from p2pfl.network.protocol.ledgers.flows import FlowLedger, GossipStep, Row
+from p2pfl.network.protocol.ledgers.masks import MaskLedger
+from p2pfl.network.protocol.ledgers.page import Page, Partner, Rows, read, written
+from p2pfl.network.protocol.ledgers.slots import Slot
+from p2pfl.network.protocol.wire.messages import Account, Masked, Moved
+from p2pfl.network.protocol.wire.rows import Delivery
+
+WINDOW = 4
+"""Gossip steps back for which a late model is still applied."""
+
+ROOM = 16
+"""Flows held for each partner until it has confirmed them."""
+
+EVERY = 4
+"""Gossip steps between two reports to partners if nothing went wrong."""
+
+
+def heaviest(peers: int) -> float:
+    """Return an upper bound on the weight of a model.
+
+    The sample weights of all peers add up to at most the number of peers, and mixing raises none far above that.
+    """
+    return 2.0 * peers
+
+
+def vector(rows: Released | Delivery) -> Row:
+    """One row in homogeneous coordinates: its numbers and, where there is one, its mass, ``[P]`` or ``[P + 1]``."""
+    if isinstance(rows, Delivery):
+        scale = 1.0 if rows.head.grid is None else 2.0**-rows.head.grid
+        values = rows.row if rows.head.grid is None else rows.row.to(torch.float64) * scale
+        mass = rows.head.mass
+    else:
+        values = rows.values[0]
+        mass = None if rows.masses is None else float(rows.masses[0, 0])
+    numbers: Row = values.detach().cpu().numpy()
+    if mass is None:
+        return numbers
+    homogeneous: Row = np.empty(len(numbers) + 1, numbers.dtype)
+    homogeneous[:-1], homogeneous[-1] = numbers, mass
+    return homogeneous
+
+
+class PeerLedgers:
+    """Ledgers of one peer: what it owes to its partners, and they to it.
+
+    Parameters
+    ----------
+    peer
+        Whose.
+    gossip, masks
+        Partners of either kind; ``None`` where flows are not conserved: directed, asymmetric or accelerated mixing, or
+        models so large that none should be held.
+    heaviest
+        No row of a larger mass is applied.
+    healing
+        True if there may be other partners for gossip later on: then statements are for somebody by name, each.
+    """
+
+    def __init__(
+        self,
+        peer: str,
+        *,
+        gossip: Iterable[str] | None = None,
+        masks: Iterable[str] = (),
+        heaviest: float = 0.0,
+        healing: bool = False,
+    ) -> None:
+        self.healing = healing
+        self.heaviest = heaviest
+        self.peer = peer
+        self.conserving = gossip is not None
+        self.flows = FlowLedger(tuple(gossip or ()), window=WINDOW, room=ROOM)
+        self.masks = MaskLedger(peer, partners=tuple(masks))
+        self.halves: set[tuple[str, Slot]] = set()
+        """Masks of own releases that a partner lacks, with the partner."""
+        self.unaware: set[str] = set()
+        """Partners that may have models of an earlier incarnation, and have not reported that they know this one."""
+        self._owed: dict[int, Row] = {}
+        """Flows that were found late, by the release to whose models they belong."""
+        self._chain_of: dict[GossipStep, int] = {}
+        self._arrived: Row | None = None  # flows of the open gossip step that came late
+        self._current: GossipStep | None = None
+        self._last: dict[str, int] = {}  # number of a partner's last account
+        self._incarnations: dict[str, int] = {}  # incarnation of a partner to which its flows belong
+        self._next: dict[str, int] = {}  # incarnation that has begun, and has not reported its first round yet
+        self.mass: float | None = None
+        """Sample weight of the model of the first release, as last mixed."""
+        self._number = 0
+        self._silent = 0
+
+    @property
+    def kept(self) -> bool:
+        """True if there is anything to report."""
+        return bool(self.flows.partners | self.masks.partners)
+
+    @property
+    def reported(self) -> frozenset[str]:
+        """Partners whose current incarnation has sent an account."""
+        return frozenset(self._last)
+
+    # ------------------------------------------------------------------ checkpoints
+
+    def page(self) -> tuple[Page, Rows]:
+        """Return what to save with the model, between two rounds."""
+        rows: Rows = {}
+
+        def kept(row: Row | None) -> str | None:
+            if row is None:
+                return None
+            name = f"row{len(rows)}"
+            rows[name] = row
+            return name
+
+        noted = self.flows.checkpoint().notes
+        partners = {
+            name: Partner(
+                tuple(sorted(each.applied)),
+                each.settled,
+                each.known,
+                {
+                    saved: gossip_step
+                    for gossip_step, row in sorted(each.held.items())
+                    if (saved := kept(row)) is not None
+                },
+                self._incarnations.get(name, 0),
+            )
+            for name, each in noted.items()
+        }
+        owed = {chain: saved for chain, row in self._owed.items() if (saved := kept(row)) is not None}
+        (masks, epochs), (lost, lost_epochs) = written(self.masks.carried()), written(self.masks.lost)
+        gossip_steps = tuple(sorted(self._chain_of.items()))
+        keys = self.masks.keys
+        return Page(partners, owed, gossip_steps, masks, self.mass, keys, lost, epochs, lost_epochs), rows
+
+    def turn(self, page: Page, rows: Mapping[str, Row], *, round: int, journal: ledger.MaskJournal | None) -> None:
+        """Continue from the page of an earlier incarnation; what it lacks from before ``round`` is never applied.
+
+        Parameters
+        ----------
+        page, rows
+            Of a checkpoint; former partners are left out.
+        round
+            First round in which this incarnation takes part.
+        journal
+            Newest journal of masks.
+        """
+        partners = self.flows.partners | (page.flows.keys() if self.healing and self.conserving else set())
+        notes = {
+            name: flows.FlowNotes(
+                frozenset(each.applied),
+                {gossip_step: rows[saved] for saved, gossip_step in each.held.items()},
+                each.settled,
+                each.known,
+            )
+            for name, each in page.flows.items()
+            if name in partners
+        }
+        self._incarnations |= {name: page.flows[name].incarnation for name in notes if notes[name].applied}
+        closed = flows.FlowJournal((round, 0), {}, 0)
+        self.flows = FlowLedger(
+            partners, window=WINDOW, room=ROOM, journal=closed, checkpoint=flows.FlowCheckpoint(notes)
+        )
+        self._owed = {chain: rows[name] for chain, name in page.owed.items()}
+        self._chain_of = dict(page.gossip_steps)
+        self.mass = page.mass
+        self._carry(page, journal)
+        self.unaware |= partners
+        self._last.clear()  # reported before, and to be reported again
+
+    def _carry(self, page: Page, journal: ledger.MaskJournal | None) -> None:
+        """Continue with the masks of a page and a journal."""
+        met, epochs, partners = self.masks.keys, self.masks.epochs, self.masks.partners
+        carried, lost = read(page.masks, page.epochs), read(page.lost, page.lost_epochs)
+        self.masks = MaskLedger(
+            self.peer, partners=partners, journal=journal, carried=carried, under=page.keys, lost=lost
+        )
+        for partner, key in met.items():
+            self.masks.meet(partner, key, epoch=epochs[partner])
+
+    def begin(self, partner: str, *, incarnation: int, key: bytes, epoch: bytes = b"") -> None:
+        """Accept an incarnation of a partner, which masks under a key in the epoch that begins with it."""
+        self._last.pop(partner, None)  # its accounts are numbered from 1 again
+        self._next[partner] = incarnation
+        self._incarnations.setdefault(partner, incarnation)
+        if self.healing and self.conserving:
+            self.flows.meet(partner)
+        if partner in self.masks.partners:
+            self.masks.meet(partner, key, epoch=epoch)
+
+    def behind(self, partner: str) -> bool:
+        """Return whether the flows belong to an earlier incarnation of a partner than the current one."""
+        return self._incarnations.get(partner) != self._next.get(partner)
+
+    def revive(self, partner: str, first: int) -> None:
+        """Undo the flows with a partner's earlier incarnation from the round on in which its current one continues."""
+        if not self.behind(partner):
+            return
+        self._incarnations[partner] = self._next[partner]
+        if partner in self.flows.partners:
+            self._due_back(self.flows.revive(partner, (first, 0)))
+
+    # ------------------------------------------------------------------ flows
+
+    def open(self, gossip_step: GossipStep, row: Row, *, weights: Mapping[str, float], chain: int) -> None:
+        """Begin to mix the own model of a release; ``chain`` is the number of the release in its round."""
+        self.flows.open(gossip_step, row, weights=weights)
+        self._current = gossip_step
+        self._chain_of[gossip_step] = chain
+
+    def apply(self, partner: str, gossip_step: GossipStep, row: Row) -> Row | None:
+        """Return the flow of a row that arrived in time; ``None`` if it is not applied."""
+        return self.flows.deliver(partner, gossip_step, row)
+
+    def late(self, partner: str, delivery: Delivery, *, counts: bool = False) -> bool:
+        """Apply a model that arrived after its gossip step; return whether it was early enough.
+
+        ``counts`` is true if all peers have agreed that it counts.
+        """
+        own = self.flows.own(delivery.gossip_step)
+        if own is None or delivery.head.codec:  # no peer has kept the reference that would decode it
+            return False
+        row = vector(delivery)
+        if own.shape != row.shape or abs(delivery.head.mass or 0) > self.heaviest:
+            return False
+        moved = self.flows.deliver(partner, delivery.gossip_step, row.astype(own.dtype), counts=counts)
+        if moved is not None and delivery.gossip_step == self._current:
+            self._silent = EVERY
+            self._arrived = moved if self._arrived is None else self._arrived + moved
+        elif moved is not None:
+            self._owe(delivery.gossip_step, moved)
+        return moved is not None
+
+    def replace(self, partner: str, delivery: Delivery) -> bool:
+        """Apply a model that counts in place of one that was applied; return whether it is applied."""
+        back = self.flows.retract(partner, delivery.gossip_step)
+        if back is not None:
+            self._arrived = back if self._arrived is None else self._arrived + back
+        return self.late(partner, delivery, counts=True)
+
+    def lacks(self, partner: str, gossip_step: GossipStep) -> bool:
+        """Return whether the peer mixes in a gossip step, and the model of a partner is not applied."""
+        return self.flows.own(gossip_step) is not None and partner not in self.flows.applied(gossip_step)
+
+    def arrived(self) -> Row | None:
+        """Return the flows of the open gossip step that came late and are not in its result yet."""
+        arrived, self._arrived = self._arrived, None
+        return arrived
+
+    def close(self) -> Row | None:
+        """End the gossip step; return what is to be added to its result: late flows of this and of earlier ones."""
+        arrived = self.arrived()
+        if arrived is not None and self._current is not None:
+            self._owe(self._current, arrived)
+        due = None if self._current is None else self._owed.pop(self._chain_of[self._current], None)
+        self._current = None
+        oldest = self.flows.oldest
+        self._chain_of = {each: number for each, number in self._chain_of.items() if each >= oldest}
+        self.flows.saved(self.flows.checkpoint())  # there is no other checkpoint
+        self.flows.prune()
+        return due
+
+    def _due_back(self, back: Mapping[GossipStep, Row]) -> None:
+        for gossip_step, flow in back.items():
+            if gossip_step in self._chain_of:
+                self._owe(gossip_step, flow)
+
+    def _owe(self, gossip_step: GossipStep, flow: Row) -> None:
+        self._silent = EVERY  # partners wait for this report
+        chain = self._chain_of[gossip_step]
+        before = self._owed.get(chain)
+        self._owed[chain] = flow if before is None else before + flow
+
+    def remainder(self) -> Row | None:
+        """Return what is still missing from the model of the first release after the last gossip step."""
+        return self._owed.pop(0, None)
+
+    # ------------------------------------------------------------------ accounts
+
+    def news(self, *, released: bool) -> bool:
+        """Return whether to report to partners now, with the model of a gossip step."""
+        self._silent += 1
+        return self._silent > EVERY or (released and bool(self.masks.partners))
+
+    def missed(self) -> None:
+        """Note that a model did not arrive, so that partners get a report soon."""
+        self._silent = EVERY
+
+    def account(self, incarnation: int) -> Account:
+        """Return the statements for all partners, each distinct statement once."""
+        self._silent = 0
+        self._number += 1
+        moved: dict[Moved, list[str]] = {}
+        for partner in sorted(self.flows.partners):
+            moved.setdefault(_moved(self.flows.statement(partner)), []).append(partner)
+        reported = sorted(moved.items(), key=lambda each: len(each[1]))
+        if reported and not self.healing:
+            reported[-1] = reported[-1][0], []  # all other partners
+        masked = {name: _masked(self.masks.statement(name)) for name in self.masks.journal().notes}
+        incarnations = {
+            name: incarnation for name, incarnation in sorted(self._incarnations.items()) if name in self.flows.partners
+        }
+        return Account(incarnation, self._number, reported, masked, incarnations=incarnations)
+
+    def receive(self, partner: str, account: Account, *, incarnation: int, key: bytes = b"") -> None:
+        """Apply a partner's account; ``incarnation`` and ``key`` are those of this peer.
+
+        Raises
+        ------
+        DecodeError
+            The account is impossible.
+        """
+        if account.number <= self._last.get(partner, 0):
+            return
+        self._last[partner] = account.number
+        try:
+            self._receive(partner, account, incarnation, key)
+        except (P2PFLError, ValueError) as error:
+            raise DecodeError(f'the account of "{partner}" is impossible: {error}') from None
+
+    def _receive(self, partner: str, account: Account, incarnation: int, key: bytes) -> None:
+        me = self.peer
+        if partner in self.flows.partners:
+            statement = next((statement for statement, names in account.flows if me in names or not names), None)
+            if statement is not None and _meant(statement, account.incarnations.get(me), incarnation=incarnation):
+                self.unaware.discard(partner)
+                self._due_back(self.flows.receive(partner, _flows(statement)))
+        if partner in self.masks.partners and me in account.masks and account.masks[me].key in (b"", key):
+            self.masks.receive(partner, _masks(account.masks[me]))
+            self.halves |= {(partner, slot) for slot in self.masks.alone(partner)}
+
+
+def _meant(statement: Moved, reported: int | None, *, incarnation: int) -> bool:
+    """Return whether a statement refers to this incarnation.
+
+    A partner that has never met it cannot have applied anything of it.
+    """
+    return reported == incarnation if reported is not None else not (statement.applied or statement.pending)
+
+
+def _moved(statement: flows.FlowStatement) -> Moved:
+    return Moved(
+        statement.since,
+        statement.closed,
+        tuple(sorted(statement.applied)),
+        tuple(sorted(statement.pending)),
+        statement.settled,
+    )
+
+
+def _flows(statement: Moved) -> flows.FlowStatement:
+    return flows.FlowStatement(
+        statement.since, statement.closed, frozenset(statement.applied), frozenset(statement.pending), statement.settled
+    )
+
+
+def _masked(statement: ledger.MaskStatement) -> Masked:
+    return Masked(
+        statement.since,
+        statement.until,
+        statement.reported.runs,
+        statement.received,
+        statement.paid,
+        statement.key,
+        statement.reported.epochs,
+    )
+
+
+def _masks(statement: Masked) -> ledger.MaskStatement:
+    slots = [Slot(*each) for each in (statement.since, statement.until, statement.received, statement.paid)]
+    return ledger.MaskStatement(
+        slots[0], slots[1], Drawn.read(statement.runs, statement.epochs), slots[2], slots[3], statement.key
+    )

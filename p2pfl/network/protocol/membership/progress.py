@@ -1,0 +1,94 @@
+"""Rounds that neighbours have reached, by their heartbeats."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from p2pfl.network.protocol.timing.pace import ALONE
+from p2pfl.network.protocol.wire.messages import Pulse
+
+
+class NeighbourProgress:
+    """Rounds in which the current incarnations of neighbours take part.
+
+    Attributes
+    ----------
+    entered
+        By neighbour: the first round that it takes part in.
+    places
+        By neighbour: the furthest gossip step, a round and a step, that it has reported.
+    gathering
+        Neighbours whose last heartbeat reported that they have not begun.
+
+    Examples
+    --------
+    >>> progress = NeighbourProgress()
+    >>> progress.receive("b", Pulse(1, 0, 0, 0, round=5, step=1, first=3))
+    >>> progress.expects("b", 2), progress.expects("b", 3), progress.running
+    (False, True, True)
+    """
+
+    def __init__(self) -> None:
+        self.entered: dict[str, int] = {}
+        self.places: dict[str, tuple[int, int]] = {}
+        self.gathering: set[str] = set()
+        self._fresh: set[str] = set()  # neighbours by edges that are new in this run
+        self._since: dict[str, int] = {}  # by such a neighbour: the first round in which peers wait for it
+
+    @property
+    def running(self) -> bool:
+        """True if a neighbour has continued without this peer."""
+        return bool(self.moved(self.places))
+
+    def moved(self, peers: Collection[str]) -> list[int]:
+        """Return the rounds of the peers that have left the gossip step in which they began."""
+        there = [peer for peer in peers if peer in self.places]
+        return [self.places[peer][0] for peer in there if self.places[peer] > (self.entered[peer], 0)]
+
+    def reached(self, peers: Collection[str]) -> list[int]:
+        """Return the rounds that neighbours have reached; 0 for one that has not moved since it began.
+
+        A neighbour that has not moved does not show where the run is, but it counts, so that none decides alone.
+        """
+        here = {peer for peer in peers if self.moved([peer])}
+        return [self.places[peer][0] if peer in here else 0 for peer in peers]
+
+    def supported(self) -> list[tuple[int, int]]:
+        """Return the gossip steps of neighbours, without those more than a few rounds ahead of half of them.
+
+        A Byzantine neighbour can move a late peer by these few rounds and no more, unless it is the only neighbour.
+        """
+        places = sorted(self.places.values())
+        half = places[(len(places) - 1) // 2][0] if places else 0
+        return places if len(places) < 2 else [each for each in places if each[0] <= half + ALONE]
+
+    def expects(self, peer: str, round: int) -> bool:
+        """Return whether a neighbour that is present takes part in a round."""
+        return self.entered.get(peer, round + 1) <= round
+
+    def receive(self, peer: str, pulse: Pulse) -> None:
+        """Record a heartbeat."""
+        if pulse.first is None:
+            self.gathering.add(peer)
+            return
+        self.gathering.discard(peer)
+        if peer in self._fresh:  # in a running swarm, both ends know of the edge from the next round on
+            self._fresh.discard(peer)
+            self._since[peer] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
+        self.entered[peer] = max(pulse.first, self._since.get(peer, 0))
+        self.places[peer] = max((pulse.round, pulse.step), self.places.get(peer, (0, 0)))
+
+    def suppose(self, peer: str) -> None:
+        """Assume that a neighbour takes part from the beginning; a later heartbeat of it may correct that."""
+        self.entered[peer] = 0
+
+    def rewire(self, before: Collection[str], now: Collection[str]) -> None:
+        """Assume that neighbours by new edges take part once both ends know of the edge."""
+        self._fresh = self._fresh & {*now} | ({*now} - {*before})
+
+    def forget(self, peer: str) -> None:
+        """Forget a neighbour."""
+        self.entered.pop(peer, None)
+        self.places.pop(peer, None)
+        self.gathering.discard(peer)
+        self._since.pop(peer, None)

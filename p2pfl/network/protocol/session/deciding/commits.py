@@ -1,0 +1,254 @@
+"""Commit of rounds: all members of an attempt at a round keep its parameters, or none of them does."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.agreement.attempts import FAILED, complete, outcome, report
+from p2pfl.network.protocol.agreement.messages import Ballot, Message, Prepare, Release, Value, Vote
+from p2pfl.network.protocol.agreement.settlement import Settlement
+from p2pfl.network.protocol.agreement.translation import VerdictRecord, read, read_vote, release_of, sent
+from p2pfl.network.protocol.interface.effects import Concluded, Undecided
+from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
+from p2pfl.network.protocol.session.deciding.ballots import Ballots, Place
+from p2pfl.network.protocol.session.deciding.statements import PLACE
+from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.shared import PULSE, Shared
+from p2pfl.network.protocol.wire.verdicts import Contradiction, Copy, Halves, OfVerdicts, Wanted
+
+EARLY = 8
+"""Messages per member that this peer keeps for the attempt that it begins next."""
+
+
+@dataclass
+class Commits:
+    """Agreements on the reports of the members of an attempt.
+
+    Parameters
+    ----------
+    shared, neighbours
+        State that the parts of the session share, and what follows from an exclusion.
+    """
+
+    shared: Shared
+    neighbours: Neighbours
+    ballots: Ballots = field(init=False)
+    _place: Place = (-1, -1)  # attempt that this peer has begun last
+    _members: tuple[str, ...] = ()
+    _asked: ReportAttempt | None = None
+    _since: float = 0.0
+    _again: float = math.inf  # time to request votes that may be lost
+    _flushed: float = 0.0
+    _doubts: dict[tuple[str, Release], float] = field(default_factory=dict)  # when a member first doubted a report
+    _early: deque[tuple[str, Message]] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.ballots = Ballots(self.shared, self.neighbours, "commits", apart=True)
+
+    # ------------------------------------------------------------------ records
+
+    def restore(self, kept: Iterable[VerdictRecord]) -> None:
+        """Continue with the records of an earlier incarnation of this peer."""
+        self.ballots.restore(kept)
+
+    def records(self) -> tuple[VerdictRecord, ...]:
+        """Return the records to make durable, in order."""
+        return self.ballots.records(oldest=self._place[0] - 1)
+
+    # ------------------------------------------------------------------ requests of the peer
+
+    def begin(self, asked: Try) -> None:
+        """Begin an attempt, and handle the messages about it that came early."""
+        self._place, self._members, before = (asked.round, asked.attempt), asked.members, self._place
+        self.shared.abandoned, self.ballots.batched, self._doubts = False, True, {}
+        self.ballots.flush()
+        self.ballots.open = {place: found for place, found in self.ballots.open.items() if place == before}
+        self.ballots.forget(asked.round - 1)
+        for member in self._members:
+            self.ballots.admit(report(member, *self._place), self._members, mixed=False)
+        early, self._early = self._early, deque()
+        for sender, message in early:
+            try:
+                self._handle(sender, message)
+            except DecodeError:
+                self.shared.refuse(sender, "not a message")
+
+    def ask(self, asked: ReportAttempt) -> None:
+        """Report whether this peer is complete, and begin to wait for the verdicts on all reports."""
+        now = self.shared.now
+        self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
+        own = report(self.shared.me.peer, *self._place)
+        value = complete(asked.incarnations) if asked.complete else FAILED
+        self.ballots.do(self._settlement.releases(own, value=value, now=now))
+        self.ballots.write()
+
+    # ------------------------------------------------------------------ incoming messages
+
+    def receive(self, sender: str, message: OfVerdicts) -> None:
+        """Handle a message of another member.
+
+        Raises
+        ------
+        DecodeError
+            The message contains a statement that its member has not signed, or has no meaning here.
+        """
+        if isinstance(message, Contradiction):
+            self.ballots.accused(read_vote(message.one), read_vote(message.other))
+            return
+        if isinstance(message, Halves | Wanted | Copy):
+            raise DecodeError(f"expected a message about an attempt, got a {type(message).__name__}")
+        for each in read(message, sender=sender):
+            self._handle(sender, each)
+
+    def _handle(self, sender: str, message: Message) -> None:
+        release = release_of(message)
+        place = release[2:]
+        if place > self._place:
+            self._hold(sender, message, place)
+        settlement = self.ballots.open.get(place)
+        if settlement is None or release not in settlement.admitted:
+            return
+        if settlement.latest[release].decided is None:
+            self.ballots.statements.check(message, committee=settlement.committee(release))
+            if place == self._place and isinstance(message, Vote) and message.member == release.peer:
+                self.shared.abandoned |= message.value == FAILED
+        self.ballots.do(settlement.receives(sender, message, now=self.shared.now))
+        if isinstance(message, Prepare) and message.ballot.number and place == self._place:
+            self._doubts.setdefault((sender, release), self.shared.now)
+        if place != self._place:
+            self.ballots.flush()
+        self.ballots.write()
+
+    def _hold(self, sender: str, message: Message, place: Place) -> None:
+        """Keep a message about an attempt that this peer has not begun, because it lacks verdicts that others have."""
+        round, attempt = self._place
+        soon = place in {(round, attempt + 1), (round + 1, attempt)} or not self._members
+        most = EARLY * (1 + len(self.shared.membership.neighbours))
+        if soon and sum(each == sender for each, _ in self._early) < most:
+            self._early.append((sender, message))
+
+    # ------------------------------------------------------------------ decisions
+
+    @property
+    def waits(self) -> frozenset[str]:
+        """Members on whose reports there is no verdict at this peer."""
+        return frozenset(release.peer for release in self._undecided())
+
+    @property
+    def active(self) -> bool:
+        """True if the peer waits for verdicts."""
+        return self._asked is not None
+
+    @property
+    def wake(self) -> float:
+        """Time of the next decision if no event arrives before it."""
+        late = min((each for each in self._deadlines() if each > self.shared.now), default=math.inf)
+        flush = self._flushed + PULSE if self.ballots.unsent else math.inf
+        return min(self.ballots.wake, late, self._again, flush)
+
+    def decide(self) -> None:
+        """Answer if all verdicts are there, or the timeout has passed."""
+        now, ballots = self.shared.now, self.ballots
+        if now >= ballots.wake:
+            ballots.wake = math.inf
+            ballots.do(self._settlement.tick(now=now))
+        undecided = self._undecided()
+        if now >= self._again:
+            self._request(undecided)
+        for release in undecided:
+            if self._doubtful(release.peer):
+                self._doubts.setdefault((self.shared.me.peer, release), now)
+                ballots.do(self._settlement.doubts(release.peer, now=now))
+        ballots.write()
+        self._judge(undecided)
+        ballots.batched = self._asked is not None
+        if ballots.unsent and (not ballots.batched or now >= self._flushed + PULSE or self._told()):
+            self._flushed = now
+            ballots.flush()
+
+    def _doubtful(self, peer: str) -> bool:
+        """Return whether a member probably does not report: it is gone, or all others have waited for long."""
+        return self._gone(peer) or self.shared.now >= self._slow(peer)
+
+    def _gone(self, peer: str) -> bool:
+        return peer != self.shared.me.peer and peer not in self.shared.membership.present
+
+    def _slow(self, peer: str) -> float:
+        """Return the time from which a member is too slow; one that has not reported may wait for another one."""
+        shared, since = self.shared, self._since
+        if peer in self._reported:
+            return since + shared.patience
+        return shared.timeouts.slow(peer, since=since, peers=shared.edges.peers)
+
+    def _deadlines(self) -> list[float]:
+        """Return the times from which members are too slow, and last that at which this peer waits no longer.
+
+        Members that lack a model doubt its owner only after they have waited for the model and for its report. Whenever
+        a member begins to doubt a report, there is time for another ballot.
+        """
+        silent = {release.peer for release in self._undecided()} - self._reported
+        slow = [self._slow(release.peer) for release in self._undecided()]
+        last = max(map(self._slow, silent), default=self._since)
+        doubted = max(self._doubts.values(), default=self._since)
+        return [*slow, max(last + self.shared.patience, doubted) + self.shared.patience]
+
+    @property
+    def _reported(self) -> set[str]:
+        """Members on whose reports this peer has voted, or knows the verdict."""
+        latest = self._settlement.latest
+        return {release.peer for release, record in latest.items() if record.voted or record.decided}
+
+    def _told(self) -> bool:
+        """Return whether this peer has a vote to send that others wait for: its own, or the last ones."""
+        place = self._place
+        known = self._settlement.latest
+        return self.ballots.holds(report(self.shared.me.peer, *place)) or all(
+            record.voted is not None or record.decided is not None for record in known.values()
+        )
+
+    def _request(self, undecided: list[Release]) -> None:
+        """Request the votes on reports that are not decided, after pauses that double.
+
+        A member that has not reported may still be training, and has sent no votes. So only the member itself is asked
+        for its report, and all others once a majority has reported.
+        """
+        now, reported = self.shared.now, self._reported
+        self._again = now + max(PULSE, now - self._since)
+        many = 2 * len(reported) > len(self._members)
+        for release in undecided:
+            asked = sent(Prepare(release, Ballot(0, self.shared.me.peer)))
+            if release.peer not in reported:
+                self.shared.publish(f"in/{release.peer}", asked)
+            elif many:
+                self.shared.publish(PLACE, asked)
+
+    def _judge(self, undecided: list[Release]) -> None:
+        if not undecided:
+            self._asked, self.shared.abandoned = None, False
+            found = outcome(self._verdicts)
+            for peer in sorted({*self._members} - {*found.members, self.shared.me.peer}):
+                self.neighbours.leave_out(peer)
+            self.shared.do(Concluded(found.committed, found.members))
+        elif self.shared.now >= self._deadlines()[-1]:
+            self._asked = None
+            self.shared.do(Undecided(frozenset(release.peer for release in undecided)))
+
+    @property
+    def _settlement(self) -> Settlement:
+        return self.ballots.settlement(self._place)
+
+    @property
+    def _verdicts(self) -> dict[str, Value]:
+        settlement, reports = self._settlement, [report(member, *self._place) for member in self._members]
+        found = ((each.peer, settlement.verdict(each)) for each in reports)
+        return {peer: value for peer, value in found if value is not None}
+
+    def _undecided(self) -> list[Release]:
+        if self._asked is None:
+            return []
+        known = self._verdicts
+        return [report(member, *self._place) for member in self._members if member not in known]

@@ -1,0 +1,133 @@
+"""Signed statements on releases: those that this peer signs, and checks of those that it receives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.agreement.messages import Committee, Decision, Message, Prepare, Promise, Proposal, Vote
+from p2pfl.network.protocol.agreement.proofs import exists, follows
+from p2pfl.network.protocol.agreement.translation import release_of
+from p2pfl.network.protocol.session.shared import Shared
+from p2pfl.privacy.keys import verify
+
+PLACE = "account"
+"""Topic of statements and keys for all neighbours."""
+
+KNOWN = 4096
+"""Statements of which this peer remembers that it has verified their signatures."""
+
+
+@dataclass
+class Statements:
+    """Signatures of the members of a swarm on votes and promises.
+
+    Parameters
+    ----------
+    shared
+        State that the parts of the session share.
+    apart
+        True if statements of incarnations from before those that this peer has met are not believed: they may be of an
+        earlier run from the same checkpoints, which numbered its attempts in the same way.
+    """
+
+    shared: Shared
+    apart: bool = False
+    _first: dict[str, int] = field(default_factory=dict)  # by member, the first incarnation that was met
+    _verified: set[tuple[bytes, bytes, bytes]] = field(default_factory=set)  # keys, statements and signatures
+
+    def text(self, statement: bytes) -> bytes:
+        """Return a statement as its member signs it in this swarm."""
+        return self.shared.codec.swarm.encode() + b"/" + statement
+
+    def sign(self, statement: bytes) -> bytes:
+        """Return this peer's signature of a statement."""
+        identity = self.shared.codec.identity
+        return bytes(64) if identity is None else identity.sign(self.text(statement), domain="vote")
+
+    def check(self, message: Message, *, committee: Committee) -> None:
+        """Check what a message states, and verify its signatures last, because they take the most time.
+
+        Raises
+        ------
+        DecodeError
+            The message states what cannot be, or a member has not signed what it states in its name.
+        """
+        own, others = _stated(message)
+        release = release_of(message)
+        for each in (*own, *others):
+            if each.subject != release or each.member not in committee.members:
+                raise DecodeError(f'expected statements of the committee of "{release.peer}", got others')
+        if not _possible(message, committee):
+            raise DecodeError(f"expected a message that its statements prove, got a {type(message).__name__}")
+        for each in (*own, *others):
+            if not self.signed(each):
+                raise DecodeError(f'expected a statement that "{each.member}" has signed, got another')
+        for each in (*own, *others):
+            if not self._current(each, direct=each in own):
+                raise DecodeError(f'expected a statement of the announced incarnation of "{each.member}", got another')
+
+    def _current(self, stated: Vote | Promise, *, direct: bool) -> bool:
+        """Return whether a member can have made a statement: now if it sends it itself, or else ever."""
+        me = self.shared.me
+        announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
+        if announcement is None:
+            return False
+        least = 0
+        if self.apart:
+            met = stated.member == me.peer or stated.member in self.shared.membership.proven
+            least = self._first.setdefault(stated.member, announcement.incarnation) if met else announcement.incarnation
+        return (announcement.incarnation if direct else least) <= stated.incarnation <= announcement.incarnation
+
+    def signed(self, stated: Vote | Promise) -> bool:
+        """Return whether a member has signed a statement."""
+        me = self.shared.me
+        if self.shared.codec.identity is None:
+            return True
+        announcement = me if stated.member == me.peer else self.shared.membership.up.get(stated.member)
+        if announcement is None:
+            return False
+        known = announcement.identity, self.text(stated.statement), stated.signature
+        if known in self._verified:
+            return True
+        if not verify(known[0], known[1], known[2], domain="vote"):
+            return False
+        if len(self._verified) >= KNOWN:
+            self._verified.clear()
+        self._verified.add(known)
+        return True
+
+
+def _stated(message: Message) -> tuple[tuple[Vote | Promise, ...], tuple[Vote | Promise, ...]]:
+    """Return the statements of the sender in a message, and those that it repeats."""
+    match message:
+        case Vote():
+            return (message,), ()
+        case Promise():
+            return (message,), message.proof
+        case Proposal():
+            return (message.vote,), (*message.promises, *message.proof)
+        case Decision():
+            return (), message.votes
+        case Prepare():
+            return (), ()
+
+
+def _possible(message: Message, committee: Committee) -> bool:
+    """Return whether the statements in a message prove it, at most one of each member of each kind."""
+    match message:
+        case Vote():
+            return exists(message.subject, message.ballot, message.value, committee=committee)
+        case Promise():
+            return committee.owns(message.ballot) and _distinct(message.proof)
+        case Proposal():
+            return _distinct(message.proof, copies=True) and follows(message, committee=committee)
+        case Decision():
+            return _distinct(message.votes) and message.holds(committee)
+        case Prepare():
+            return True
+
+
+def _distinct(votes: tuple[Vote, ...], *, copies: bool = False) -> bool:
+    """Return whether no vote is repeated: each is of another member, or of another value if ``copies`` is true."""
+    return len({(vote.member, vote.value if copies else "") for vote in votes}) == len(votes)

@@ -1,0 +1,87 @@
+"""Wait of a peer for its neighbours before it begins."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from p2pfl.network.protocol.interface.effects import Gathered
+from p2pfl.network.protocol.membership.membership import missing
+from p2pfl.network.protocol.session.presence import Presence
+from p2pfl.network.protocol.session.shared import Shared
+from p2pfl.network.protocol.session.streams import Streams
+
+
+@dataclass
+class Gathering:
+    """Wait for all neighbours that are expected to arrive, up to a deadline.
+
+    Attributes
+    ----------
+    deadline
+        Time at which the wait ends; infinite while the peer does not gather.
+    """
+
+    shared: Shared
+    streams: Streams
+    presence: Presence
+    deadline: float = math.inf
+    _quorum: float = 1.0
+    _within: float = 0.0
+    _together: bool = False
+
+    def begin(self, *, quorum: float, within: float, together: bool = False) -> None:
+        """Begin to wait, for at most ``within`` seconds; ``together``: for all, and until none has begun."""
+        self._quorum, self._within, self._together = quorum, within, together
+        self.deadline = self.shared.now + within
+
+    @property
+    def active(self) -> bool:
+        """True if the peer waits for its neighbours."""
+        return self.deadline < math.inf
+
+    @property
+    def wake(self) -> float:
+        """Time of the next decision if no event arrives before it."""
+        # Peers that resume from a checkpoint begin at their deadline and only then report their round.
+        return self.deadline if self.shared.now < self.deadline else self.deadline + self._within
+
+    def decide(self) -> None:
+        """Answer if there is no neighbour left to wait for."""
+        now, membership = self.shared.now, self.shared.membership
+        complete = membership.complete(quorum=self._quorum)
+        if not self._gathered():
+            if now < self.deadline or (self._unreported() and complete and now < self.deadline + self._within):
+                return
+            if not (self.shared.progress.running or complete):
+                self._answer(Gathered(missing(membership, within=self._within)))
+                return
+        self._answer(Gathered())
+
+    def _answer(self, answer: Gathered) -> None:
+        self.deadline = math.inf
+        self.shared.do(answer)
+
+    def _gathered(self) -> bool:
+        """Return whether all neighbours that are expected to arrive are present."""
+        membership, progress = self.shared.membership, self.shared.progress
+        if any(self.shared.me.rounds) and membership.over:
+            return True
+        if self._together:  # those that run are earlier incarnations, which are about to end
+            known = self.streams.senders <= progress.places.keys() | progress.gathering
+            return membership.present >= membership.neighbours and known and not progress.running
+        if not self.presence.acquainted or membership.greeted & membership.neighbours > membership.present:
+            return False
+        if progress.running:  # peers still missing are late as well, and so are those that gather
+            here = self.streams.senders & membership.present
+            return here <= progress.places.keys() | progress.gathering
+        return not (membership.absent or membership.silent or self._unreported())
+
+    def _unreported(self) -> set[str]:
+        """Return the neighbours that resumed from a checkpoint and have not reported their round yet.
+
+        They may be ahead of a peer that has no checkpoint.
+        """
+        here = self.streams.senders & self.shared.membership.present
+        resumed = {peer for peer in here if any(self.shared.membership.up[peer].rounds)}  # more than the common start
+        return set() if self.shared.me.rounds else resumed - self.shared.progress.places.keys()

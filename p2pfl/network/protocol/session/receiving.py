@@ -1,0 +1,251 @@
+"""Checks of incoming messages: opened, bounded and found plausible before a session keeps any of their content."""
+
+from __future__ import annotations
+
+from p2pfl.core.errors import AuthenticityError, DecodeError, VersionError
+from p2pfl.network.protocol.incoming import plausible
+from p2pfl.network.protocol.interface.effects import Parse, ProcessSum
+from p2pfl.network.protocol.interface.events import Read, Received, Summed
+from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
+from p2pfl.network.protocol.session.deciding.commits import Commits
+from p2pfl.network.protocol.session.deciding.verdicts import Verdicts
+from p2pfl.network.protocol.session.neighbours import Neighbours
+from p2pfl.network.protocol.session.participating import Totals
+from p2pfl.network.protocol.session.presence import Presence
+from p2pfl.network.protocol.session.shared import Shared
+from p2pfl.network.protocol.session.streams import Streams
+from p2pfl.network.protocol.wire.messages import (
+    Account,
+    Ack,
+    Announcement,
+    Chunk,
+    Claim,
+    ForOne,
+    Key,
+    Message,
+    Plain,
+    Pulse,
+)
+from p2pfl.network.protocol.wire.rows import Delivery, Parsed
+from p2pfl.network.protocol.wire.totals import OfTotals
+from p2pfl.network.protocol.wire.verdicts import OfVerdicts
+
+
+class Receiving:
+    """Handler of incoming messages; it refuses those that are not authentic, exceed a rate limit, or are impossible.
+
+    Parameters
+    ----------
+    shared, streams, neighbours, presence, totals, verdicts, commits
+        Parts of the session that the messages concern; ``commits`` if the run commits rounds.
+    sums
+        True if the run has secure sums, whose messages are passed to the shell.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        streams: Streams,
+        neighbours: Neighbours,
+        presence: Presence,
+        totals: Totals,
+        *,
+        verdicts: Verdicts,
+        commits: Commits | None = None,
+        sums: bool,
+    ) -> None:
+        self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
+        self.totals, self.verdicts, self.commits, self.sums = totals, verdicts, commits, sums
+
+    def receive(self, event: Received) -> None:
+        """Open a payload within the limits on size and rate, and handle its message."""
+        codec, data = self.shared.codec, event.data
+        address = codec.address(event.topic)
+        sender, state = address.sender, address.state
+        if state and not data:
+            return  # cleared after a goodbye
+        if len(data) > codec.largest:
+            self._refuse(sender, _long(data, most=codec.largest), state=state)
+            return
+        sealed = codec.sealed(data)
+        if not sealed and not self.shared.admit(sender, authentic=False):
+            return
+        try:
+            message = codec.open(sender, data)
+        except DecodeError as error:
+            self._refuse(sender, error, state=state)
+            return
+        if not sealed or self.shared.admit(sender, authentic=True):
+            self._handle(sender, message, state=state)
+
+    def _handle(self, sender: str, message: Message, *, state: bool) -> None:
+        """Handle an authentic message."""
+        try:
+            self._dispatch(sender, message, state=state)
+        except DecodeError as error:
+            self._refuse(sender, error, state=state)
+
+    def _refuse(self, sender: str, error: DecodeError, *, state: bool) -> None:
+        if state and sender in self.shared.membership.absent:  # reported if no readable announcement arrives
+            self.shared.membership.refused[sender] = (
+                OtherWireFormat(sender, theirs=error.theirs, ours=error.ours)
+                if isinstance(error, VersionError)
+                else NotReadable(sender, str(error))
+            )
+        self.shared.refuse(sender, self._reason(sender, error))
+
+    def _reason(self, sender: str, error: DecodeError) -> str:
+        """Return why a payload is refused; a peer that is still being introduced also gets what others can open."""
+        envelope = self.shared.codec.envelope
+        if not isinstance(error, AuthenticityError):
+            return "not a message"
+        return "not authentic" if envelope is None or envelope.reads(sender) else "before its key"
+
+    def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
+        shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
+        if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
+            self._alive(sender, beat=isinstance(message, Pulse))
+        match message:
+            case Announcement() if state and message.peer == sender:
+                self.presence.announced(message)
+            case Claim() if sender == shared.me.peer:
+                self.presence.claimed(message)
+            case Key() if shared.codec.envelope is not None and sender in shared.membership.greeted:
+                self.presence.met(sender, message)
+            case Chunk() if (sender, message.phase) in streams.inboxes:
+                self._chunk(sender, message)
+            case Ack() if sender in shared.membership.up and message.phase < len(streams.outboxes):
+                streams.acknowledged(sender, message, present=present)
+            case Pulse() if (sender, message.phase) in streams.inboxes:
+                self._pulse(sender, message)
+            case Account() if present:
+                self._account(sender, message)
+            case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
+                self._added(sender, message)
+            case _:
+                shared.refuse(sender, f"unexpected {type(message).__name__}")
+
+    def _met(self, sender: str) -> bool:
+        """Return whether a neighbour has shown that it lives and is not excluded; it may have gone since."""
+        return sender in self.shared.membership.proven - self.shared.membership.excluded
+
+    def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
+        """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
+        if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
+            (self.commits or self.verdicts).receive(sender, message)
+        elif sender not in self.shared.membership.present:
+            self.shared.refuse(sender, f"unexpected {type(message).__name__}")
+        elif isinstance(message, OfTotals):
+            self.totals.receive(sender, message)
+        elif self.sums:
+            self.streams.progress[sender] = self.shared.now
+            self.shared.do(ProcessSum(sender, message))
+        else:
+            self.shared.refuse(sender, f"unexpected {type(message).__name__}")
+
+    def _alive(self, sender: str, *, beat: bool) -> None:
+        """Note a message of a neighbour's current incarnation; only senders publish heartbeats to this peer."""
+        self.totals.alive(sender)
+        if sender in self.streams.senders:
+            self.shared.timeouts.receive(sender, now=self.shared.now, beat=beat)
+
+    def _chunk(self, sender: str, chunk: Chunk) -> None:
+        if self.shared.ledgers.behind(sender):  # its models would pass for those of its earlier incarnation
+            return  # it sends them again once a heartbeat reports its first round
+        new, messages = self.streams.take(sender, chunk)
+        if new:  # the broker can replay older chunks
+            self._alive(sender, beat=False)
+        if messages:
+            self._parse(sender, chunk.phase, messages, head=None)
+        else:
+            self.streams.settle(sender, chunk.phase, completed=False)
+
+    def _pulse(self, sender: str, pulse: Pulse) -> None:
+        shared = self.shared
+        if pulse.incarnation != self.streams.inboxes[sender, pulse.phase].incarnation:
+            return
+        plausible.heartbeat(pulse, last=shared.last)
+        self.presence.alive(sender)
+        shared.progress.receive(sender, pulse)
+        self.totals.compare(sender, pulse.total)
+        if pulse.first is not None:
+            shared.ledgers.revive(sender, pulse.first)
+            shared.membership.returning.discard(sender)
+        reported = self.commits is not None and self.commits.active  # so nobody waits for this peer's models
+        here, mine = (pulse.round, pulse.step), shared.mailbox.gossip_step
+        if pulse.waiting and (here <= mine if reported else here < mine):
+            shared.timeouts.waits(sender, now=shared.now)
+        messages = self.streams.reach(sender, pulse)
+        if messages:
+            self._parse(sender, pulse.phase, messages, head=pulse.head)
+
+    def _account(self, sender: str, account: Account) -> None:
+        shared = self.shared
+        if account.incarnation != shared.membership.up[sender].incarnation:
+            raise DecodeError("expected an account of the sender's current incarnation, got one of another")
+        plausible.account(account, last=shared.last)
+        shared.ledgers.receive(sender, account, incarnation=shared.me.incarnation, key=shared.me.key)
+
+    # ------------------------------------------------------------------ models
+
+    def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
+        """Read models here, or let the shell read them if that takes long."""
+        trailer = self.streams.trailers[sender]
+        parse = Parse(sender, phase, tuple(messages), trailer, self.shared.row_bytes, head)
+        if parse.slow:
+            self.shared.do(parse)
+        else:
+            self.read(parse.result())
+
+    def read(self, read: Read) -> None:
+        """Keep models that were read, and grant their sender credit."""
+        for model in read.models:
+            self._model(read.sender, model, phase=read.phase)
+        if read.head is None:
+            self.streams.settle(read.sender, read.phase, completed=True)
+        else:
+            self.streams.ask(read.sender, read.phase, head=read.head)
+
+    def _model(self, sender: str, model: Parsed | None, *, phase: int) -> None:
+        shared = self.shared
+        if model is None or not _playable(model, last=shared.last):
+            self.streams.refuse(sender, phase)
+            return
+        head, row, said = model.head, model.row, model.said
+        vote = self.verdicts.delivered(sender, model)
+        if vote is None and head.partners is not None:
+            shared.refuse(sender, "not a row")
+            return
+        verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
+        late = verdict == "late" and self.verdicts.takes(vote) and shared.ledgers.late(sender, Delivery(head, row))
+        if vote is not None and late:
+            self.verdicts.arrived(vote)
+        if verdict == "kept":
+            shared.timeouts.pace.came(sender, head.round, now=shared.now)
+        if verdict != "kept" and not late:
+            shared.refuse(sender, verdict)
+        if verdict == "equivocation":
+            self.neighbours.exclude(sender)
+
+    def summed(self, event: Summed) -> None:
+        """Send the answers of a secure sum, or exclude a sender that signed two different statements in it."""
+        if event.answers is None:
+            self.shared.refuse(event.sender, f"unexpected {event.kind}")
+            if event.equivocated:
+                self.neighbours.exclude(event.sender)
+            return
+        for peer, answer in event.answers:
+            self.shared.publish(f"in/{peer}", answer)
+
+
+def _playable(model: Parsed, *, last: int) -> bool:
+    """Return whether a model belongs to a round of the run."""
+    try:
+        plausible.playable(model[0].round, last=last)
+    except DecodeError:
+        return False
+    return True
+
+
+def _long(data: bytes | memoryview, *, most: int) -> DecodeError:
+    return DecodeError(f"expected a payload of at most {most} bytes, got {len(data)}")

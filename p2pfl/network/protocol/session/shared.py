@@ -1,0 +1,132 @@
+"""State that the parts of a session share, and the effects that they add."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from p2pfl.network.protocol.incoming import plausible
+from p2pfl.network.protocol.incoming.mailbox import Mailbox
+from p2pfl.network.protocol.incoming.rate_limit import Allowance
+from p2pfl.network.protocol.interface.effects import Effect, Publish, Store
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.membership.edges import Edges
+from p2pfl.network.protocol.membership.membership import Membership
+from p2pfl.network.protocol.membership.progress import NeighbourProgress
+from p2pfl.network.protocol.timing.timeouts import Timeouts
+from p2pfl.network.protocol.wire.messages import Announcement, Digest, Message
+from p2pfl.network.protocol.wire.sealing import MessageCodec
+
+Decider = Literal["verdicts", "commits"]
+"""Part of a session whose agreements are durable."""
+
+PULSE = 1.0
+"""Seconds between heartbeats."""
+
+
+@dataclass
+class Shared:
+    """State that more than one part of a session needs.
+
+    Parameters
+    ----------
+    codec
+        Codec that opens incoming messages, with the announcement and the keys of this peer.
+    membership, mailbox, edges, ledgers
+        Present peers, received models, schedule of senders and receivers, and ledgers of each neighbour.
+    row_bytes
+        Upper bound on the size of a model's message in bytes.
+    patience
+        Seconds without progress after which this peer stops waiting for a neighbour.
+    last
+        Last round of the run.
+
+    Attributes
+    ----------
+    progress
+        Rounds that the neighbours take part in and have reached.
+    timeouts
+        Decisions on which neighbours to wait for, and for how long.
+    refused
+        Number of messages that were not used, by sender and reason.
+    first
+        First round that this incarnation takes part in; ``None`` until it is known.
+    abandoned
+        True if a member of the attempt at the round has reported that it has failed.
+    waiting
+        True if the peer waits for neighbours; its heartbeats include this flag.
+    total
+        Digest of the last total, which its heartbeats include; ``None`` before the first total.
+    grace
+        Seconds within which a peer whose Last Will arrived may still return.
+    now
+        Time of the current event.
+    effects
+        Effects of the current event so far.
+    stores
+        Parts that wait for a write, in the order of the writes.
+    """
+
+    codec: MessageCodec
+    membership: Membership
+    mailbox: Mailbox
+    edges: Edges
+    ledgers: PeerLedgers
+    row_bytes: int
+    patience: float
+    last: int = plausible.UNLIMITED
+    progress: NeighbourProgress = field(default_factory=NeighbourProgress)
+    timeouts: Timeouts = field(default_factory=lambda: Timeouts(period=PULSE, patience=0.0))
+    allowance: Allowance = field(default_factory=Allowance)
+    refused: Counter[str] = field(default_factory=Counter)
+    first: int | None = None
+    abandoned: bool = False
+    waiting: bool = False
+    total: Digest | None = None
+    grace: float = 0.0
+    now: float = 0.0
+    effects: list[Effect] = field(default_factory=list)
+    stores: deque[Literal["sending"] | Decider] = field(default_factory=deque)
+
+    def __post_init__(self) -> None:
+        self.timeouts.patience = self.patience
+
+    @property
+    def me(self) -> Announcement:
+        """Announcement of this incarnation."""
+        return self.membership.me
+
+    def do(self, effect: Effect) -> None:
+        """Add an effect of the current event."""
+        self.effects.append(effect)
+
+    def store(self, part: Literal["sending"] | Decider) -> None:
+        """Make the state durable for a part, which learns of it by a ``Stored``."""
+        self.stores.append(part)
+        self.effects.append(Store())
+
+    def publish(self, place: str, message: Message) -> None:
+        """Publish a message without a receipt."""
+        self.effects.append(Publish(place, message))
+
+    def refuse(self, sender: str, why: str) -> None:
+        """Count a message that was not used."""
+        self.refused[f"{self.known(sender)}: {why}"] += 1
+
+    def known(self, sender: str) -> str:
+        """Return a sender's name, or one name for all strangers, which can choose any number of names."""
+        return sender if sender == self.me.peer or sender in self.membership.known else "stranger"
+
+    def admit(self, sender: str, *, authentic: bool) -> bool:
+        """Return whether the rate limits admit another message of a sender.
+
+        Authentic messages of a neighbour, and messages under its topic that any peer may have sent, have separate and
+        equal limits. Announcements and keys are authenticated later and one by one, so they count as the latter: a
+        flood on that topic blocks no model and no heartbeat.
+        """
+        known = self.known(sender)
+        admitted = self.allowance.take(known if authentic else f"{known} unproven", now=self.now)
+        if not admitted:
+            self.refuse(sender, "too much")
+        return admitted

@@ -1,0 +1,371 @@
+"""A row on the wire: a short header, the raw numbers, a digest.
+
+    | u32 length of head | head, msgpack | zeros up to a multiple of 64 | numbers | partners, vote | trailer |
+
+The numbers start on a multiple of 64 bytes, so that the receiver reads them where they lie. The
+trailer is a checksum or the sender's signature, see :mod:`p2pfl.network.protocol.wire.trailer`.
+
+Where the peers decide which releases count, the mask partners and the vote of the sender precede the trailer. Whoever
+holds the release then knows whose masks it contains, and can prove that its owner has voted for it.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+
+import blake3
+import msgspec
+import torch
+
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.errors import DecodeError, InputError
+from p2pfl.core.rows import Rows, raw
+from p2pfl.network.protocol.wire import bounds
+from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, LONGEST, START, SignedStatement, Trailer
+from p2pfl.privacy.keys import SIGNATURE_BYTES
+
+T = TypeVar("T")
+
+ALIGNMENT = 64
+
+VOTE = SIGNATURE_BYTES
+"""Bytes of a vote, which is a signature."""
+
+PARTNER = 14
+"""Upper bound of the bytes of a mask partner: its number, and its incarnation."""
+
+Partners = Annotated[
+    dict[Annotated[int, msgspec.Meta(ge=0, lt=bounds.MANY)], bounds.Incarnation], msgspec.Meta(max_length=bounds.MANY)
+]
+"""Incarnations of the peers with which a release is masked, by their place among all peers."""
+
+DTYPES: dict[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+if sys.byteorder != "little":  # rows travel as they lie in memory
+    raise ImportError("big-endian processors are not supported; run p2pfl on a little-endian one")
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True):
+    """Description of a model in the head of its message.
+
+    Attributes
+    ----------
+    round, step
+        The gossip step it belongs to.
+    dtype, length
+        Of the numbers.
+    grid
+        Fraction bits of fixed-point numbers.
+    mass
+        The public sample weight, where there is one.
+    codec
+        The number of the codec whose bytes these are (their parameters are agreed on beforehand); 0 for numbers.
+    zstd
+        True if the numbers are squeezed.
+    partners
+        Bytes of the list of mask partners between the numbers and the sender's vote; ``None`` without a vote.
+    """
+
+    round: bounds.Round
+    step: bounds.Step
+    dtype: Literal["float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8"]
+    length: bounds.Size
+    grid: Annotated[int, msgspec.Meta(ge=0, le=60)] | None = None
+    mass: bounds.Weight | None = None
+    codec: Annotated[int, msgspec.Meta(ge=0, le=127)] = 0
+    zstd: bool = False
+    partners: Annotated[int, msgspec.Meta(ge=0, le=PARTNER * (bounds.MANY + 1))] | None = None
+
+
+class Parsed(NamedTuple):
+    """Received model in its parts.
+
+    Attributes
+    ----------
+    head, row
+        Head of the message, and parameters, ``[P]``.
+    said
+        Statement that the sender signed.
+    vote
+        Signature of the sender's vote for the model; empty without one.
+    digest, message
+        If there is a vote, the digest of the model that it names, and the whole message.
+    partners
+        If there is a vote, the mask partners of the sender.
+    """
+
+    head: Head
+    row: Rows
+    said: SignedStatement
+    vote: bytes = b""
+    digest: bytes = b""
+    message: memoryview = memoryview(b"")
+    partners: Mapping[int, int] = {}
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """Received model that waits to be used.
+
+    Attributes
+    ----------
+    head
+        Head of its message.
+    row
+        Parameters, ``[P]``.
+    """
+
+    head: Head
+    row: Rows
+
+    @property
+    def gossip_step(self) -> tuple[int, int]:
+        """Round, and step within it, to which the model belongs."""
+        return self.head.round, self.head.step
+
+
+_heads = msgspec.msgpack.Decoder(Head)
+_partners: msgspec.msgpack.Decoder[dict[int, int]] = msgspec.msgpack.Decoder(Partners)
+
+
+def row_bytes(length: int, dtype: torch.dtype, *, partners: int = 0) -> int:
+    """Return the upper bound of the bytes of a model's message, with so many mask partners."""
+    return HEAD + length * dtype.itemsize + PARTNER * partners + LONGEST
+
+
+def encode_row(
+    row: torch.Tensor,
+    *,
+    round: int,
+    step: int,
+    grid: int | None = None,
+    mass: float | None = None,
+    codec: int = 0,
+    zstd: Zstd | None = None,
+    partners: Mapping[int, int] | None = None,
+) -> tuple[bytes | memoryview, ...]:
+    """Return the head and the numbers of a row ``[P]``; the numbers are a view, not a copy, unless they are compressed.
+
+    If ``partners`` are given, they are a third part, and the sender's vote is to follow.
+
+    Examples
+    --------
+    >>> head, numbers = encode_row(torch.ones(3), round=4, step=0)
+    >>> message = b"".join(pieces([head, numbers], size=100))
+    >>> decode_row(message)[1]
+    tensor([1., 1., 1.])
+    """
+    numbers: bytes | memoryview = raw(row)
+    squeezed = None if zstd is None else zstd.squeeze(numbers)
+    smaller = squeezed is not None and len(squeezed) < len(numbers)
+    named: Any = NAMES[row.dtype]
+    listed = None if partners is None else msgspec.msgpack.encode(dict(sorted(partners.items())))
+    size = None if listed is None else len(listed)
+    head = msgspec.msgpack.encode(Head(round, step, named, row.numel(), grid, mass, codec, smaller, size))
+    prefix = len(head).to_bytes(4, "little") + head
+    prefix += bytes(-len(prefix) % ALIGNMENT)
+    parts = prefix, squeezed if squeezed is not None and smaller else numbers
+    return parts if listed is None else (*parts, listed)
+
+
+def pieces(parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> Pieces:
+    """Cut a message into pieces of ``size`` bytes, its trailer appended as it goes by; see :class:`Pieces`."""
+    return Pieces(parts, size=size, trailer=trailer)
+
+
+class Encoded(tuple[bytes | memoryview, ...]):
+    """The parts of an encoded model, which must not change: copies share them."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: object) -> Encoded:
+        return self
+
+
+class Pieces:
+    """The pieces of a message, cut one by one: plain state, so that a copy cuts the same.
+
+    A piece that lies within one part is a view of it.
+
+    Parameters
+    ----------
+    parts
+        Of the message; they must not change.
+    size
+        Bytes of a piece.
+    trailer
+        Trailer of the message.
+
+    Attributes
+    ----------
+    left
+        Bytes that are still to be cut, with the trailer.
+    """
+
+    def __init__(self, parts: Sequence[bytes | memoryview], *, size: int, trailer: Trailer = CHECKSUM) -> None:
+        self.trailer, self.size = trailer, size
+        self.left = sum(len(part) for part in parts) + trailer.size
+        self._parts = Encoded(parts)
+        self._place = 0, 0  # which part is next, and from which of its bytes on
+        self._digest = trailer.begin()
+
+    def __deepcopy__(self, memo: object) -> Pieces:
+        copied = copy.copy(self)
+        copied.__dict__["_digest"] = self._digest.copy()
+        return copied
+
+    def __iter__(self) -> Self:
+        """Iterate over the pieces that are left."""
+        return self
+
+    def __next__(self) -> bytes | memoryview:
+        """Cut a piece."""
+        if not self.left:
+            raise StopIteration
+        piece: list[memoryview] = []
+        room = min(self.size, self.left)
+        self.left -= room
+        while room:
+            part = self._next(room)
+            piece.append(part)
+            room -= len(part)
+        return piece[0] if len(piece) == 1 else b"".join(piece)
+
+    def _next(self, most: int) -> memoryview:
+        """Return up to so many of the next bytes, at least one unless a part is empty."""
+        number, start = self._place
+        if number == len(self._parts):
+            self._parts = Encoded((*self._parts, self.trailer.end(self._digest.digest())))
+            self._digest = self.trailer.begin()  # the trailer itself is not hashed
+        part = memoryview(self._parts[number])[start : start + most]
+        self._digest.update(part)
+        end = start + len(part)
+        self._place = (number, end) if end < len(self._parts[number]) else (number + 1, 0)
+        return part
+
+
+def decode_row(message: bytes | bytearray | memoryview, *, trailer: Trailer = CHECKSUM) -> tuple[Head, Rows]:
+    """Return the head and the numbers ``[P]`` of a message; the numbers are a view into it.
+
+    Raises
+    ------
+    DecodeError
+        If the size, trailer, type, shape or finiteness is not as the head says.
+    """
+    found = read_row(message, trailer=trailer)
+    return found.head, found.row
+
+
+def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, largest: int = 2**30) -> Parsed:
+    """Return what :func:`decode_row` returns, and the statement that the sender has signed.
+
+    Parameters
+    ----------
+    message, trailer
+        The message, and how it must end.
+    largest
+        Bytes of numbers that may be allocated for a compressed row.
+
+    Raises
+    ------
+    DecodeError
+        As :func:`decode_row`.
+    """
+    view = memoryview(message).toreadonly()
+    start = int.from_bytes(view[:4], "little") + 4
+    if len(view) < 4 + trailer.size or start > min(START, len(view) - trailer.size):
+        raise DecodeError(f"the head of the model does not fit into its {len(view)} bytes")
+    head = _head(view[4:start])
+    start += -start % ALIGNMENT
+    dtype = DTYPES[head.dtype]
+    size = head.length * dtype.itemsize
+    if head.zstd and size > largest:
+        raise DecodeError(f"the model has {size} bytes, and {largest} are allowed")
+    tail = len(view) - trailer.size - (0 if head.partners is None else VOTE)
+    end = tail - (head.partners or 0)
+    if end < start or (not head.zstd and end != start + size):
+        raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
+    digest = trailer.begin()
+    digest.update(view[: -trailer.size])
+    said = SignedStatement(digest.digest(), bytes(view[-trailer.size :]))
+    trailer.check(said.statement, said.signature)
+    if head.zstd:  # only of who has signed it
+        message, start = bytearray(_expanded(view[start:end], size=size)), 0
+    numbers = _numbers(message, dtype, length=head.length, start=start)
+    if head.partners is None:
+        return Parsed(head, numbers, said)
+    vote = bytes(view[tail : -trailer.size])
+    partners = _read(_partners, view[end:tail], "list of mask partners")
+    return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, partners)
+
+
+def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:
+    """Return the digest of an encoded model without vote and trailer, which the sender's vote names."""
+    hashed = blake3.blake3()
+    for part in parts:
+        hashed.update(part)
+    return hashed.digest()
+
+
+def _expanded(data: memoryview, *, size: int) -> bytes:
+    try:
+        return Zstd().expand(data, size=size)
+    except InputError:
+        raise DecodeError("the model is compressed with zstd; install the package zstandard to read it") from None
+
+
+def _numbers(message: bytes | bytearray | memoryview, dtype: torch.dtype, *, length: int, start: int) -> Rows:
+    """Return finite numbers as a view into the message, ``[P]``."""
+    if length == 0:
+        return torch.empty(0, dtype=dtype)
+    if memoryview(message).readonly:  # torch wants to write
+        message = bytearray(message)
+    row = torch.frombuffer(message, dtype=dtype, count=length, offset=start)  # [P]
+    if dtype.is_floating_point and not _finite(row):
+        raise DecodeError("the model contains NaN or infinity")
+    return row
+
+
+def said_head(said: SignedStatement) -> Head:
+    """Return the head of the model that a sender has signed.
+
+    Raises
+    ------
+    DecodeError
+        The signed bytes contain no complete head.
+    """
+    end = int.from_bytes(said.start[:4], "little") + 4
+    if end > START:
+        raise DecodeError(f"the head of the model has {end} bytes, and {START} are allowed")
+    return _head(said.start[4:end])
+
+
+def _head(data: bytes | memoryview) -> Head:
+    return _read(_heads, data, "head")
+
+
+def _read(decoder: msgspec.msgpack.Decoder[T], data: bytes | memoryview, what: str) -> T:
+    try:
+        return decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError, ValueError) as error:
+        raise DecodeError(f"the {what} of the model cannot be decoded: {error}") from None
+
+
+def _finite(row: torch.Tensor) -> bool:
+    """Return whether all numbers are finite: one sum says yes, and only its overflow asks for a closer look."""
+    return math.isfinite(float(row.sum(dtype=torch.float32))) or bool(row.isfinite().all())

@@ -1,0 +1,180 @@
+"""Conversion between messages and payloads on topics: topics, signatures and seals, without a channel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from p2pfl.network.protocol.wire.codec import HEAD, decode, encode
+from p2pfl.network.protocol.wire.envelope import LARGEST, PRIVATE, SEALED, Envelope
+from p2pfl.network.protocol.wire.messages import Announcement, ForOne, Message, Plain, Status
+from p2pfl.network.protocol.wire.trailer import CHECKSUM, Signature, Trailer
+from p2pfl.privacy.keys import Identity
+
+_SEALS = bytes([SEALED]), bytes([PRIVATE])
+
+UNBOUNDED = 2**63
+"""Maximum size of a payload in bytes if no bound is set."""
+
+
+class Origin(NamedTuple):
+    """Origin of a payload.
+
+    Attributes
+    ----------
+    owner, place
+        Peer to which the topic belongs, and place below the topic of that peer.
+    sender
+        Peer that publishes on the topic.
+    """
+
+    owner: str
+    place: str
+    sender: str
+
+    @property
+    def state(self) -> bool:
+        """True if the payload is a peer's retained announcement."""
+        return self.place == "state"
+
+
+def rights(swarm: str) -> dict[str, tuple[str, ...]]:
+    """Return the permissions that peers and observers need on the broker, as topic filters with ``%u`` for their name.
+
+    Examples
+    --------
+    >>> rights("clinic")["write"][0]
+    'p2pfl/v1/clinic/peer/%u/state'
+    """
+    root, watch = root_of(swarm), f"p2pfl/v1/{swarm}/watch"
+    public = ("state", "account", "pub/#")
+    return {
+        "write": (
+            *(f"{root}/%u/{place}" for place in public),
+            f"{root}/+/in/%u",
+            f"{root}/%u/telemetry/+",
+            f"{watch}/%u/to/+",
+        ),
+        "read": (
+            *(f"{root}/+/{place}" for place in public),
+            f"{root}/%u/in/#",
+            f"{watch}/+/to/%u",
+            f"{root}/+/telemetry/%u",
+        ),
+    }
+
+
+def root_of(swarm: str) -> str:
+    """Return the topic above all topics of a run."""
+    return f"p2pfl/v1/{swarm}/peer"
+
+
+@dataclass
+class MessageCodec:
+    """Codec between the messages of one peer and the payloads on the broker.
+
+    Parameters
+    ----------
+    swarm
+        Name of the run: topics are ``p2pfl/v1/{swarm}/peer/{name}/...``.
+    me
+        Announcement of this incarnation.
+    identity
+        Identity that signs announcements and models; without it, models end in a checksum.
+    envelope
+        Envelope that seals messages to neighbours; without it, the broker can read them.
+    largest
+        Size in bytes of the largest payload that the codec opens.
+    """
+
+    swarm: str
+    me: Announcement
+    identity: Identity | None = None
+    envelope: Envelope | None = None
+    largest: int = UNBOUNDED
+
+    @cached_property
+    def root(self) -> str:
+        """Topic above all topics of the run."""
+        return root_of(self.swarm)
+
+    # ------------------------------------------------------------------ outgoing
+
+    def topic(self, place: str) -> str:
+        """Return the topic of a place: one of this peer's own, or ``in/{neighbour}``, the inbox of a neighbour."""
+        me = self.me.peer
+        return f"{self.root}/{place[3:]}/in/{me}" if place.startswith("in/") else f"{self.root}/{me}/{place}"
+
+    def filters(self, places: tuple[str, ...]) -> list[str]:
+        """Return the topic filters of places below the root."""
+        return [f"{self.root}/{place}" for place in places]
+
+    def seal(self, place: str, message: Message, *, size: int = 0) -> bytes:
+        """Return the payload of a message; an unsealed one is padded to ``size`` bytes."""
+        if self.envelope is None or isinstance(message, Plain):
+            return encode(message).ljust(size, b"\0")
+        if isinstance(message, ForOne):
+            return self.envelope.seal_for(place.removeprefix("in/"), message)
+        return self.envelope.seal(message, to=[place[3:]] if place.startswith("in/") else None)
+
+    def announcement(self, status: Status, *, answers: bytes = b"", turn: int = 0, done: bool = False) -> Announcement:
+        """Return the announcement with a status, signed if there is an identity."""
+        me, up = self.me, status == "up"
+        announcement = Announcement(
+            me.peer,
+            me.incarnation,
+            status,
+            me.facts if up else {},
+            me.key,
+            answers=answers,
+            rounds=me.rounds,
+            attempt=me.attempt,
+            turn=turn,
+            done=done,
+            version=me.version if up else "",
+            nonce=me.nonce,
+        )
+        return announcement if self.identity is None else announcement.signed(self.identity, swarm=self.swarm)
+
+    # ------------------------------------------------------------------ incoming
+
+    def address(self, topic: str) -> Origin:
+        """Return the origin of a payload."""
+        owner, _, place = topic.removeprefix(f"{self.root}/").partition("/")
+        return Origin(owner, place, place[3:] if place.startswith("in/") else owner)
+
+    def bound(self, data: int) -> None:
+        """Limit the size of payloads to open to that of one with ``data`` bytes of data."""
+        self.largest = max(data, HEAD) + HEAD + LARGEST
+
+    def sealed(self, payload: bytes | memoryview) -> bool:
+        """Return whether a payload is marked as sealed, so that it proves its sender once it is opened."""
+        return self.envelope is not None and payload[:1] in _SEALS
+
+    def open(self, sender: str, payload: bytes | memoryview) -> Message:
+        """Decode a message, and refuse an unsealed one of a kind that must be sealed.
+
+        Raises
+        ------
+        AuthenticityError
+            The sender has not sealed the message for this peer.
+        DecodeError
+            The payload is not a message.
+        """
+        if self.envelope is None:
+            return decode(payload)
+        if payload[:1] == _SEALS[0]:
+            return self.envelope.open(sender, payload)
+        if payload[:1] == _SEALS[1]:
+            return self.envelope.open_from(sender, payload)
+        return decode(payload, plain=True)
+
+    def trailer(self, announcement: Announcement) -> Trailer:
+        """Return the trailer of the models of a peer's incarnation."""
+        if self.identity is None:
+            return CHECKSUM
+        own = self.identity if announcement.peer == self.me.peer else None
+        return Signature.of(
+            self.swarm, announcement.peer, announcement.incarnation, public=announcement.identity, identity=own
+        )

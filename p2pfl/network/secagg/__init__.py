@@ -1,0 +1,1 @@
+"""Secure sums over messages: who sends what to whom, and when."""

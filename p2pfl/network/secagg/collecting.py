@@ -1,0 +1,165 @@
+"""Decisions of a receiver while it waits for a sum: whose messages are missing, what to repeat, when to give up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Literal
+
+from p2pfl.core.errors import BudgetError
+from p2pfl.network.protocol.session.shared import PULSE
+from p2pfl.network.protocol.wire.messages import ForOne
+from p2pfl.network.secagg.receiver import Getting
+from p2pfl.privacy.stream import Ints
+
+Phase = Literal["terms", "consents", "keys", "given", "withheld"]
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Times until which neighbours are worth waiting for.
+
+    Parameters
+    ----------
+    present
+        Function that returns the neighbours that are present.
+    deadline
+        Function that returns the deadline of a neighbour for which this peer waits since a time.
+    patience
+        Seconds within which a message that needs no training must be answered.
+    """
+
+    present: Callable[[], Collection[str]]
+    deadline: Callable[[str, float], float]
+    patience: float
+
+    def open(
+        self, waiting: Collection[str], *, since: float, now: float, each: bool = False, prompt: bool = False
+    ) -> list[float]:
+        """Return the deadlines that have not passed; none if the wait is over.
+
+        Parameters
+        ----------
+        waiting
+            Neighbours for which the peer waits.
+        each
+            True to wait for every neighbour as long as possible, rather than until the first one has exceeded its
+            deadline.
+        prompt
+            True if the neighbours must answer within :attr:`patience`.
+        """
+        present = self.present()
+        times = [self.deadline(peer, since) for peer in waiting if peer in present]
+        if prompt:
+            times = [min(when, since + self.patience) for when in times]
+        left = [when for when in times if when > now]
+        return left if each or len(left) == len(waiting) else []
+
+
+@dataclass
+class Collecting:
+    """The wait for one sum: for terms, then for consents to the participant set, then for keys.
+
+    Parameters
+    ----------
+    getting
+        Messages of the sum so far.
+    senders
+        Neighbours whose terms belong to the sum.
+    deadlines
+        Times until which they are worth waiting for.
+    lacking
+        Function that is called before anything is published for a sum that lacks a term; it may refuse the cost.
+    since
+        Time at which the wait begins.
+
+    Attributes
+    ----------
+    phase
+        Messages for which the peer waits; ``given`` or ``withheld`` at the end.
+    total
+        The sum, once it is ``given``.
+    until
+        Time of the next decision if no message arrives before it.
+    """
+
+    getting: Getting
+    senders: tuple[str, ...]
+    deadlines: Deadlines
+    lacking: Callable[[], None]
+    since: float
+    phase: Phase = "terms"
+    total: Ints | None = None
+    until: float = 0.0
+    _sent: float = field(init=False)
+    _out: list[tuple[tuple[str, ...], ForOne]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._sent = self.since
+
+    @property
+    def over(self) -> bool:
+        """True if the sum is given or withheld."""
+        return self.phase in {"given", "withheld"}
+
+    def due(self, now: float) -> bool:
+        """Return whether :meth:`decide` would end the current phase."""
+        return self.over or not self._missing() or not self._open(now)
+
+    def decide(self, now: float) -> list[tuple[tuple[str, ...], ForOne]]:
+        """Continue as far as the messages allow; return what to publish, with the receivers.
+
+        A refused privacy budget withholds the sum: the next release is refused as well.
+        """
+        try:
+            while not self.over and self.due(now):
+                self._end(now)
+        except BudgetError:
+            self.phase = "withheld"
+        if not self.over:
+            self._repeat(now)
+            self.until = min(*self._open(now), self._sent + PULSE)
+        out, self._out = self._out, []
+        return out
+
+    def _end(self, now: float) -> None:
+        """End a phase, because all of its messages are here or because it is not worth waiting for them."""
+        complete, getting = not self._missing(), self.getting
+        self.since = self._sent = now
+        if self.phase == "terms":
+            self._call()
+        elif not complete or not getting.called:
+            self.phase = "withheld"
+        elif self.phase == "consents":
+            self.phase = "keys"
+        else:
+            self.total, self.phase = getting.total(), "given"
+
+    def _call(self) -> None:
+        """Publish the participant set: the senders whose terms are here."""
+        call = self.getting.close()
+        self._out.append((self.senders, call))
+        self.phase = "consents"
+        if len(call.here) < len(self.senders):
+            self.lacking()
+
+    def _repeat(self, now: float) -> None:
+        """Publish again, after a heartbeat's time, what the missing messages answer."""
+        if now < self._sent + PULSE:
+            return
+        self._sent = now
+        word = {"consents": self.getting.call, "keys": self.getting.agreements}.get(self.phase)
+        if word is not None:
+            self._out.append((tuple(self._missing()), word))
+
+    def _missing(self) -> list[str]:
+        """Return the neighbours whose messages of this phase are missing."""
+        getting = self.getting
+        if self.phase == "terms":
+            return [peer for peer in self.senders if peer not in getting.here and not getting.passed(peer)]
+        known: Iterable[str] = getting.consents if self.phase == "consents" else getting.unlocked
+        return [peer for peer in getting.called if peer not in known]
+
+    def _open(self, now: float) -> list[float]:
+        terms = self.phase == "terms"
+        return self.deadlines.open(self._missing(), since=self.since, now=now, each=terms, prompt=not terms)

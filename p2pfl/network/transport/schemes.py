@@ -1,0 +1,142 @@
+"""Transports by the scheme of a broker's URL."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from p2pfl.core.errors import BrokerError
+from p2pfl.network.transport.channel import Transport
+from p2pfl.network.transport.memory import MemoryTransport
+
+GROUP = "p2pfl.transports"
+"""The group of entry points in which an installed package registers transports."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Settings that a transport may use to reach a broker.
+
+    Parameters
+    ----------
+    user, password
+        Credentials for the broker, if it asks.
+    ca, certificate, key
+        Files for TLS.
+    version
+        Of MQTT.
+    qos
+        Quality of service of MQTT, 0 or 1.
+    limit
+        Bytes of the largest message.
+    """
+
+    user: str | None = None
+    password: str | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+    version: int = 4
+    qos: int = 1
+    limit: int | None = None
+
+
+Opener = Callable[[str, Access], Transport]
+"""``opener(url, access)`` returns how to reach the broker at a URL."""
+
+_MEMORY: dict[str, MemoryTransport] = {}
+
+
+def _mqtt(url: str, access: Access) -> Transport:
+    kind: Any = importlib.import_module("p2pfl.network.transport.mqtt").MqttTransport
+    names = ("user", "password", "ca", "certificate", "key", "version", "qos")
+    given = {name: getattr(access, name) for name in names}
+    made: Transport = kind(url, **given, **({} if access.limit is None else {"limit": access.limit}))
+    return made
+
+
+def _memory(url: str, access: Access) -> Transport:
+    """Return the broker of this process with the name after the scheme."""
+    del access
+    return _MEMORY.setdefault(url, MemoryTransport())
+
+
+SCHEMES: dict[str, Opener] = {"mqtt": _mqtt, "mqtts": _mqtt, "ws": _mqtt, "wss": _mqtt, "memory": _memory}
+"""Functions that open the URLs of each scheme; :func:`register` adds to them."""
+
+
+def register(scheme: str, opener: Opener) -> None:
+    """Register a transport for the URLs of a scheme, in this process.
+
+    An installed package does it for all processes by an entry point of the group ``p2pfl.transports``, whose name is
+    the scheme and which names the opener.
+
+    Parameters
+    ----------
+    scheme
+        Scheme, which stands before ``://``.
+    opener
+        ``opener(url, access)`` returns the transport.
+
+    Examples
+    --------
+    >>> register("memory2", lambda url, access: MemoryTransport())
+    >>> type(opened("memory2://anywhere")).__name__
+    'MemoryTransport'
+    >>> del SCHEMES["memory2"]
+    """
+    SCHEMES[scheme] = opener
+
+
+def opened(url: str, access: Access | None = None) -> Transport:
+    """Return the transport that reaches the broker at a URL.
+
+    Parameters
+    ----------
+    url
+        ``mqtt://``, ``mqtts://``, ``ws://`` or ``wss://`` and host and port; ``memory://name`` for peers of one
+        process; or one of a registered scheme.
+    access
+        What it may use.
+
+    Raises
+    ------
+    BrokerError
+        The scheme is not registered, or it is not the URL of a broker.
+
+    Examples
+    --------
+    >>> opened("memory://test") is opened("memory://test")
+    True
+    >>> opened("carrier-pigeon://roof")
+    Traceback (most recent call last):
+    p2pfl.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, wss); \
+correct the URL, or register one with p2pfl.transport.register
+    """
+    return found(url)(url, access or Access())
+
+
+def found(url: str) -> Opener:
+    """Return what opens a URL.
+
+    Raises
+    ------
+    BrokerError
+        The scheme is not registered.
+    """
+    scheme = urlsplit(url).scheme if "://" in url else "mqtt"  # whose opener says what is wrong with it
+    if scheme not in SCHEMES:
+        for entry in entry_points(group=GROUP, name=scheme):
+            SCHEMES[scheme] = entry.load()
+    if scheme not in SCHEMES:
+        known = ", ".join(sorted(SCHEMES))
+        raise BrokerError(
+            f"no transport is registered for {scheme}:// (known: {known}); correct the URL, or register one with "
+            "p2pfl.network.transport.register"
+        )
+    return SCHEMES[scheme]

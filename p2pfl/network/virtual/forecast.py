@@ -1,0 +1,265 @@
+"""Forecast of duration and learning over a network: the live peers of an experiment in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tomllib
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from p2pfl.core.errors import ExperimentError, foremost
+from p2pfl.core.process import keep_freed_memory, one_thread
+from p2pfl.core.rows import draw
+from p2pfl.experiment import Experiment, Plan, plan
+from p2pfl.experiment.file.reading import checked
+from p2pfl.experiment.parts.robustness import attack
+from p2pfl.experiment.schema import LARGEST, NotNegative, Section, SimulationSettings
+from p2pfl.network.peer import Peer
+from p2pfl.network.peer.launch.ended import Ended
+from p2pfl.network.peer.launch.event_log import EventLog
+from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.virtual.clock import WHO, VirtualLoop
+from p2pfl.network.virtual.network import Conditions, WorldTransport
+from p2pfl.network.virtual.timed_learner import Timed
+from p2pfl.privacy.keys import FirstUse, Identity, SecretSource, SeededSource, Source
+from p2pfl.results import Record, Run
+from p2pfl.results.summary import Durations
+
+SHIPPED = Path(__file__).with_name("networks")
+"""Folder of the networks that the package ships."""
+
+Positive = Annotated[float, Meta(gt=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class LinkSettings(Section, frozen=True):
+    """Link between a peer and the broker.
+
+    Attributes
+    ----------
+    latency, jitter
+        Minimum of the one-way delay in seconds, and mean of the random delay on top.
+    up, down
+        Bandwidths in bytes per second.
+    loss
+        Probability that the broker drops a message for a receiver.
+    """
+
+    latency: NotNegative = 0.0
+    jitter: NotNegative = 0.0
+    up: Positive = float("inf")
+    down: Positive = float("inf")
+    loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+
+
+class TrainingSettings(Section, frozen=True):
+    """Duration of training.
+
+    Attributes
+    ----------
+    seconds, spread
+        Seconds of a typical peer per round, and deviation of their logarithm between peers.
+    stragglers, slowdown
+        Share of slow peers, and the factor by which they are slower.
+    """
+
+    seconds: NotNegative = 0.0
+    spread: NotNegative = 0.0
+    stragglers: Share = 0.0
+    slowdown: Annotated[float, Meta(ge=1, le=LARGEST)] = 1.0
+
+
+class One(Section, frozen=True):
+    """Peer that differs: its whole link, and its seconds per round."""
+
+    link: LinkSettings | None = None
+    seconds: NotNegative | None = None
+
+
+class Network(Section, frozen=True):
+    """Network file.
+
+    Attributes
+    ----------
+    link, training
+        Link and training of all peers.
+    peers
+        Peers that differ, by name.
+    """
+
+    link: LinkSettings = LinkSettings()
+    training: TrainingSettings = TrainingSettings()
+    peers: dict[str, One] = msgspec.field(default_factory=dict)
+
+    def conditions(self, peer: str) -> Conditions:
+        """Return the conditions of a peer's connection."""
+        one = self.peers.get(peer, One())
+        link = self.link if one.link is None else one.link
+        return Conditions(link.latency, link.jitter, link.up, link.down, link.loss)
+
+    def takes(self, peer: str, *, seed: int) -> float:
+        """Return the seconds that a peer trains in each round."""
+        given = self.peers.get(peer, One()).seconds
+        if given is not None:
+            return given
+        some, training = draw(seed, "world training", peer), self.training
+        slow = some.random() < training.stragglers
+        usual = training.seconds * float(some.lognormal(0.0, training.spread))
+        return usual * (training.slowdown if slow else 1.0)
+
+
+def network(source: str | Path) -> Network:
+    """Read a network file, or a shipped network by name.
+
+    Raises
+    ------
+    ExperimentError
+        The file does not exist or is not a network file.
+
+    Examples
+    --------
+    >>> network("wan").link.latency
+    0.025
+    """
+    path = SHIPPED / f"{source}.toml" if str(source) in shipped() else Path(source)
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ExperimentError(
+            f"network {source} cannot be read ({error.strerror}); name a network file or one of {', '.join(shipped())}"
+        ) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{path}: the file is not TOML ({error}); fix it") from None
+    peers = table.get("peers")
+    for name, one in peers.items() if isinstance(peers, dict) else ():
+        if isinstance(one, dict):
+            checked(one, One, origin=str(path), within=f"peers.{name}.")
+    return checked(table, Network, origin=str(path))
+
+
+def shipped() -> list[str]:
+    """Return the names of the networks that the package ships."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+@dataclass
+class _Seen(Ended):
+    """Peers while the forecast runs, and the virtual times at which they began to learn."""
+
+    begun: list[float] = field(default_factory=list)
+
+
+@one_thread()
+def forecast(
+    experiment: Experiment,
+    over: Network,
+    *,
+    folder: Path | None = None,
+    observe: Callable[[list[Record]], None] | None = None,
+    baselines: bool = True,
+    began: datetime | None = None,
+    unaccounted: bool = False,
+    source: Source | None = None,
+) -> Run:
+    """Run the live peers of an experiment over a simulated network.
+
+    Threads of torch and freed memory are as in :func:`p2pfl.simulation.simulate`.
+
+    Parameters
+    ----------
+    experiment
+        Experiment to run.
+    over
+        Network between the peers.
+    folder, observe, baselines, began, unaccounted, source
+        Arguments as in :func:`p2pfl.simulation.simulate`.
+
+    Returns
+    -------
+    Run
+        Run in which the seconds of records and of ``start_s``, ``wall_s``, ``total_s`` and ``training_s`` are virtual,
+        that is predicted; ``predicted`` is true.
+
+    Raises
+    ------
+    P2PFLError
+        A peer cannot continue, such as one whose neighbours do not arrive in time.
+    """
+    keep_freed_memory()
+    began = began or datetime.now(UTC)
+    resolved = plan(experiment, live=True, unaccounted=unaccounted)
+    source = source or (SecretSource() if resolved.claims else SeededSource(experiment.seed))
+    resolved = resolved.drawing(source)
+    names = resolved.topology.peers
+    if unknown := sorted(set(over.peers) - set(names)):
+        raise ExperimentError(
+            f'the network: "{unknown[0]}" is not a peer of "{experiment.name}"; rename it, for instance to "{names[0]}"'
+        )
+    attack(experiment, names, live=True)  # refuses what live peers refuse
+    usual = msgspec.structs.asdict(SimulationSettings())
+    for key, value in msgspec.structs.asdict(experiment.simulation).items():
+        if value != usual[key]:
+            raise ExperimentError(
+                f"simulation.{key} is {value:g}, but a network already defines losses and slow peers; leave it out"
+            )
+    loop = VirtualLoop()
+    run = Run(experiment, folder=folder, began=began)
+    log = EventLog(run, now=lambda: began + timedelta(seconds=loop.now))
+    seen = _Seen(run, log, len(names), observe)
+    with run, asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(_lives(resolved, over, seen, loop, source=source))
+        together = seen.keep()
+    start = max(seen.begun, default=0.0)
+    seconds = Durations(start=start, rounds=loop.now - start, total=loop.now)
+    summary = seen.summary(resolved, together, seconds=seconds, baselines=baselines)
+    run.finish(msgspec.structs.replace(summary, predicted=True))
+    return run
+
+
+async def _lives(resolved: Plan, over: Network, seen: _Seen, loop: VirtualLoop, *, source: Source) -> None:
+    names, settings = resolved.topology.peers, resolved.experiment
+    identities = {name: Identity.generate(source, peer=name) for name in names}
+    takes = {name: over.takes(name, seed=settings.seed) for name in names}
+    learner = Timed(resolved.learner, takes=lambda peer, _: takes[peer], spend=loop.spent)
+    conditions = {name: over.conditions(name) for name in names}
+    transport = WorldTransport(loop, conditions, seed=settings.seed, limit=settings.transport.chunk + HEAD)
+
+    async def life(name: str) -> None:
+        peer = Peer(
+            name,
+            replace(resolved, learner=learner),
+            transport=transport,
+            source=source,
+            identity=identities[name],
+            trust=FirstUse(),  # the keys of edges are then those of the simulation
+            incarnation=1,
+            observe=lambda record, _: seen.record(record),
+            notice=seen.log.observe,
+        )
+        async with peer:
+            gathered = asyncio.create_task(_gathered(peer, seen, loop))
+            seen.states[name] = peer, await peer.run()
+            gathered.cancel()
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for name in names:
+                context = copy_context()
+                context.run(WHO.set, name)
+                tasks.create_task(life(name), context=context)
+    except BaseExceptionGroup as group:
+        raise foremost(group) from None
+
+
+async def _gathered(peer: Peer, seen: _Seen, loop: VirtualLoop) -> None:
+    """Record when a peer begins to learn."""
+    await peer.connection.until(lambda: peer.phase == "learning", by=math.inf)
+    seen.begun.append(loop.now)

@@ -1,0 +1,1 @@
+"""Plug-ins that register through entry points, as a third party's package does."""

@@ -1,0 +1,217 @@
+r"""Canaries: updates planted in whole rounds, which an observer tries to detect.
+
+In each round a coin decides whether a peer releases no update or an update of a random
+direction and the largest norm that clipping permits, with real clipping and real mixing between rounds.
+The observer scores the direction :math:`v_k` of each canary by
+:math:`\langle v_k, (\Sigma^{-1} z)_k \rangle / \sqrt{(\Sigma^{-1})_{kk}}` and guesses. One run of m
+canaries bounds :math:`\varepsilon` from below, without any assumption on the noise.
+
+References
+----------
+T. Steinke, M. Nasr, M. Jagielski, "Privacy auditing with one (1) training run", NeurIPS 2023.
+G. Andrew et al., "One-shot empirical privacy estimation for federated learning", ICLR 2024.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.stats import binom
+
+from p2pfl.core.neighbourhood import settled
+from p2pfl.core.rows import draw
+from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
+from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
+from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting import divergence
+from p2pfl.topology import Topology, Weights
+
+COUNT = 1000
+"""Approximate number of canaries."""
+
+SIGNIFICANCE = 0.05
+"""Probability that a bound that is only reported is too high."""
+
+STRICT = 0.001
+"""Probability that a bound that breaks a guarantee is too high."""
+
+SURE = 0.2
+"""Share of the canaries that the observer guesses: half of them with the highest scores, half with the lowest."""
+
+_HIGHEST = 100.0
+"""Largest bound that is searched for."""
+
+
+@dataclass(frozen=True)
+class Canaries:
+    r"""Result of one observer: how well it distinguishes planted updates from none.
+
+    Parameters
+    ----------
+    observer
+        Name of the observer.
+    count
+        m, the number of coins.
+    auc, tpr_percent, tpr_permille
+        Area under the ROC curve, and true positives at false positive rates of 1 % and 0.1 %.
+    measured, lower
+        :math:`\hat\mu` of the scores and its lower confidence bound.
+    accounted
+        The accountant's :math:`\mu`; infinite without a guarantee.
+    epsilon, certain, bound
+        Lower bound of :math:`\varepsilon` from the guesses, one of high confidence, and the accountant's bound.
+    delta
+        The delta of all three.
+    """
+
+    observer: str
+    count: int
+    auc: float
+    tpr_percent: float
+    tpr_permille: float
+    measured: float
+    lower: float
+    accounted: float
+    epsilon: float
+    certain: float
+    bound: float
+    delta: float
+
+    @property
+    def broken(self) -> bool:
+        """True if the observer learns more than the guarantee permits."""
+        return self.lower > self.accounted or self.certain > self.bound
+
+
+def plant(
+    settings: Settings,
+    observers: Sequence[Observer],
+    *,
+    graph: Topology,
+    weights: Sequence[Weights],
+    fresh: Fresh,
+    size: int,
+    delta: float,
+    count: int = COUNT,
+    seed: int = 0,
+) -> list[Canaries]:
+    """Run rounds of canaries and let every observer guess.
+
+    Parameters
+    ----------
+    settings, graph, weights
+        Arguments of the pipeline.
+    observers
+        Observers that guess.
+    fresh
+        Function that makes the source of the run.
+    size
+        P, the number of parameters.
+    delta
+        The delta of guarantees.
+    count
+        Approximate number of canaries.
+    seed
+        Seed of directions and coins.
+
+    Returns
+    -------
+    list of Canaries
+        Result of each observer.
+    """
+    rounds = max(2, math.ceil(count / len(graph.peers)))
+    pipeline = Pipeline.keyed(replace(settings, participation=1.0), graph=graph, weights=weights, source=fresh(0))
+    since = np.zeros((len(graph.peers), size))  # [N, P]
+    scores: list[list[Floats]] = [[] for _ in observers]
+    truth: list[list[Bools]] = [[] for _ in observers]
+    for round in range(rounds):
+        rng = draw(seed, "audit canaries", round=round)
+        directions = rng.standard_normal((len(graph.peers), size))  # [N, P]
+        layers = settings.layers or (size,)
+        for part in np.split(directions, np.cumsum(layers)[:-1], axis=1):  # views, each scaled to the largest norm
+            length = np.linalg.norm(part, axis=1, keepdims=True) * math.sqrt(len(layers))
+            np.divide(part, length, out=part, where=length > 0)
+        coins = rng.random(len(graph.peers)) < 0.5  # [N]
+        net = pipeline.round(round)
+        change = observers[0].length * (coins - (0.5 if observers[0].adjacency == "replace" else 0.0))  # [N]
+        released = release(net, since + change[:, None] * directions, since=since)
+        for observer, found, cases in zip(observers, scores, truth, strict=True):
+            z = observer.sees(pipeline, released, round=round) - since[observer.watched]  # [H, P]
+            whitened = observer.combination @ z  # [H, P]
+            found.append((whitened * directions[observer.watched]).sum(1) / np.sqrt(observer.combination.diagonal()))
+            cases.append(coins[observer.watched])
+        since = numbers(settled(net.mix(released)))
+    return [
+        _canaries(observer, np.concatenate(found), np.concatenate(cases), delta=delta, tests=LOOKS * len(observers))
+        for observer, found, cases in zip(observers, scores, truth, strict=True)
+    ]
+
+
+def one_run(count: int, *, guesses: int, correct: int, delta: float = 0.0, significance: float = SIGNIFICANCE) -> float:
+    r"""Return the lower bound of :math:`\varepsilon` that guesses in one run prove.
+
+    With :math:`B \sim \mathrm{Bin}(r, e^\varepsilon / (1 + e^\varepsilon))` the probability of v or more
+    correct among r guesses about m canaries is at most
+
+    .. math:: \beta + 2 m \delta \alpha, \qquad \beta = P[B \ge v], \quad
+              \alpha = \max_{1 \le i \le v} P[v - i \le B < v] / i
+
+    and the bound is the :math:`\varepsilon` at which this equals the significance.
+
+    Parameters
+    ----------
+    count, guesses, correct
+        m, r and v.
+    delta, significance
+        As in the formula.
+
+    References
+    ----------
+    Steinke et al. 2023, theorem 5.2.
+
+    Examples
+    --------
+    >>> round(one_run(1000, guesses=1000, correct=600, delta=1e-5), 6)
+    0.297227
+    """
+
+    def chance(epsilon: float) -> float:
+        right = 1 / (1 + math.exp(-epsilon))
+        beta = float(binom.sf(correct - 1, guesses, right))
+        below = np.cumsum(binom.pmf(np.arange(correct - 1, -1, -1), guesses, right))  # [v]
+        alpha = float((below / np.arange(1, correct + 1)).max(initial=0.0))
+        return beta + 2 * count * delta * alpha - significance
+
+    if chance(0.0) >= 0:
+        return 0.0
+    return float(brentq(chance, 0.0, _HIGHEST)) if chance(_HIGHEST) > 0 else _HIGHEST
+
+
+def _canaries(observer: Observer, scores: Floats, truth: Bools, *, delta: float, tests: int) -> Canaries:
+    measured = separation(scores, truth)
+    half = max(1, int(SURE * len(scores) / 2))
+    order = np.argsort(scores, kind="stable")
+    correct = int(truth[order[-half:]].sum() + (~truth[order[:half]]).sum())
+    promised, made = observer.promised, {"guesses": 2 * half, "correct": correct}
+    return Canaries(
+        observer=observer.name,
+        count=len(scores),
+        auc=auc(scores, truth),
+        tpr_percent=tpr(scores, truth, fpr=0.01),
+        tpr_permille=tpr(scores, truth, fpr=0.001),
+        measured=measured.mu,
+        lower=measured.lower(tests=tests),
+        accounted=promised,
+        epsilon=one_run(len(scores), **made, delta=delta),
+        certain=one_run(len(scores), **made, delta=delta, significance=STRICT / tests),
+        bound=divergence.epsilon(promised, delta=delta) if math.isfinite(promised) else math.inf,
+        delta=delta,
+    )
+
+
+__all__ = ["Canaries", "one_run", "plant"]

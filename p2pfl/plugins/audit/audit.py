@@ -1,0 +1,330 @@
+""":func:`audit`, which runs all attacks on one experiment, and its verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from p2pfl.core.errors import ModelError
+from p2pfl.core.importing import kind_of
+from p2pfl.data import Federation
+from p2pfl.experiment import Experiment, Plan
+from p2pfl.experiment.accounts import admitted_exactly
+from p2pfl.experiment.file.reading import check, plain
+from p2pfl.experiment.parts.learners import learner
+from p2pfl.learning import TorchLearner
+from p2pfl.plugins.audit.accounts import accounts
+from p2pfl.plugins.audit.attacks.canaries import COUNT, Canaries, plant
+from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
+from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
+from p2pfl.plugins.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
+from p2pfl.plugins.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.plugins.audit.claims import KEYS, ExactClaim, claims
+from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE
+from p2pfl.plugins.audit.live.restarts import live
+from p2pfl.plugins.audit.noise_claims import stacked
+from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.plugins.audit.total_attacks import totals
+from p2pfl.plugins.audit.training import training
+from p2pfl.privacy import Settings
+from p2pfl.privacy.accounting.spending import Cost, spent
+from p2pfl.privacy.keys import SecretSource, Source
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Amount of work that the attacks may do.
+
+    Parameters
+    ----------
+    trials
+        Games of each player.
+    canaries
+        Approximate number of canaries.
+    rounds, shadows
+        Rounds and shadow models of membership inference.
+    samples, iterations
+        Samples and iterations of inversion.
+    keys
+        Number of keys, no two of which may be equal.
+    live
+        Rounds of each live run; 0 skips live runs.
+    """
+
+    trials: int = TRIALS
+    canaries: int = COUNT
+    rounds: int = ROUNDS
+    shadows: int = SHADOWS
+    samples: int = SAMPLES
+    iterations: int = ITERATIONS
+    keys: int = KEYS
+    live: int = LIVE
+
+
+@dataclass(frozen=True)
+class AccountedBound:
+    """Upper bound of the accountant on what an observer can learn.
+
+    Parameters
+    ----------
+    observer, colluders, victim
+        Names of the observer, the peers that help it, and the victim.
+    mu
+        Bound for one release; infinite without a guarantee.
+    epsilon, delta, rounds
+        Bound for all rounds.
+    """
+
+    observer: str
+    colluders: tuple[str, ...]
+    victim: str
+    mu: float
+    epsilon: float
+    delta: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Audit:
+    """Results of all attacks on one experiment.
+
+    Parameters
+    ----------
+    name, mode
+        Name of the experiment, and its privacy mode.
+    clip, noise, mask
+        Settings that protect the models.
+    promises, claims, games, canaries, inferences, inversions
+        Results by attack.
+    exposures
+        What the totals of the first boosted tree show, by the number of peers in them.
+    smaller
+        Sentence that explains if the attacks ran on fewer peers than the experiment has.
+    """
+
+    name: str
+    mode: str
+    clip: float
+    noise: float
+    mask: float
+    promises: tuple[AccountedBound, ...]
+    claims: tuple[ExactClaim, ...]
+    games: tuple[GameResult, ...] = ()
+    canaries: tuple[Canaries, ...] = ()
+    inferences: tuple[Inference, ...] = ()
+    inversions: Inversions = Inversions(np.empty((0,)), ())  # noqa: RUF009 (it is frozen)
+    exposures: tuple[Exposure, ...] = ()
+    smaller: str | None = None
+
+    @property
+    def promised(self) -> bool:
+        """True if the experiment claims differential privacy."""
+        return any(math.isfinite(promise.mu) for promise in self.promises)
+
+    @property
+    def broken(self) -> list[str]:
+        """Return a sentence for each claim that does not hold."""
+        said = [
+            f"{claim.name}: measured {claim.measured:.6g}, which exceeds {claim.allowed:.6g}"
+            for claim in self.claims
+            if claim.broken
+        ]
+        said += [
+            (
+                f"the {game.player} player of {game.observer} sees more of {game.victim} in {_times(game.releases)} "
+                f"than the accountant allows: mu is above {game.lower:.3g} instead of at most {game.accounted:.3g}"
+            )
+            for game in self.games
+            if game.broken
+        ]
+        said += [
+            (
+                f"{each.observer} distinguishes canaries too well: mu is above {each.lower:.3g} instead of at most "
+                f"{each.accounted:.3g}"
+            )
+            for each in self.canaries
+            if each.broken
+        ]
+        said += [
+            (
+                f"{each.observer} distinguishes members too well by {each.attack} after round {each.round}: an area "
+                f"of {each.auc:.3f} instead of at most {each.ceiling:.3f}"
+            )
+            for each in self.inferences
+            if each.broken
+        ]
+        return said
+
+    def results(self) -> dict[str, Any]:
+        """Return everything but the pictures for machines; infinite numbers become ``None``."""
+        found = asdict(replace(self, inversions=Inversions(self.inversions.truth[:0], ())))
+        del found["inversions"]
+        held: dict[str, Sequence[ExactClaim | GameResult | Canaries | Inference]] = {
+            "claims": self.claims,
+            "games": self.games,
+            "canaries": self.canaries,
+            "inferences": self.inferences,
+        }
+        for name, parts in held.items():
+            found[name] = [table | {"broken": part.broken} for table, part in zip(found[name], parts, strict=True)]
+        found["inversions"] = [
+            {"observer": each.observer, "attack": each.attack, "psnr": each.psnr, "ssim": each.ssim}
+            | {"baseline": each.baseline, "recognised": each.recognised}
+            for each in self.inversions.found
+        ]
+        plain: dict[str, Any] = _finite(found | {"promised": self.promised, "broken": self.broken})
+        return plain
+
+
+def audit(plan: Plan, *, fresh: Fresh | None = None, effort: Effort | None = None, seed: int = 0) -> Audit:
+    """Attack the release of an experiment, and compare the results with its accountant.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    fresh
+        Function that makes the source of secrets of each attacked run; by default the source that peers use.
+    effort
+        Amount of work of the attacks.
+    seed
+        Seed of coins, directions and samples.
+
+    Returns
+    -------
+    Audit
+        Results of all attacks.
+
+    Raises
+    ------
+    InputError
+        The data have an account, and the plan may not stay outside of it.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> from p2pfl.privacy.keys import SeededSource
+    >>> resolved = plan(read({"topology": {"peers": 4}, "privacy": {"mode": "pairwise"}}))
+    >>> least = Effort(trials=2000, canaries=40, rounds=1, shadows=2, samples=1, iterations=10, keys=100, live=0)
+    >>> audit(resolved, fresh=SeededSource, effort=least).broken
+    []
+    """
+    fresh, effort = fresh or _secret, effort or Effort()
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=plan.unaccounted)
+    protection = plan.protection
+    settings = replace(protection.settings, participation=1.0)  # the guarantee for peers that participate
+    guarantees = protection.observers()
+    observers = [Observer.of(given, graph=protection.graph, settings=settings) for given in guarantees]
+    where: dict[str, Any] = {"graph": protection.graph, "weights": plan.weights, "fresh": fresh, "seed": seed}
+    if protection.totals:  # no models are released
+        held = totals(plan, fresh=fresh, trials=effort.trials, seed=seed)
+    else:
+        held = [*claims(protection.settings, **where, keys=effort.keys), *stacked(protection.settings, fresh=fresh)]
+        held += live(plan, rounds=effort.live) if effort.live else []
+    held += [*accounts(plan, stated=guarantees), *training(plan, fresh=fresh)]
+    single = protection.sums is None and not protection.totals
+    return Audit(
+        name=plan.experiment.name,
+        mode=protection.wanted.mode,
+        clip=settings.clip,
+        noise=settings.noise,
+        mask=settings.mask,
+        promises=tuple(_promise(observer, plan, delta=protection.wanted.delta) for observer in observers),
+        claims=tuple(held),
+        exposures=exposures(plan, seed=seed) if protection.totals else (),
+        **(_attacks(plan, settings, observers, where=where, effort=effort) if single else {}),
+    )
+
+
+def _attacks(
+    plan: Plan, settings: Settings, observers: Sequence[Observer], *, where: Mapping[str, Any], effort: Effort
+) -> dict[str, Any]:
+    """Run the attacks of observers of single models."""
+    return {
+        "games": tuple(play(settings, observers, **where, trials=effort.trials)),
+        "canaries": tuple(
+            plant(
+                settings,
+                observers,
+                **where,
+                size=plan.learner.layout.size,
+                delta=plan.protection.wanted.delta,
+                count=effort.canaries,
+            )
+        ),
+        "inferences": tuple(
+            infer(
+                settings,
+                observers,
+                **where,
+                federation=plan.federation,
+                train=lambda federation: _learner(plan.experiment, federation),
+                steps=plan.gossip.steps,
+                rounds=min(effort.rounds, plan.experiment.rounds),
+                shadows=effort.shadows,
+            )
+        ),
+        "inversions": invert(
+            settings,
+            observers,
+            **where,
+            federation=plan.federation,
+            train=lambda federation: _learner(_one_step(plan.experiment), federation),
+            samples=effort.samples,
+            iterations=effort.iterations,
+        ),
+    }
+
+
+def _promise(observer: Observer, plan: Plan, *, delta: float) -> AccountedBound:
+    rounds, epsilon = plan.protection.affordable, math.inf
+    if math.isfinite(observer.promised):
+        cost = Cost(observer.promised, plan.protection.settings.participation)
+        epsilon = spent({cost: rounds}, delta=delta)
+    return AccountedBound(observer.name, observer.colluders, observer.victim, observer.promised, epsilon, delta, rounds)
+
+
+def _learner(experiment: Experiment, federation: Federation) -> TorchLearner:
+    found = learner(experiment, federation)
+    if not isinstance(found, TorchLearner):
+        raise ModelError(f"{kind_of(found)} cannot be audited; use a torch model")
+    return found
+
+
+def _one_step(experiment: Experiment) -> Experiment:
+    """Return the experiment with one step of gradient descent on one sample."""
+    table = plain(experiment)
+    table["learning"] |= {
+        "algorithm": "fedavg",
+        "optimizer": "sgd",
+        "options": {},
+        "schedule_options": {},
+        "rate": experiment.learning.rate or 0.1,
+        "batch": 1,
+        "epochs": 1,
+        "steps": 1,
+    }
+    table["learning"].pop("schedule", None)
+    return check(table)
+
+
+def _secret(number: int) -> Source:
+    del number
+    return SecretSource()
+
+
+def _times(releases: int) -> str:
+    return "one release" if releases == 1 else f"{releases} releases"
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

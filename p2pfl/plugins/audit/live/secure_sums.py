@@ -1,0 +1,230 @@
+"""Attacks on secure sums of live peers: contributions are uniform in the ring for a receiver without their keys."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from p2pfl.experiment import Plan, check
+from p2pfl.experiment import plan as resolve
+from p2pfl.network.peer import Peer
+from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
+from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.plugins.audit.claims import ExactClaim, uniform
+from p2pfl.plugins.audit.live.swarms import DEADLINE
+from p2pfl.plugins.audit.live.tap import Tap, Tapped
+from p2pfl.plugins.audit.statistics import Ints
+from p2pfl.privacy.keys import SecretSource
+from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.privacy.ring import Ring, mask
+from p2pfl.privacy.secagg.protocol import Sender, Share, Sum, SumSlot
+from p2pfl.topology import complete
+
+PART = "live sums"
+"""Heading of these claims in the report."""
+
+PEERS = 4
+"""Number of peers, each of which receives the sum of all others."""
+
+ROUNDS = 3
+"""Rounds."""
+
+SIZE = 4096
+"""Length of a contribution."""
+
+PLACES = 3
+"""Number of rounds and of gossip steps in each combination of which masks have keys of their own."""
+
+
+@dataclass
+class ObservedTerm:
+    """Contribution of one peer to one sum.
+
+    Attributes
+    ----------
+    slot, sender
+        Sum and sender of the contribution.
+    points
+        Contribution without masks, ``[P]``.
+    values
+        Masked contribution as sent, ``[P]`` in the ring.
+    own
+        Key of the sender's own mask once the receiver has it; empty before.
+    """
+
+    slot: SumSlot
+    sender: str
+    points: Ints
+    values: Ring
+    own: bytes = b""
+
+
+@dataclass
+class Terms:
+    """All contributions of a run, by sum and sender."""
+
+    found: dict[tuple[SumSlot, str], ObservedTerm] = field(default_factory=dict)
+
+    def without_own(self) -> list[Ring]:
+        """Return what each receiver has of each contribution without the sender's own mask, ``[P]`` each."""
+        left = []
+        for term in self.found.values():
+            if term.own:
+                values = term.values.copy()
+                mask(values, plus=[], minus=[term.own])
+                left.append(values)
+        return left
+
+    def together(self) -> list[Ring]:
+        """Return what all senders of a sum together have of their own masks: the masks of pairs cancel, ``[P]`` each.
+
+        For each sum this is the total of all masked contributions less the total of all contributions.
+        """
+        slots: dict[SumSlot, list[ObservedTerm]] = {}
+        for term in self.found.values():
+            slots.setdefault(term.slot, []).append(term)
+        whole = [terms for terms in slots.values() if len(terms) == PEERS - 1]
+        return [sum_of([each.values for each in terms]) - sum_of([_in_ring(each) for each in terms]) for terms in whole]
+
+
+def sums(plan: Plan) -> list[ExactClaim]:
+    """Attack the sums of a short live run in the mode ``secagg``.
+
+    Parameters
+    ----------
+    plan
+        Plan of the experiment, of which only noise, clip and grid are used.
+
+    Returns
+    -------
+    list of ExactClaim
+        Claims about live sums.
+    """
+    terms = Terms()
+    asyncio.run(_summed(_short(plan), terms))
+    sent = [term.values for term in terms.found.values()]
+    apart = [
+        term.values - other.values
+        for term in terms.found.values()
+        for other in terms.found.values()
+        if term.sender == other.sender and term.slot < other.slot
+    ]
+    return [
+        uniform("terms are masked", "Contributions as sent are uniform in the ring, bit by bit", sent, part=PART),
+        uniform(
+            "own masks are there",
+            "All senders of a sum together cannot remove their own masks",
+            terms.together(),
+            part=PART,
+        ),
+        uniform(
+            "masks of pairs are there",
+            "Without the senders' own masks a receiver cannot read any contribution",
+            terms.without_own(),
+            part=PART,
+        ),
+        uniform(
+            "masks of sums are never used again",
+            "Two contributions of one sender differ by uniform numbers",
+            apart,
+            part=PART,
+        ),
+        keyed(),
+    ]
+
+
+def keyed() -> ExactClaim:
+    """Check that the key of each mask is of one sum alone, also those of pairs: receivers remove the own masks.
+
+    Examples
+    --------
+    >>> keyed().broken
+    False
+    """
+    graph, source = complete(PEERS), SecretSource()
+    secrets, keys, masks = swarm_secrets(graph, source=source, run="audit"), set[bytes](), 0
+    for receiver, round, step in itertools.product(graph.peers, range(PLACES), range(PLACES)):
+        sum = Sum(SumSlot(receiver, round, step), graph.neighbours(receiver), size=1)
+        for peer in sum.senders:
+            keys |= {*Sender(sum, peer=peer, secrets=secrets, source=source).mask_keys().values()}
+        masks += len(sum.senders) * (len(sum.senders) + 1) // 2  # own masks, and those of pairs
+    sentence = (
+        "The key of a mask is of one sum alone: of one receiver, round and gossip step (masks without their own)."
+    )
+    return ExactClaim("keys of sums are of one use", sentence, float(masks - len(keys)), 0.0, PART)
+
+
+def sum_of(values: Sequence[Ring]) -> Ring:
+    """Return the sum of rows of the ring, ``[P]``."""
+    total: Ring = np.sum(values, axis=0, dtype=values[0].dtype)
+    return total
+
+
+def _in_ring(term: ObservedTerm) -> Ring:
+    return np.asarray(term.points.astype(np.int64).view(np.uint64).astype(term.values.dtype))
+
+
+def _short(plan: Plan) -> Tapped:
+    settings = replace(plan.protection.settings, participation=1.0, layers=())
+    table = {
+        "name": "audit",
+        "rounds": ROUNDS,
+        "topology": {"kind": "complete", "peers": PEERS},
+        "data": {"name": "wine"},
+        "model": {"name": "linear"},
+        "learning": {"device": "cpu", "weighted": False},
+        "gossip": {"steps": 1},
+        "privacy": {"mode": "secagg", "bits": settings.bits},
+    }
+    return Tapped.of(resolve(check(table)), Tap(), settings=settings, size=SIZE)
+
+
+async def _summed(plan: Tapped, terms: Terms) -> None:
+    """Run all peers, and record all their contributions."""
+
+    async def one(name: str, incarnation: int) -> None:
+        peer = Peer(name, plan, transport=transport, incarnation=incarnation)
+        async with peer:
+            adding = peer.connection.adding
+            assert adding is not None  # noqa: S101 (the mode is secagg)
+            adding.giving = TappedGiving(adding.giving, terms)
+            await peer.run()
+
+    transport = MemoryTransport()
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for incarnation, name in enumerate(plan.topology.peers):
+            tasks.create_task(one(name, incarnation))
+
+
+class TappedGiving(Giving):
+    """Sender of a sum that records its contributions.
+
+    Parameters
+    ----------
+    giving
+        Sender that does the work.
+    terms
+        Record of contributions.
+    """
+
+    def __init__(self, giving: Giving, terms: Terms) -> None:
+        super().__init__(giving.peer, sums=giving.sums, seal=giving.seal, source=giving.source)
+        self.terms = terms
+
+    def mask(self, slot: SumSlot, points: Ints) -> tuple[Sender, Share]:
+        """Mask a contribution, and record it."""
+        hidden = points.copy()
+        part, share = super().mask(slot, points)
+        self.terms.found[slot, self.peer] = ObservedTerm(slot, self.peer, hidden, share.values.copy())
+        return part, share
+
+    def agreed(self, receiver: str, all_: Agreements) -> Unmasking:
+        """Return the keys of a contribution, and record them."""
+        word = super().agreed(receiver, all_)
+        self.terms.found[SumSlot(receiver, all_.round, all_.step), self.peer].own = word.own
+        return word

@@ -1,0 +1,210 @@
+"""Short live runs in one process, which a tap watches."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from p2pfl.algorithms import State
+from p2pfl.core.encodings import Ints
+from p2pfl.core.neighbourhood import Neighbourhood, Released
+from p2pfl.network.peer import Peer
+from p2pfl.network.peer.launch.worker import live
+from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.peer.storage.credentials import credentials
+from p2pfl.network.transport import MemoryTransport, Transport
+from p2pfl.plugins.audit.live.tap import Tapped, beyond
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.privacy.keys import Identity, SecretSource
+
+DEADLINE = 120.0
+"""Timeout of a short run in seconds."""
+
+
+async def launched(plan: Tapped, folder: Path) -> None:
+    """Run all peers of a plan as ``p2pfl peer`` runs them, each with a fresh identity.
+
+    Parameters
+    ----------
+    plan
+        Plan that shows its releases to its tap, which also listens to the broker.
+    folder
+        Run directory.
+    """
+    (folder / "peers").mkdir(exist_ok=True)
+    transport = MemoryTransport(lose=plan.tap.overhear)
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for name in plan.topology.peers:
+            owned = credentials(plan.experiment.trust, peer=name)
+            how: dict[str, Any] = {"urls": (), "folder": folder, "owned": owned, "notify": lambda _: None}
+            tasks.create_task(live(plan, name, transport=transport, **how))
+
+
+async def interrupted(plan: Tapped, folder: Path, *, round: int) -> dict[str, Mapping[Cost, int]]:
+    """Kill all peers once all have sent the models of a round, and let them resume with that round, twice.
+
+    The second time they resume from copies of their folders, with the same incarnation as the first time: so do peers
+    whose disks are restored from a backup.
+
+    Parameters
+    ----------
+    plan
+        Plan as in :func:`launched`. Releases after each restart count as another run.
+    folder
+        Folder of checkpoints and journals.
+    round
+        Round that is released once more after each restart.
+
+    Returns
+    -------
+    dict
+        By peer, the charges of the first incarnation and of the one that resumed first.
+    """
+    names = plan.topology.peers
+    identities = {name: Identity.generate(SecretSource(), peer=name) for name in names}
+    original, copy = folder / "original", folder / "copy"
+    original.mkdir()
+
+    def peers(transport: Transport, disk: Path, *, resume: bool) -> list[Peer]:
+        stores = {name: Store(disk, name) for name in names}
+        return [
+            Peer(
+                name,
+                plan,
+                transport=transport,
+                identity=identities[name],
+                incarnation=2 if resume else 1,
+                store=stores[name],
+                former=stores[name].former().at(round) if resume else None,
+            )
+            for name in names
+        ]
+
+    async with asyncio.timeout(DEADLINE):
+        transport = MemoryTransport()
+        first = peers(transport, original, resume=False)
+        tasks = [asyncio.create_task(_run(peer)) for peer in first]
+        while not all(peer.mailbox.gossip_step > (round, 0) for peer in first):  # until all models arrived
+            if failed := [task for task in tasks if task.done()]:
+                await failed[0]
+            await asyncio.sleep(0)
+        for peer, task in zip(first, tasks, strict=True):
+            peer.connection.channel.abort()
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        shutil.copytree(original, copy)
+        plan.tap.run += 1
+        second = peers(transport, original, resume=True)
+        await _run_all(second)
+        plan.tap.run += 1
+        await _run_all(peers(MemoryTransport(), copy, resume=True))
+    return {peer.name: peer.meter.costs for peer in second}
+
+
+@dataclass
+class SettlementResult:
+    """Result of a run in which one peer did not share its last mask with another.
+
+    Attributes
+    ----------
+    public
+        By peer, the public model after all rounds, ``[1, P]``.
+    paid
+        By peer, what it then released beyond that model, ``[P]`` points of the grid.
+    costs
+        By peer, its charges.
+    """
+
+    public: dict[str, State] = field(default_factory=dict)
+    paid: dict[str, Ints] = field(default_factory=dict)
+    costs: dict[str, Mapping[Cost, int]] = field(default_factory=dict)
+
+
+async def overlooked(plan: Tapped, *, round: int) -> SettlementResult:
+    """Let the first peer release a round without the mask that it shares with the second one.
+
+    Parameters
+    ----------
+    plan
+        Plan of at least three peers under masks.
+    round
+        Last round.
+    """
+    found, names = SettlementResult(), plan.topology.peers
+
+    async def one(name: str, incarnation: int) -> None:
+        peer = SettlingPeer(
+            name,
+            plan,
+            transport=transport,
+            incarnation=incarnation,
+            observe=lambda record, state: found.public.update({record.peer: state}),
+        )
+        peer.settlement, peer.last = found, round
+        peer.overlooks = names[1] if name == names[0] else ""
+        await _run(peer)
+        found.costs[name] = peer.meter.costs
+
+    transport = MemoryTransport()
+    async with asyncio.timeout(DEADLINE), asyncio.TaskGroup() as tasks:
+        for incarnation, name in enumerate(names):
+            tasks.create_task(one(name, incarnation))
+    return found
+
+
+async def _run(peer: Peer) -> None:
+    async with peer:
+        await peer.run()
+
+
+async def _run_all(peers: Sequence[Peer]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for peer in peers:
+            group.create_task(_run(peer))
+
+
+class SettlingPeer(Peer):
+    """Peer that shows what it releases after the last round; the one that ``overlooks`` another masks without it."""
+
+    settlement: SettlementResult
+    last: int
+    overlooks: str
+
+    def _contested(self, net: LiveNeighbourhood, *, round: int, late: bool) -> Neighbourhood:
+        cover = self.hiding.cover
+        if self.overlooks and round == self.last and cover is not None:
+            self.hiding.cover = Overlooking(cover, self.overlooks)
+        return super()._contested(net, round=round, late=late)
+
+    def _neighbourhood(self, round: int, **how: Any) -> LiveNeighbourhood:
+        net = super()._neighbourhood(round, **how)
+        if round > self.last:
+            mix = net.mix
+            object.__setattr__(net, "mix", lambda released: self._shown(released, mix))
+        return net
+
+    async def _shown(self, released: Released, mix: Callable[[Released], Any]) -> Released:
+        if released.grid is not None:
+            self.settlement.paid[self.name] = beyond(released, self.settlement.public[self.name].public)
+        mixed: Released = await mix(released)
+        return mixed
+
+
+class Overlooking(Cover):
+    """Masks of a peer that takes another peer for absent."""
+
+    def __init__(self, cover: Cover, other: str) -> None:
+        super().__init__(cover.masks, cover.ledger, places=cover.places)
+        self.other = other
+
+    def partners(
+        self, round: int, *, present: frozenset[str], departed: frozenset[str] = frozenset()
+    ) -> frozenset[str]:
+        """Return the partners without the other peer."""
+        return super().partners(round, present=present - {self.other}, departed=departed - {self.other})

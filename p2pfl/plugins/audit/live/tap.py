@@ -1,0 +1,195 @@
+"""Tap on live peers, which records their releases and their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+
+from p2pfl.algorithms.robust.attacks import Sums, whole
+from p2pfl.algorithms.robust.net import StepObserver, Work, here
+from p2pfl.core.encodings import Ints
+from p2pfl.core.neighbourhood import Neighbourhood, Public, Released, Wrapped
+from p2pfl.core.rows import Layout, Rows, draw
+from p2pfl.experiment import Plan
+from p2pfl.learning import Fitted, Fitting
+from p2pfl.network.protocol.wire.codec import decode
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.transport.channel import Message
+from p2pfl.network.virtual.timed_learner import Goals
+from p2pfl.privacy import Settings
+from p2pfl.privacy.stream import to_grid
+
+
+@dataclass(frozen=True)
+class TappedRelease:
+    """Release of a live peer.
+
+    Attributes
+    ----------
+    run, peer, round
+        Identification of the release; each attempt at a round after a restart is another run.
+    points
+        Release less the public model before it, in points of the grid, ``[P]``.
+    """
+
+    run: int
+    peer: str
+    round: int
+    points: Ints
+
+
+@dataclass
+class Tap:
+    """Record of the releases and messages of live peers.
+
+    Attributes
+    ----------
+    run
+        Number of the current run or attempt.
+    releases
+        Releases in order.
+    frames
+        By run, all published payloads except announcements.
+    keys
+        By run, the public keys of all announcements.
+    """
+
+    run: int = 0
+    releases: list[TappedRelease] = field(default_factory=list)
+    frames: dict[int, set[bytes]] = field(default_factory=dict)
+    keys: dict[int, set[bytes]] = field(default_factory=dict)
+
+    def note(self, peer: str, round: int, released: Released, since: Public) -> None:
+        """Record a release of points of the grid."""
+        self.releases.append(TappedRelease(self.run, peer, round, beyond(released, since)))
+
+    def overhear(self, client: str, message: Message) -> bool:
+        """Record a message, and do not drop it; a memory transport calls this to decide which messages to drop."""
+        del client
+        if message.data and message.topic.endswith("/state"):
+            said = decode(message.data)
+            if isinstance(said, Announcement):
+                self.keys.setdefault(self.run, set()).update((said.key, said.identity))
+        elif message.data:
+            self.frames.setdefault(self.run, set()).add(bytes(message.data))
+        return False
+
+    def table(self, runs: Sequence[int] | None = None) -> list[TappedRelease]:
+        """Return the releases of some runs, by run, round and peer."""
+        chosen = [each for each in self.releases if runs is None or each.run in runs]
+        return sorted(chosen, key=lambda each: (each.run, each.round, each.peer))
+
+
+def beyond(released: Released, since: Public) -> Ints:
+    """Return a release less the public model before it, ``[P]`` points of the grid.
+
+    Parameters
+    ----------
+    released
+        Points of the grid, ``[1, P]``.
+    since
+        Public model before the release, ``[1, P]``.
+    """
+    assert released.grid is not None  # noqa: S101 (the caller masks rows)
+    start = since.rows.cpu().double() * (1.0 if released.masses is None else released.masses.cpu().double())  # [1, P]
+    found: Ints = released.rows[0].cpu().numpy() - to_grid(start[0].numpy().copy(), scale=2.0**released.grid)
+    return found
+
+
+@dataclass(frozen=True)
+class Tapped(Plan):
+    """Plan that shows a tap what its peers release.
+
+    Attributes
+    ----------
+    tap
+        Tap that records the releases.
+    """
+
+    tap: Tap = field(default_factory=Tap)
+
+    @classmethod
+    def of(cls, plan: Plan, tap: Tap, *, size: int, settings: Settings | None = None, moving: bool = False) -> Tapped:
+        """Return a plan with a tap.
+
+        Parameters
+        ----------
+        plan, tap
+            Plan, and the tap that records its releases.
+        size
+            P, the length of all rows.
+        settings
+            Settings that protect the models, in place of the plan's.
+        moving
+            True if training changes the parameters. By default it does not, so that releases add only noise and
+            masks.
+        """
+        given = {each.name: getattr(plan, each.name) for each in fields(Plan)}
+        protection = plan.protection
+        if settings is not None:
+            protection = replace(protection, settings=settings, found=None)
+        kind = Moving if moving else Still
+        learner = kind(Layout(("row",), ((size,),)), dtype=plan.learner.dtype, seed=plan.experiment.seed)
+        return cls(**given | {"learner": learner, "protection": replace(protection, size=size), "tap": tap})
+
+    def contested(
+        self,
+        hidden: Neighbourhood,
+        *,
+        round: int,
+        observer: StepObserver,
+        elsewhere: Callable[[Work], Awaitable[Rows]] = here,
+        together: Sequence[str] | None = None,
+        sums: Sums = whole,
+    ) -> Neighbourhood:
+        """Show the tap every release; see :meth:`p2pfl.experiment.Plan.contested`."""
+        watched = Watched(hidden, self.tap, round)
+        how: dict[str, Any] = {"observer": observer, "elsewhere": elsewhere, "together": together, "sums": sums}
+        return super().contested(watched, round=round, **how)
+
+
+class Still(Goals):
+    """Learner that does not change any model."""
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the rows, ``[R, P]``."""
+        return replace(super().fit(rows, **how), rows=rows)
+
+
+class Moving(Goals):
+    """Learner that moves every model by random numbers in every round."""
+
+    def fit(self, rows: Rows, **how: Unpack[Fitting]) -> Fitted:
+        """Return the moved rows, ``[R, P]``."""
+        steps = [
+            draw(self.seed, "audit step", peer, how["round"]).standard_normal(self.layout.size) for peer in how["peers"]
+        ]
+        moved = rows + torch.from_numpy(np.array(steps)).to(rows) / self.layout.size**0.5
+        return replace(super().fit(rows, **how), rows=moved)
+
+
+class Watched(Wrapped):
+    """Neighbourhood that shows a tap every release.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood that releases and mixes.
+    tap, round
+        Tap that records the release, and the round number.
+    """
+
+    def __init__(self, net: Neighbourhood, tap: Tap, round: int) -> None:
+        super().__init__(net)
+        self._tap, self._round = tap, round
+
+    async def release(self, rows: Rows, *, since: Public, masses: torch.Tensor | None = None) -> Released:
+        """Release as the neighbourhood does."""
+        released = await self._net.release(rows, since=since, masses=masses)
+        if released.grid is not None:
+            self._tap.note(self.peers[0], self._round, released, since)
+        return released

@@ -1,0 +1,347 @@
+"""Attacks on totals: what they show of single samples, and of single peers.
+
+Masks of a total are uniform in its ring, and no two totals share any: then they hide all but the total. The noise in a
+total is that of all peers but the colluders, which is compared with the accountant by arithmetic. What a sample changes
+is tried with samples that are there and with samples that a model gets most wrong.
+
+The game is that of :mod:`p2pfl.plugins.audit.attacks.game`: each number of a total has a coin of its own, which decides
+whether a peer adds what one sample can change at most. Observers know everything but the coins and the noise of honest
+peers. They watch one total, the difference of two totals of one round, and that of totals of two rounds, which shows
+noise that was drawn once for both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from p2pfl.core.encodings import Ints
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Wrapped, settled
+from p2pfl.core.rows import draw
+from p2pfl.data import Federation
+from p2pfl.experiment import Plan
+from p2pfl.experiment.file.reading import check, plain
+from p2pfl.experiment.parts.learners import learner as trained
+from p2pfl.learning import additive
+from p2pfl.learning.additive import Additive, Step
+from p2pfl.learning.learner import Learner
+from p2pfl.plugins.audit.attacks.separation import separation
+from p2pfl.plugins.audit.claims import ExactClaim, uniform
+from p2pfl.plugins.audit.noise_claims import FIRST, Noise
+from p2pfl.plugins.audit.pipeline import Fresh
+from p2pfl.privacy.masks import swarm_secrets
+from p2pfl.privacy.ring import WIDTHS, Ring, signed, zeros
+from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.simulation.stacked import StackedNeighbourhood
+
+CHANGE = 2.0**20
+"""Largest change by one sample, in integers."""
+
+SAMPLES = 16
+"""Samples of a peer that are left out, one at a time, and as many that are put in, of each kind."""
+
+COPIES = 200
+"""Copies of each sample from which the model learns whose totals are tried: then it is sure of itself."""
+
+LEARNED = 40
+"""Rounds of that model."""
+
+FAR = 1e6
+"""Factor by which features of samples that are put in exceed those of others."""
+
+SIZE = 4096
+"""Length of totals of zeros, which show masks and noise alone."""
+
+LONG = BLOCK + SIZE
+"""Length of a total that is masked and noised block by block."""
+
+PLACES = 4
+"""Number of rounds, attempts and totals of a round in each combination of which masks have keys of their own."""
+
+PART = "the totals"
+"""Heading of these claims."""
+
+
+def totals(plan: Plan, *, fresh: Fresh, trials: int, seed: int = 0) -> list[ExactClaim]:
+    """Check all claims on the totals of an experiment.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment, whose model follows from totals.
+    fresh
+        Function that makes the sources of new runs.
+    trials
+        Number of games.
+    seed
+        Seed of coins and contributions.
+    """
+    found = _masks(plan, fresh=fresh, seed=seed) if plan.masked else []
+    if plan.protection.claimed:
+        found += [_changed(plan, seed=seed), *_counted(plan), *_noises(plan, fresh=fresh)]
+        found += _games(plan, fresh=fresh, trials=trials, seed=seed)
+    return found
+
+
+class _Recorder(Wrapped):
+    """A neighbourhood that records what each peer adds to the last total.
+
+    Parameters
+    ----------
+    net
+        Neighbourhood that adds up.
+    """
+
+    def __init__(self, net: Neighbourhood) -> None:
+        super().__init__(net)
+        self.added: dict[str, Ints] = {}
+
+    async def total(
+        self, contribution: Contribution, *, size: int, bits: int = 64, change: float | None = None
+    ) -> Ints:
+        """Add up as the wrapped neighbourhood does."""
+        self.added = {peer: contribution(peer) for peer in self.peers}
+        return await super().total(lambda peer: self.added[peer], size=size, bits=bits, change=change)
+
+
+def _masks(plan: Plan, *, fresh: Fresh, seed: int) -> list[ExactClaim]:
+    """Check that masks leave the exact total, are uniform, and are those of one total alone."""
+    graph = plan.protection.graph
+    one, other = (
+        TotalMasks(swarm_secrets(graph, source=fresh(seed + run), run="audit"), graph=graph) for run in (0, 1)
+    )
+    alone, apart, within, off = list[Ring](), list[Ring](), list[Ring](), 0.0
+    peer, everybody = graph.peers[0], graph.peers
+    some = tuple(name for name in everybody if name in {peer, *graph.neighbours(peer)})[:-1]
+    first, nothing = TotalSlot(1, 0, 0), np.zeros(SIZE, np.int64)
+    for bits in WIDTHS:
+        off = max(off, _left(one, bits=bits, seed=seed))
+        how: dict[str, Any] = {"peer": peer, "participants": everybody, "bits": bits}
+        base = one.hide(nothing, slot=first, **how)
+        others = [
+            one.hide(nothing, slot=slot, **how) for slot in (TotalSlot(1, 0, 1), TotalSlot(1, 1, 0), TotalSlot(2, 0, 0))
+        ]
+        others += [other.hide(nothing, slot=first, **how)]
+        if len(some) > 1 and peer in some:
+            others += [one.hide(nothing, slot=first, **how | {"participants": some})]
+        alone += [_wide(each) for each in (base, *others)]
+        apart += [_wide(base - each) for each in others]
+        within += itself(one.hide(np.zeros(LONG, np.int64), slot=first, **how))
+    differing = "Masks of two totals differ by uniform numbers: of a round, of attempts, rounds, participants and runs"
+    return [
+        ExactClaim("masks of totals cancel", "The masks of a total leave the exact sum.", off, 0.0, PART),
+        uniform("masks of totals are uniform", "What a peer adds to a total is uniform in its ring", alone, part=PART),
+        uniform("no two totals share masks", differing, apart, part=PART),
+        uniform(
+            "masks of a total never repeat", "A mask differs from itself, moved, by uniform numbers", within, part=PART
+        ),
+        _keyed(one, peer),
+    ]
+
+
+def _left(masks: TotalMasks, *, bits: int, seed: int) -> float:
+    """Return by how much the sum of what all peers add under masks differs from the exact total."""
+    peers = masks.graph.peers
+    rng = draw(seed, "audit contributions", round=bits)
+    own = {peer: rng.integers(-(2 ** (bits // 2)), 2 ** (bits // 2), 64) for peer in peers}
+    total = zeros(64, bits)
+    for peer in peers:
+        total += masks.hide(own[peer], peer=peer, slot=TotalSlot(1, 0, 0), participants=peers, bits=bits)
+    return float(np.abs(signed(total) - np.sum([*own.values()], axis=0)).max())
+
+
+def _keyed(masks: TotalMasks, peer: str) -> ExactClaim:
+    """Check that the key of each mask names its round, attempt, number and participants, and its partner."""
+    everybody = masks.graph.peers
+    groups = [everybody, *(tuple(name for name in everybody if name != gone) for gone in everybody if gone != peer)][
+        :PLACES
+    ]
+    keys = Counter(
+        key
+        for place in itertools.product(range(PLACES), repeat=3)
+        for among in groups
+        for key in masks.keys(peer, slot=TotalSlot(*place), participants=among).values()
+    )
+    again = sum(count - 1 for count in keys.values())
+    sentence = "The key of a mask names round, attempt, number and participants of the total, and both ends (keys)."
+    return ExactClaim("keys of totals are of one use", sentence, float(again), 0.0, PART)
+
+
+def _counted(plan: Plan) -> list[ExactClaim]:
+    """Compare the accountant with the deviation of the total less the noise of the colluders, by arithmetic."""
+    protection = plan.protection
+    change = 2.0 if protection.wanted.adjacency == "replace" else 1.0
+    found = list[ExactClaim]()
+    for given in protection.observers():
+        honest = len(protection.graph.peers) - len(given.colluders)
+        left = protection.settings.noise / protection.settings.clip * math.sqrt(honest)
+        sentence = f"Against {given.observer} the accountant counts the noise of all other peers, and no more (mu)."
+        allowed = given.mu * (1 + 1e-9)
+        found.append(ExactClaim(f"noise of a total, {given.observer}", sentence, change / left, allowed, PART))
+    return found
+
+
+def _noises(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
+    """Check the noise of every peer in totals of zeros, two in each of two rounds."""
+    protection = plan.protection
+    settings = replace(protection.settings, mask=0.0, participation=1.0)
+    source, points, charged = fresh(FIRST), list[Ints](), list[int]()
+    for round in (0, 1):
+        net = _Recorder(
+            StackedNeighbourhood(plan.weights[:1], round=round, seed=0, graph=plan.topology.union, masks=None)
+        )
+        given: dict[str, Any] = {"masks": None, "source": source, "round": round}
+        hidden = protection.mode.wrap(net, settings=settings, **given, charge=lambda: charged.append(1))
+        for _ in range(2):
+            settled(hidden.total(lambda _: np.zeros(LONG, np.int64), size=LONG, change=CHANGE))
+            points += [row[end] for row in net.added.values() for end in (slice(SIZE), slice(BLOCK, LONG))]
+    expected = CHANGE * protection.settings.noise / protection.settings.clip
+    sentence = "Every total is charged before it is sent (totals that are not)."
+    return [
+        *Noise("noise of a peer in a total", PART, np.array(points), expected).claims(),
+        ExactClaim("every total is charged", sentence, float(4 - len(charged)), 0.0, PART),
+    ]
+
+
+def _games(plan: Plan, *, fresh: Fresh, trials: int, seed: int) -> list[ExactClaim]:
+    """Let observers guess the coins of all games, and compare their success with the accountant."""
+    protection = plan.protection
+    settings = replace(protection.settings, mask=0.0, participation=1.0)  # masks hide all but the total, and cancel
+    source = fresh(seed)
+    coins = draw(seed, "audit coins").random(trials) < 0.5
+    observers = protection.observers()
+    victim = observers[-1].peer
+    seen: list[list[Ints]] = []
+    for round, sign in ((0, 1), (0, -1), (1, -1)):  # the sign of what the victim adds
+        if round or not seen:
+            stacked = StackedNeighbourhood(
+                plan.weights[:1], round=round, seed=seed, graph=plan.topology.union, masks=None
+            )
+            net = _Recorder(stacked)
+            hidden = protection.mode.wrap(net, settings=settings, masks=None, source=source, round=round)
+        nothing, own = np.zeros(trials, np.int64), (coins * sign * CHANGE).astype(np.int64)
+
+        def contribution(peer: str, own: Ints = own, nothing: Ints = nothing) -> Ints:
+            return own if peer == victim else nothing
+
+        total = settled(hidden.total(contribution, size=trials, change=CHANGE))
+        seen.append([total - sum((net.added[name] for name in each.colluders), np.int64(0)) for each in observers])
+    looks = {"one total": 1.0, "two totals of one round": math.sqrt(2), "totals of two rounds": math.sqrt(2)}
+    found = list[ExactClaim]()
+    for place, given in enumerate(observers):
+        one, again, later = (each[place].astype(np.float64) for each in seen)
+        for (name, factor), look in zip(looks.items(), (one, one - again, one - later), strict=True):
+            mu = separation(look, coins).lower(tests=len(looks) * len(observers))
+            sentence = f"{given.observer} cannot tell by {name} whether a sample is there, beyond the accountant's mu."
+            found.append(ExactClaim(f"{name}, {given.observer}", sentence, mu, given.mu * factor, PART))
+    return found
+
+
+def _changed(plan: Plan, *, seed: int) -> ExactClaim:
+    """Check by how much a sample of a peer changes the questions of the first, the middle and the last round.
+
+    Samples are left out, or put in: with another target, and with features far beyond those of others. The model that
+    asks has learned for many rounds from many copies of the samples of the peer, so it is sure of itself and very wrong
+    about some.
+    """
+    rounds = max(plan.experiment.rounds, LEARNED)
+    asked = trained(check(plain(plan.experiment) | {"rounds": rounds}), plan.federation)
+    peer = max(plan.federation.peers, key=lambda name: len(plan.federation.train[name]))
+    federation, added = _extended(plan.federation, peer, seed=seed)
+    own = federation.train[peer]
+    chosen = draw(seed, "audit samples").permutation(len(own))[:SAMPLES]
+    tried = [np.delete(own, number) for number in chosen] + [np.append(own, number) for number in added]
+    others = [replace(federation, train={**federation.train, peer: positions}) for positions in tried]
+    learner = asked.on(replace(federation, train={**federation.train, peer: np.repeat(own, COPIES)}))
+    row, moves = learner.start([peer])[0], list[float]()
+    for round in range(LEARNED):
+        if round in {0, LEARNED // 2, LEARNED - 1}:
+            moves += _moves([asked.on(each) for each in (federation, *others)], peer, row, round)
+        step = _learned(learner, peer, row, round)
+        if step.over:
+            break
+        row = step.row
+    sentence = "A sample changes a total by no more than the noise is made for, whatever its features and its target."
+    return ExactClaim("what a sample changes", sentence, max(moves, default=math.inf), 1 + 1e-9, PART)
+
+
+def _extended(federation: Federation, peer: str, *, seed: int) -> tuple[Federation, Ints]:
+    """Return a federation whose data set has further samples, and their numbers: with wrong targets, and far away."""
+    data, rng = federation.dataset, draw(seed, "audit additions")
+    some = rng.permutation(federation.train[peer])[:SAMPLES]
+    features, targets = data.features[some], data.targets[some]
+    if data.classes is not None:
+        shift = torch.from_numpy(1 + np.arange(len(some)) % max(1, data.classes - 1))
+        wrong = (targets + shift.view(-1, *[1] * (targets.dim() - 1))) % data.classes
+    else:
+        wrong = targets + FAR * torch.from_numpy(rng.choice([-1.0, 1.0], tuple(targets.shape))).to(targets)
+    sets = [(features, wrong)]
+    if features.is_floating_point():
+        signs = torch.from_numpy(rng.choice([-1.0, 1.0], tuple(features.shape))).to(features)
+        sets += [(FAR * signs, targets), (FAR * signs, wrong)]
+    more = replace(
+        data,
+        features=torch.cat([data.features, *(each for each, _ in sets)]),
+        targets=torch.cat([data.targets, *(each for _, each in sets)]),
+        columns={},
+    )
+    return replace(federation, dataset=more), np.arange(len(data), len(more))
+
+
+def _moves(learners: Sequence[Learner], peer: str, row: torch.Tensor, round: int) -> list[float]:
+    """Return, by question, how much the answers of a peer with other samples differ at most, in declared changes.
+
+    The first learner has its own samples. All are asked the same, as if the totals were its answers.
+    """
+    askings = [_additive(learner).asking(row, round=round) for learner in learners]
+    moves, total = list[float](), None
+    while True:
+        try:
+            questions = [next(asking) if total is None else asking.send(total) for asking in askings]
+        except (StopIteration, LearningError):  # the answers of one peer may determine no model
+            return moves
+        answers = [question.answer(peer) for question in questions]
+        total, change = answers[0], questions[0].change
+        far = max(float(np.linalg.norm((answer - total).astype(np.float64))) for answer in answers[1:])
+        moves.append(far / change if change else math.inf)
+
+
+def _learned(learner: Learner, peer: str, row: torch.Tensor, round: int) -> Step:
+    """Return the result of a round of a peer that learns alone; it is over if its answers determine no model."""
+    asking, total = _additive(learner).asking(row, round=round), None
+    while True:
+        try:
+            question = next(asking) if total is None else asking.send(total)
+        except StopIteration as ended:
+            found: Step = ended.value
+            return found
+        except LearningError:
+            return Step(row, over=True)
+        total = question.answer(peer)
+
+
+def _additive(learner: Learner) -> Additive:
+    found = additive(learner)
+    if found is None:
+        raise ModelError("an audit of totals needs a model that follows from totals; choose one such as boosting")
+    return found
+
+
+def itself(row: Ring) -> list[Ring]:
+    """Return the differences of a row of :data:`LONG` numbers and itself, moved by powers of two, ``[512]`` each."""
+    lags = [2**power for power in range(10, 17)]
+    return [_wide(row[:1024] - row[lag : lag + 1024], size=512) for lag in lags]
+
+
+def _wide(values: Ring, *, size: int = SIZE // 2) -> Ring:
+    """Return as many numbers of 64 bits of either ring, ``[size]``: two of 32 bits become one."""
+    return np.ascontiguousarray(values).view(np.uint64)[:size]

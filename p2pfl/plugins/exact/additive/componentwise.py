@@ -1,0 +1,397 @@
+""":class:`Componentwise`, model-based boosting of base learners by exact totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints, from_wide, wide
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.rows import Layout
+from p2pfl.data.description import Field
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.additive.base_learners import DEGREE, BaseLearner
+from p2pfl.plugins.exact.additive.beginning import ends, site_penalty
+from p2pfl.plugins.exact.additive.freedom import penalty_for
+from p2pfl.plugins.exact.additive.predictor import OWN, AdditiveModel
+from p2pfl.plugins.exact.additive.site import Log, Site
+from p2pfl.plugins.exact.elementary import added_along, inverse, log
+from p2pfl.plugins.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
+from p2pfl.plugins.exact.stopping import stopped
+
+FRACTION = 44
+"""Fraction bits of the sums of a step; with fewer than 40, choices differ after some thousand steps."""
+
+TIE = 1e-9
+"""Errors of a shared learner and of own effects that differ by less are equal; the shared one is then chosen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Componentwise:
+    r"""Component-wise boosting with site effects.
+
+    Each step fits every base learner to the residuals and adds the one of least squared error:
+
+    .. math:: \theta_j = (Z_j^T Z_j + \lambda_j K_j)^{-1} Z_j^T u, \qquad f \leftarrow f + \nu Z_j \theta_j
+
+    A learner exists twice: shared by all peers, and with effects of each peer's own, which never leave it. One total a
+    step has the products of all functions with the residuals, and the errors of own effects.
+
+    Parameters
+    ----------
+    features, classes, rounds
+        Number of features, of classes (two; ``None`` for a number), and of rounds.
+    fields
+        Columns of the table; each is a base learner.
+    every
+        Steps of a round.
+    learning_rate
+        :math:`\nu`.
+    average
+        True to average the fits of the peers, weighted by their samples, in place of fitting the sums: FedAvg of base
+        learners, with which the model is not that of the pooled data.
+    df
+        Degrees of freedom of a learner, which choose :math:`\lambda_j`.
+    site_df
+        Degrees of freedom of a random intercept of sites, which choose their penalty; 0 for no site effects.
+    knots
+        Inner knots of a spline, equally spaced.
+    linear
+        Columns of numbers that are straight lines instead of splines.
+    ranges
+        Ends of columns of numbers that are known; those of others follow from counts of their values, to 1/128.
+    early_stopping, n_iter_no_change, tol
+        Stop where the loss on the validation parts has not fallen by ``tol`` within ``n_iter_no_change`` steps.
+
+    References
+    ----------
+    Schalk, Bischl, Rügamer, Privacy-preserving and lossless distributed estimation of high-dimensional generalized
+    additive mixed models, Statistics and Computing 34, 2024; Bühlmann and Yu, Boosting with the L2 loss, JASA 98, 2003.
+    """
+
+    name: ClassVar[str] = "componentwise"
+    shows: ClassVar[str] = (
+        "how many samples have each value of each number, to a relative width of 1/128, products of the functions of "
+        "each column, and at each step their products with the residuals"
+    )
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        found = Componentwise.shows
+        if options.get("average"):
+            found = found.replace("their products with the residuals", "the sums of the peers' own fits")
+        more = {
+            "site_df": "the sum of the errors of effects of the peers' own",
+            "average": "the sum of the errors of these fits",
+            "early_stopping": "the loss of the validation parts",
+        }
+        return ", ".join([found, *(words for key, words in more.items() if options.get(key))])
+
+    features: int
+    classes: int | None
+    rounds: int
+    fields: tuple[Field, ...] | None = None
+    every: int = 100
+    learning_rate: float = 0.1
+    average: bool = False
+    df: float = 5.0
+    site_df: float = 0.0
+    knots: int = 20
+    linear: tuple[str, ...] = ()
+    ranges: dict[str, tuple[float, float]] | None = None
+    early_stopping: bool = False
+    n_iter_no_change: int = 10
+    tol: float = 1e-7
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.classes != 2:
+            raise ModelError(
+                f"model.name: componentwise predicts two classes or a number, not {self.classes} classes; use boosting"
+            )
+        if not (self.every >= 1 and 0 < self.learning_rate <= 1 and self.df > 1 and self.knots >= 1):
+            raise ModelError(
+                f"model.options: every = {self.every}, learning_rate = {self.learning_rate}, df = {self.df} and knots "
+                f"= {self.knots} cannot be; set every and knots to at least 1, the rate to at most 1, and df above 1"
+            )
+        if not 0 <= self.site_df < math.inf:
+            raise ModelError(f"model.options.site_df is {self.site_df}; set it to a number of sites, or to 0 for none")
+        if self.average and self.site_df:
+            raise ModelError("model.options: average = true has no effects of sites; leave out average, or site_df")
+        if not (self.n_iter_no_change >= 1 and self.tol >= 0):
+            raise ModelError(
+                f"model.options.n_iter_no_change = {self.n_iter_no_change} and tol = {self.tol} stop at no step; set "
+                "n_iter_no_change to at least 1 and tol to at least 0"
+            )
+        named = {learner.column for learner in self.learners if learner.kind != "onehot"}
+        if unknown := [name for name in (*self.linear, *(self.ranges or {})) if name not in named]:
+            raise ModelError(
+                f'model.options names the column "{unknown[0]}", which has no numbers; choose from {", ".join(named)}'
+            )
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @cached_property
+    def learners(self) -> tuple[BaseLearner, ...]:
+        """Base learners in the order of the columns."""
+        fields = self.fields or tuple(Field(f"x{number}") for number in range(self.features))
+        found, place = [], 0
+        for field in fields:
+            if field.levels is not None:
+                found.append(BaseLearner(field.name, "onehot", place, len(field.levels)))
+            elif field.name in self.linear:
+                found.append(BaseLearner(field.name, "linear", place, 2))
+            else:
+                found.append(BaseLearner(field.name, "spline", place, self.knots + DEGREE + 1))
+            place += 1 if field.levels is None else len(field.levels)
+        return tuple(found)
+
+    @property
+    def fits_alone(self) -> bool:
+        """True if each peer fits learners to its own samples."""
+        return self.average or self.site_df > 0
+
+    @property
+    def widest(self) -> int:
+        """Largest number of coefficients of a learner."""
+        return max(learner.size for learner in self.learners)
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        many, widest, steps = len(self.learners), self.widest, self.rounds * self.every
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("samples", "offset", "site_penalty", "steps"), (1,))
+        shapes |= dict.fromkeys(("low", "high", "penalty"), (many,))
+        shapes |= {"coefficients": (many, widest), "gram": (many, widest, widest)}
+        shapes |= {"choices": (steps,), "risks": (steps,), "updates": (steps, widest)}
+        shapes |= {"validation": (steps,)} if self.early_stopping else {}
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    def module(self) -> AdditiveModel:
+        """Return the torch module of the shared effects."""
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
+
+    def own_module(self) -> AdditiveModel:
+        """Return the torch module of the shared effects and those of a peer's own."""
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=True)
+
+    def start(self) -> Tensors:
+        """Return the model without a step."""
+        return zeros(self.layout)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, 2]``, or predicted means ``[n, 1]``, of the shared effects, as for a new site."""
+        bases = self._bases(tensors, part)
+        found = np.full(len(part), float(tensors["offset"][0]))
+        for learner, basis, own in zip(self.learners, bases, tensors["coefficients"], strict=True):
+            found = found + basis @ own[: learner.size]
+        return self._outputs(found)
+
+    def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
+        """Return outputs as :meth:`predicted` does, with the effects of a peer's own."""
+        site = self._site(tensors, own)
+        shared = self.predicted(tensors, part)[:, -1]
+        bases = self._bases(tensors, part)
+        return self._outputs(shared + sum(basis @ own for basis, own in zip(bases, site.effects, strict=True)))
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the coefficients of a peer's own effects, ``[J, W]``; nothing without effects of sites."""
+        if not self.site_df or not tensors["samples"][0]:
+            return {}
+        found = np.zeros((len(self.learners), self.widest))
+        for row, effect in zip(found, self._site(tensors, own).effects, strict=True):
+            row[: len(effect)] = effect
+        return {OWN: found}
+
+    def _outputs(self, scores: Floats) -> Floats:
+        if self.classes is None:
+            return scores[:, None]
+        return np.stack([np.zeros_like(scores), scores], axis=1)
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take ``every`` steps."""
+        done = int(tensors["steps"][0])
+        if done >= self.rounds * self.every:
+            return Outcome(tensors, over=True)
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+            if not tensors["samples"][0]:
+                return Outcome(tensors, over=True)
+        new = {name: np.array(value) for name, value in tensors.items()}
+        solvers = self._solvers(new)
+        steps, sites = list[tuple[int, Floats | None]](), dict[str, Site]()
+        sizes = [learner.size for learner in self.learners]
+        terms = sum(sizes) + 2 + (len(sizes) if self.fits_alone else 0) + (2 if self.early_stopping else 0)
+        taken, stalled = done, False
+
+        def answer(peer: str) -> Ints:
+            if peer not in sites:
+                sites[peer] = self._site(tensors, own(peer))
+            sites[peer].advance(steps[sites[peer].applied - done :])
+            return wide(sites[peer].terms(), fraction=FRACTION)
+
+        for step in range(done, done + self.every):
+            total = yield Question(answer, size=2 * terms)
+            values = from_wide(total, fraction=FRACTION)
+            new["risks"][step] = values[sum(sizes) + 1] / new["samples"][0]
+            if self.early_stopping:
+                new["validation"][step] = _validated(*values[-2:].tolist())
+                values = values[:-2]
+                stalled = stopped(new["validation"][: step + 1], self.n_iter_no_change, self.tol)
+                if stalled:
+                    break
+            choice, theta = self._averaged(values, new) if self.average else self._chosen(values, new["gram"], solvers)
+            new["choices"][step], taken = choice, step + 1
+            steps.append((choice, theta))
+            if theta is not None:
+                new["updates"][step] = theta
+                new["coefficients"][choice] += self.learning_rate * theta
+        new["steps"] = np.array([float(taken)])
+        return Outcome(new, float(new["risks"][step]), over=stalled or taken >= self.rounds * self.every)
+
+    def _site(self, tensors: Tensors, own: Own) -> Site:
+        """Return the private part of a peer after the steps of a model: the one kept, or one made anew from the log."""
+        done = int(tensors["steps"][0])
+        origin = b"".join(tensors[name].tobytes() for name in ("offset", "low", "high", "penalty", "site_penalty"))
+        part = own.train
+        found: Site | None = part.kept.get("componentwise")
+        followed = found is not None and found.origin == origin
+        if found is None or not followed or not found.follows(tensors["choices"][:done], tensors["updates"][:done, 0]):
+            found = self._made(tensors, own, origin)
+            part.kept["componentwise"] = found
+        found.advance(_log(tensors, since=found.applied))
+        return found
+
+    def _made(self, tensors: Tensors, own: Own, origin: bytes) -> Site:
+        part, checked = own.train, own.validation if self.early_stopping else None
+        sites = float(tensors["site_penalty"][0])
+        share = len(part) / float(tensors["samples"][0]) if self.average else 1.0
+        penalties = [
+            share * strength * learner.penalty + sites * np.eye(learner.size)
+            for strength, learner in zip(tensors["penalty"].tolist(), self.learners, strict=True)
+        ]
+        return Site(
+            bases=self._bases(tensors, part),
+            targets=part.targets.astype(np.float64),
+            penalties=penalties if self.fits_alone else (),
+            averaged=self.average,
+            offset=float(tensors["offset"][0]),
+            rate=self.learning_rate,
+            binary=self.classes is not None,
+            origin=origin,
+            validation=None if checked is None else (self._bases(tensors, checked), checked.targets.astype(np.float64)),
+        )
+
+    def _bases(self, tensors: Tensors, part: Part) -> list[Floats]:
+        ends = zip(self.learners, tensors["low"].tolist(), tensors["high"].tolist(), strict=True)
+        return [learner.basis(part.features, low=low, high=high) for learner, low, high in ends]
+
+    def _chosen(self, values: Floats, gram: Floats, solvers: Floats) -> tuple[int, Floats | None]:
+        """Return the learner of least error, and its coefficients if it is shared."""
+        many, widest = len(self.learners), self.widest
+        products = np.zeros((many, widest))
+        place = 0
+        for number, learner in enumerate(self.learners):
+            products[number, : learner.size] = values[place : place + learner.size]
+            place += learner.size
+        squares = float(values[place])
+        thetas = _applied(solvers, products)
+        errors = added_along(thetas * (_applied(gram, thetas) - 2 * products)) + squares
+        own, shared = values[place + 2 :], int(errors.argmin())
+        if len(own) and own.min() < errors[shared] - TIE:
+            return many + int(own.argmin()), None
+        return shared, thetas[shared]
+
+    def _averaged(self, values: Floats, tensors: Tensors) -> tuple[int, Floats]:
+        """Return the learner whose fits by the peers have the least error in all, and their average."""
+        sizes = [learner.size for learner in self.learners]
+        choice = int(values[sum(sizes) + 2 :].argmin())
+        theta, first = np.zeros(self.widest), sum(sizes[:choice])
+        theta[: sizes[choice]] = values[first : first + sizes[choice]] / float(tensors["samples"][0])
+        return choice, theta
+
+    def _solvers(self, tensors: Tensors) -> Floats:
+        """Return the inverse of each learner's penalised products, ``[J, W, W]``."""
+        found = np.zeros_like(tensors["gram"])
+        for number, (learner, strength) in enumerate(zip(self.learners, tensors["penalty"].tolist(), strict=True)):
+            where = slice(learner.size)
+            found[number, where, where] = inverse(tensors["gram"][number, where, where] + strength * learner.penalty)[0]
+        return found
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on ends of columns, products of functions, penalties and the offset."""
+        low, high = yield from ends(self.learners, self.ranges or {}, own, model=self.name)
+        given = {**tensors, "low": low, "high": high}
+        sizes = [learner.size for learner in self.learners]
+        terms = sum(size * size for size in sizes)
+        size = sums.size(terms + 1) + 1
+        total = yield Question(lambda peer: self._products(own(peer).train, given), size=size)
+        samples, values = int(total[-1]), sums.numbers(total[:-1])
+        if not samples:
+            return tensors
+        mean, place = float(values[-1]) / samples, 0
+        gram, penalty = np.zeros_like(tensors["gram"]), np.zeros(len(sizes))
+        for number, learner in enumerate(self.learners):
+            size = learner.size
+            found = values[place : place + size * size].reshape(size, size)
+            gram[number, :size, :size] = 0.5 * (found + found.T)
+            penalty[number] = penalty_for(gram[number, :size, :size], learner.penalty, df=self.df)
+            place += size * size
+        if self.classes is not None and not 0 < mean < 1:
+            raise LearningError("all samples are of one class, so there is nothing to learn; add peers with the other")
+        offset = log(mean) - log(1 - mean) if self.classes is not None else mean
+        sites = (yield from site_penalty(own, df=self.site_df, fraction=FRACTION)) if self.site_df else 0.0
+        scalars = {"samples": samples, "offset": offset, "site_penalty": sites}
+        return {**given, "gram": gram, "penalty": penalty} | {key: np.array([float(v)]) for key, v in scalars.items()}
+
+    def _products(self, part: Part, tensors: Tensors) -> Ints:
+        """Return exact sums of products of functions, that of targets, and the number of samples."""
+        bases, targets = self._bases(tensors, part), part.targets.astype(np.float64)
+
+        def each(where: slice) -> Floats:
+            own = [basis[where] for basis in bases]
+            pairs = [(basis[:, :, None] * basis[:, None, :]).reshape(len(basis), -1) for basis in own]
+            return np.concatenate([*pairs, targets[where, None]], axis=1)
+
+        terms = sum(learner.size**2 for learner in self.learners) + 1
+        return np.append(sums.summed(len(part), terms, each), len(part))
+
+
+def _validated(loss: float, samples: float) -> float:
+    """Return the mean loss of the validation parts.
+
+    Raises
+    ------
+    ModelError
+        They have no samples.
+    """
+    if not samples:
+        raise ModelError(
+            "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
+            "early_stopping out"
+        )
+    return loss / samples
+
+
+def _applied(matrices: Floats, vectors: Floats) -> Floats:
+    """Return the products of matrices ``[J, W, W]`` and vectors ``[J, W]``, added column by column."""
+    return added_along(matrices * vectors[:, None, :])
+
+
+def _log(tensors: Tensors, *, since: int) -> Log:
+    """Return the steps of a model from one on; those of own effects have no coefficients that others know."""
+    done, many = int(tensors["steps"][0]), len(tensors["coefficients"])
+    choices = tensors["choices"][since:done].astype(int).tolist()
+    return [
+        (choice, update if choice < many else None)
+        for choice, update in zip(choices, tensors["updates"][since:done], strict=True)
+    ]

@@ -1,0 +1,172 @@
+r"""Bins of features, the same at all peers, from totals.
+
+Peers count their values on a fixed grid, whose cells have a relative width of :math:`2^{-7}`: first by sign and
+exponent (512 cells a feature), then by the next seven bits within each exponent that occurs. Whole numbers up to 256
+have cells of their own. Where at most ``max_bins`` cells are in use, each is a bin; otherwise the bins cut at the ranks
+:math:`n i / B`. A cut lies in the middle of the gap between two cells in use; between adjacent cells it is the lower
+end of the next one, which can be a value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import ModelError
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact.model import Asked, Owns, Part
+from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Values, coarse, fine, impossible, live, number_at, possible
+from p2pfl.plugins.exact.sketch import MOST as SKETCHED
+
+MOST = 255
+"""Largest number of bins, so that a bin and the mark of a missing value fit into a byte."""
+
+LIVE = 64
+"""Largest number of exponents in use of a feature, on average; of a few features more may be in use."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bins:
+    """Cuts between the bins of each feature.
+
+    Parameters
+    ----------
+    cuts
+        ``[F, B - 1]`` float32 in float64; those of a feature are its first ``counts`` ones.
+    counts
+        ``[F]`` numbers of cuts.
+    missing
+        ``[F]`` bool: whether any peer lacks a value of the feature; missing values are a bin of their own, the last.
+    known
+        ``[F, 255]`` bool: which categories are in use; each is a bin. No entry for a feature that is no category.
+    """
+
+    cuts: Floats
+    counts: Ints
+    missing: npt.NDArray[np.bool_]
+    known: npt.NDArray[np.bool_] | None = None
+
+    def same(self, other: Bins) -> bool:
+        """Return whether all bins are those of another."""
+        pairs = ((self.cuts, other.cuts), (self.counts, other.counts), (self.missing, other.missing))
+        return all(np.array_equal(one, two) for one, two in (*pairs, (self.categorical, other.categorical)))
+
+    @property
+    def categorical(self) -> npt.NDArray[np.bool_]:
+        """True for each feature whose values are categories, ``[F]``."""
+        found: npt.NDArray[np.bool_] = np.zeros(len(self.counts), np.bool_)
+        return found if self.known is None else found | self.known.any(axis=1)
+
+    @property
+    def sizes(self) -> Ints:
+        """Number of bins of each feature, that of missing values included, ``[F]``."""
+        return self.counts + 1 + self.missing
+
+    @property
+    def starts(self) -> Ints:
+        """Place of the first bin of each feature among the bins of all, ``[F]``."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]]).astype(np.int64)
+
+    def codes(self, features: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+        """Return the bin of each value, ``[F, n]``; a missing value has the number of the other bins."""
+        found = np.empty(features.shape[::-1], np.uint8)  # [F, n]
+        for number, column in enumerate(features.T):
+            cuts = self.cuts[number, : self.counts[number]].astype(np.float32)
+            bins = np.searchsorted(cuts, column, side="right")
+            found[number] = np.where(np.isnan(column), self.counts[number] + 1, bins)
+        return found
+
+
+def sketched(own: Owns, *, features: int, max_bins: int, categorical: Sequence[bool] = ()) -> Asked[Bins]:
+    """Agree on bins by two totals.
+
+    Parameters
+    ----------
+    own
+        Samples of a peer.
+    features
+        F.
+    max_bins
+        Largest number of bins of a feature besides that of missing values.
+    categorical
+        By feature whether its values are categories, whole numbers from 0 to 254; none are if it is empty.
+
+    Yields
+    ------
+    Question
+        Two questions.
+
+    Returns
+    -------
+    Bins
+        Bins.
+    """
+    size = features * EXPONENTS
+    total = yield Question(lambda peer: _first(own(peer).train), size=size + features)
+    used = live(total[:size], most=max(SKETCHED, LIVE * features))  # [L] in the order of features
+    missing = possible(total[size:])  # [F]
+    feature, exponent = used // EXPONENTS, used % EXPONENTS
+    total = yield Question(lambda peer: fine(_columns(own(peer).train), used), size=len(used) * FINE)
+    cells_of = possible(total).reshape(len(used), FINE)  # [L, 128]
+    cuts, counts = np.zeros((features, max_bins - 1)), np.zeros(features, np.int64)
+    known = np.zeros((features, MOST), np.bool_) if any(categorical) else None
+    for number in range(features):
+        here = feature == number
+        cells, own_counts = (exponent[here, None] * FINE + np.arange(FINE)).ravel(), cells_of[here].ravel()
+        found = _cuts(cells, own_counts, max_bins)
+        cuts[number, : len(found)], counts[number] = found, len(found)
+        if known is not None and categorical[number]:
+            known[number, _categories(number, cells[own_counts > 0], max_bins)] = True
+    return Bins(cuts, counts, missing > 0, known)
+
+
+def _categories(feature: int, cells: Ints, max_bins: int) -> Ints:
+    """Return the categories that some cells stand for."""
+    values = number_at(cells << 16)
+    if ((values < 0) | (values >= MOST) | (values != np.floor(values))).any():
+        raise impossible()
+    if len(values) > max_bins:
+        raise ModelError(
+            f"feature {feature} has {len(values)} categories and model.options.max_bins is {max_bins}; raise it, or "
+            "leave the feature out of model.options.categorical_features"
+        )
+    return values.astype(np.int64)
+
+
+def _columns(part: Part) -> list[Values]:
+    """Return the values of each feature."""
+    return list(part.features.T)
+
+
+def _first(part: Part) -> Ints:
+    """Return the number of values by feature and exponent, then of missing ones by feature, ``[F 512 + F]``."""
+    return np.concatenate([coarse(_columns(part)), np.isnan(part.features).sum(axis=0)])
+
+
+def _cuts(cells: Ints, counts: Ints, max_bins: int) -> Floats:
+    """Return the cuts of one feature, ascending.
+
+    Parameters
+    ----------
+    cells, counts
+        Cells in ascending order, and the number of values in each.
+    max_bins
+        Largest number of bins.
+    """
+    used = np.flatnonzero(counts)
+    cells, counts = cells[used], counts[used]
+    if len(cells) < 2:
+        return np.zeros(0)
+    after = np.arange(len(cells) - 1)  # cut after each cell but the last
+    if len(cells) > max_bins:
+        reached = np.cumsum(counts) * max_bins  # [cells]
+        ranks = int(counts.sum()) * np.arange(1, max_bins)
+        after = np.unique(np.searchsorted(reached, ranks, side="left"))
+        after = after[after < len(cells) - 1]
+    beyond, first = number_at((cells[after] + 1) << 16), number_at(cells[after + 1] << 16)
+    middle: Floats = (0.5 * beyond + 0.5 * first).astype(np.float32).astype(np.float64)
+    return middle

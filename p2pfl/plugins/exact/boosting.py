@@ -1,0 +1,210 @@
+""":class:`Boosting`, histogram gradient boosting whose trees follow from exact totals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import FeatureImportance
+from p2pfl.core.rows import Layout
+from p2pfl.plugins.exact.bins import MOST, Bins, sketched
+from p2pfl.plugins.exact.even_bins import even_bins
+from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.plugins.exact.stopping import stopped
+from p2pfl.plugins.exact.trees.boosting_round import BoostingRound
+from p2pfl.plugins.exact.trees.forest import Forest
+from p2pfl.plugins.exact.trees.growing import FIELDS, WORDS
+from p2pfl.plugins.exact.trees.importances import importances
+from p2pfl.plugins.exact.trees.losses.logarithmic import LogLink
+from p2pfl.plugins.exact.trees.settings import BoostingSettings
+
+SKETCHED = "how many samples have each value of each feature, to a relative width of 1/128, and, "
+GROWN = (
+    "at each level of each tree, how many samples of each node are in each bin of each feature, with sums from which "
+    "the classes or the mean targets of these samples follow"
+)
+LEFT = ", and how many residuals of each leaf are of each size, to a factor of 2, and to 1/128 near the quantile"
+"""Facts that totals of the sketch, of the trees and of quantiles show."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boosting(BoostingSettings):
+    r"""Gradient boosting of trees from histograms, with the parameters of scikit-learn's ``HistGradientBoosting*``.
+
+    A round adds one tree, or one for each of more than two classes. With :math:`g_i, h_i` the derivatives of the loss
+    of sample i, rounded to :math:`2^{-30}`, a node is split where
+
+    .. math:: \frac{G_L^2}{H_L + \lambda} + \frac{G_R^2}{H_R + \lambda} - \frac{G^2}{H + \lambda}
+
+    is largest and positive, and a leaf has the value :math:`-\eta G / (H + \lambda)`; G and H are totals over all
+    peers. Derivatives are rounded sample by sample, so the trees do not depend on who holds which sample.
+
+    Its parameters are those of :class:`p2pfl.plugins.exact.trees.settings.BoostingSettings`.
+
+    Examples
+    --------
+    >>> Boosting(features=3, classes=2, rounds=10).layout.size > 0
+    True
+
+    References
+    ----------
+    Friedman, Greedy function approximation: a gradient boosting machine, Annals of Statistics 29, 2001; Chen and
+    Guestrin, XGBoost: a scalable tree boosting system, KDD 2016.
+    """
+
+    name: ClassVar[str] = "boosting"
+    shows: ClassVar[str] = f"{SKETCHED}{GROWN}"
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        shown = GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
+        return f"{shown}{LEFT}" if options.get("loss") in {"quantile", "absolute_error"} else shown
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shapes = dict.fromkeys(FIELDS, (self.rounds * self.columns, 2 * self.leaves - 1)) | self._others
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @property
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        features = len(self.seen)
+        sets = {
+            "categories": (self.rounds * self.columns, 2 * self.leaves - 1, WORDS),
+            "known": (features, MOST),
+        }
+        return {
+            **({} if self.seen.plain else sets),
+            "base": (self.columns,),
+            "cuts": (features, self.max_bins - 1),
+            "cut_counts": (features,),
+            "lacking": (features,),
+            "samples": (1,),
+            "scale": (1,),
+            "trees": (1,),
+            "training_loss": (self.rounds,),
+            "validation_loss": (self.rounds,),
+        }
+
+    def module(self) -> Forest:
+        """Return the torch module for predictions, whose tensors are those of the model."""
+        trees, size = self.rounds * self.columns, 2 * self.leaves - 1
+        return Forest(
+            trees=trees,
+            size=size,
+            columns=self.columns,
+            classes=self.classes,
+            deepest=min(self.max_depth or size, self.leaves - 1),
+            shapes=self._others,
+            seen=self.seen,
+            logarithmic=self.logarithmic,
+        )
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        found = zeros(self.layout)
+        found["feature"] -= 1.0
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Add a tree for each margin."""
+        own = self.seen.owned(own)
+        if not tensors["samples"][0]:
+            tensors = yield from self.begin(tensors, own)
+        done, samples = int(tensors["trees"][0]), int(tensors["samples"][0])
+        if done >= self.rounds or not samples:
+            return Outcome(tensors, over=True)
+        work = BoostingRound(self, tensors, own)
+        work.root((yield work.question()))
+        loss = work.training_loss if self.objective.valued else None
+        found = dict(tensors)
+        found["training_loss"] = _with(tensors["training_loss"], done, work.training_loss)
+        found["validation_loss"] = _with(tensors["validation_loss"], done, work.validation_loss)
+        if self.early_stopping and not work.validated:
+            raise ModelError(
+                "model.options.early_stopping needs samples to validate on; set data.validation above 0, or leave "
+                "early_stopping out"
+            )
+        if self.early_stopping and stopped(found["validation_loss"][: done + 1], self.n_iter_no_change, self.tol):
+            return Outcome(found, loss, over=True)
+        while work.growing:
+            work.level((yield work.question()))
+        trees = work.growth.arrays(work.bins, size=2 * self.leaves - 1, rate=self.learning_rate)
+        if self.objective.quantile is not None:
+            trees = yield from work.set_quantiles(trees, share=self.objective.quantile, rate=self.learning_rate)
+        where = slice(done * self.columns, (done + 1) * self.columns)
+        for name, values in trees.items():
+            found[name] = tensors[name].copy()
+            found[name][where] = values
+        found["trees"] = np.array([done + 1.0])
+        return Outcome(found, loss, over=done + 1 == self.rounds)
+
+    def begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on bins, on the number of samples and on the prediction without trees.
+
+        Parameters
+        ----------
+        tensors
+            Model without trees.
+        own
+            Samples of a peer, with the features that trees split.
+
+        Yields
+        ------
+        Question
+            Questions that come before the first tree.
+
+        Returns
+        -------
+        Tensors
+            The model from which the first tree follows.
+        """
+        bins = yield from self._binned(own)
+        samples, scale, base = yield from self.objective.begin(own)
+        return {
+            **tensors,
+            "cuts": bins.cuts,
+            "cut_counts": bins.counts.astype(np.float64),
+            "lacking": bins.missing.astype(np.float64),
+            **({} if bins.known is None else {"known": bins.known.astype(np.float64)}),
+            "samples": np.array([float(samples)]),
+            "scale": np.array([scale]),
+            "base": base,
+        }
+
+    def _binned(self, own: Owns) -> Asked[Bins]:
+        """Agree on bins; even ones need no total."""
+        if self.edges == "even":
+            return even_bins(self.seen, self.fields, self.bounds or {}, max_bins=self.max_bins)
+        return (
+            yield from sketched(own, features=len(self.seen), max_bins=self.max_bins, categorical=self.seen.categorical)
+        )
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
+        margins = self.margins(tensors, part)
+        if isinstance(self.objective, LogLink):
+            return self.objective.predicted(margins)
+        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
+
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
+        """Return the importances of the features, the most important first."""
+        trees = int(tensors["trees"][0]) * self.columns
+        return importances(tensors, self.seen.names, trees=trees, averaged=False)
+
+
+def _with(values: Floats, place: int, value: float) -> Floats:
+    found = values.copy()
+    found[place] = value
+    return found

@@ -1,0 +1,292 @@
+""":class:`RandomForest`, a random forest whose trees follow from exact totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import FeatureImportance
+from p2pfl.core.rows import Layout
+from p2pfl.data.description import Field
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact.bins import MOST, Bins, sketched
+from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.plugins.exact.tree_features import TreeFeatures
+from p2pfl.plugins.exact.trees.bagging import features as drawn
+from p2pfl.plugins.exact.trees.bagging import shares, weights
+from p2pfl.plugins.exact.trees.forest import RAREST, Margins, Mean
+from p2pfl.plugins.exact.trees.growing import FIELDS
+from p2pfl.plugins.exact.trees.importances import importances
+from p2pfl.plugins.exact.trees.losses.smooth import Numbers, Several, fraction
+from p2pfl.plugins.exact.trees.purity import Purity
+from p2pfl.plugins.exact.trees.together import Bagged, GrowingTrees, Level, binned
+
+DEEPEST = 15
+"""Largest depth, which bounds the size of a model."""
+
+HEAVIEST = 16.0
+"""Bound of the weight of a sample in a tree."""
+
+
+SHOWN = (
+    "how many samples have each value of each feature, to a relative width of 1/128, how many there are of each class "
+    "or how large targets are, to a factor of 2, and, for each node that a tree tries to split, how many samples of "
+    "each class, or which sum of targets, lie {}"
+)
+"""Sentence on what totals show, with a place for where the samples of a node are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomForest:
+    r"""Random forest from histograms, with the parameters of scikit-learn's ``RandomForest*``.
+
+    All trees of a round grow together, level by level. A sample has a weight in each tree that is drawn by a key from
+    its values, and a node has its own features, drawn by a key. So the forest does not depend on who holds which
+    sample. Predictions are means over trees.
+
+    Parameters
+    ----------
+    features, classes, rounds, seed
+        Number of features; of classes, ``None`` for a regression; of rounds, over which the trees are shared out; and
+        the seed of all draws.
+    n_estimators
+        Number of trees.
+    max_depth
+        Largest depth.
+    min_samples_leaf
+        Smallest number of samples of a leaf, counted with their weights.
+    max_features
+        Number of features of a node, as a number, as a share, or ``"sqrt"``; without it the square root for classes and
+        all for numbers.
+    bootstrap
+        True if samples have random weights; else each is in each tree once. Without it true unless ``extra`` is.
+    extra
+        True for extremely randomised trees: a node has one random cut of each of its features, drawn by a key between
+        the cuts of that feature above it, as in scikit-learn's ``ExtraTrees*``.
+    max_bins
+        Largest number of bins of a feature, besides that of missing values.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> RandomForest(features=9, classes=2, rounds=1).wanted
+    3
+
+    References
+    ----------
+    Breiman, Random forests, Machine Learning 45, 2001; Geurts, Ernst and Wehenkel, Extremely randomized trees, Machine
+    Learning 63, 2006.
+    """
+
+    name: ClassVar[str] = "forest"
+    shows: ClassVar[str] = SHOWN.format("in each bin of its features")
+
+    features: int
+    classes: int | None
+    rounds: int
+    seed: int = 0
+    n_estimators: int = 100
+    max_depth: int = 10
+    min_samples_leaf: int = 1
+    max_features: int | float | str | None = None
+    bootstrap: bool | None = None
+    max_bins: int = 64
+    extra: bool = False
+    fields: tuple[Field, ...] | None = None
+
+    def __post_init__(self) -> None:
+        wanted = self.max_features
+        known = wanted is None or wanted == "sqrt"
+        known |= isinstance(wanted, int) and 1 <= wanted <= self.features
+        known |= isinstance(wanted, float) and 0 < wanted <= 1
+        bounds = {
+            "n_estimators": (self.n_estimators >= 1, "at least 1"),
+            "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
+            "min_samples_leaf": (self.min_samples_leaf >= 1, "at least 1"),
+            "max_features": (known, f'"sqrt", a number from 1 to {self.features}, or a share up to 1.0'),
+            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
+        }
+        for key, (valid, words) in bounds.items():
+            if not valid:
+                raise ModelError(f"model.options.{key} is {getattr(self, key)!r}; set it to {words}")
+
+    @classmethod
+    def shown(cls, options: Mapping[str, object]) -> str:
+        """Return what totals show with some options: a node of extra trees counts samples beside one cut alone."""
+        if not options.get("extra"):
+            return cls.shows
+        return SHOWN.format("on either side of one drawn cut of each of its features, and without a value of them")
+
+    @property
+    def wanted(self) -> int:
+        """Number of features of a node."""
+        wanted = self.max_features or ("sqrt" if self.classes else 1.0)
+        if wanted == "sqrt":
+            return max(1, math.isqrt(self.features))
+        return max(1, int(wanted * self.features)) if isinstance(wanted, float) else int(wanted)
+
+    @property
+    def columns(self) -> int:
+        """Number of values of a leaf: shares of classes, or one mean."""
+        return self.classes or 1
+
+    @property
+    def size(self) -> int:
+        """Number of nodes for which a tree has room."""
+        return int(2 ** (self.max_depth + 1) - 1)
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(FIELDS, (self.n_estimators, self.size))
+        shapes |= {"value": (self.n_estimators, self.size, self.columns)} | self._others
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    @property
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        return {
+            "base": (self.columns,),
+            "cuts": (self.features, self.max_bins - 1),
+            "cut_counts": (self.features,),
+            "lacking": (self.features,),
+            "samples": (1,),
+            "scale": (1,),
+            "trees": (1,),
+        }
+
+    def module(self) -> Mean:
+        """Return the torch module for predictions, whose tensors are those of the model."""
+        return Mean(
+            trees=self.n_estimators,
+            size=self.size,
+            columns=self.columns,
+            classes=self.classes,
+            deepest=self.max_depth,
+            shapes=self._others,
+        )
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        found = zeros(self.layout)
+        found["feature"] -= 1.0
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Grow the trees of a round."""
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+        done = int(tensors["trees"][0])
+        more = min(-(-self.n_estimators // self.rounds), self.n_estimators - done)
+        if not more or not tensors["samples"][0]:
+            return Outcome(tensors, over=True)
+        grown = yield from self._grown(tensors, own, first=done, trees=more)
+        found = dict(tensors)
+        for name, values in grown.items():
+            found[name] = tensors[name].copy()
+            found[name][done : done + more] = values
+        found["trees"] = np.array([float(done + more)])
+        return Outcome(found, over=done + more == self.n_estimators)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logarithms of probabilities ``[n, C]``, or predicted numbers ``[n, 1]``."""
+        trees = int(tensors["trees"][0])
+        mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
+        return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
+
+    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
+        """Return the importances of the features, the most important first."""
+        names = TreeFeatures.of(self.features, self.fields, categorical=None).names
+        trees = int(tensors["trees"][0])
+        return importances(tensors, names, trees=trees, averaged=True)
+
+    def bins(self, tensors: Tensors) -> Bins:
+        """Return the bins of a model."""
+        return Bins(tensors["cuts"], tensors["cut_counts"].astype(np.int64), tensors["lacking"] > 0)
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on bins, on the number of samples and on the unit of the targets."""
+        bins = yield from sketched(own, features=self.features, max_bins=self.max_bins)
+        loss = Numbers() if self.classes is None else Several(self.classes)
+        samples, scale, _ = yield from loss.begin(own)
+        return {
+            **tensors,
+            "cuts": bins.cuts,
+            "cut_counts": bins.counts.astype(np.float64),
+            "lacking": bins.missing.astype(np.float64),
+            "samples": np.array([float(samples)]),
+            "scale": np.array([scale]),
+        }
+
+    def _grown(self, tensors: Tensors, own: Owns, *, first: int, trees: int) -> Asked[dict[str, Floats]]:
+        """Grow some trees together, and return their tensors."""
+        bins = self.bins(tensors)
+        useful = np.flatnonzero(bins.sizes > 1)
+        useful = useful if len(useful) else np.zeros(1, np.int64)
+        wanted = min(self.wanted, len(useful))
+        purity = Purity(self.classes is not None, self.min_samples_leaf)
+        growing = GrowingTrees(trees, bins, purity, self.max_depth, tries=-(-len(useful) // wanted))
+        unit, peers = self._unit(tensors), dict[str, Bagged]()
+        width, depth = (2 if self.classes is None else self.classes), 0
+
+        def bagged(peer: str) -> Bagged:
+            if peer not in peers:
+                peers[peer] = self._bagged(own(peer).train, bins, unit=unit, first=first, trees=trees)
+            return peers[peer]
+
+        while growing.open:
+            level = self._level(growing, useful, wanted=wanted, first=first, depth=depth)
+            splits = dict[int, int]()
+            for block in level.blocks(bins, width):
+                size = block.cells(bins).size * width
+                total = yield Question(_answer(bagged, growing, block), size=size)
+                splits |= growing.split(block, total.reshape(-1, width))
+            for samples in peers.values():
+                samples.move(growing, splits)
+            growing.proceed(level)
+            depth += 1
+        return growing.arrays(size=self.size, width=self.columns, unit=unit)
+
+    def _level(self, growing: GrowingTrees, useful: Ints, *, wanted: int, first: int, depth: int) -> Level:
+        """Draw the features of all open nodes."""
+        nodes = np.array(growing.open)
+        trees = np.array([growing.nodes[number].tree for number in growing.open])
+        counts = [
+            (first + int(tree), int(count)) for tree, count in zip(*np.unique(trees, return_counts=True), strict=True)
+        ]
+        key = {"wanted": wanted, "seed": self.seed, "level": depth}
+        features = np.concatenate([drawn(count, among=useful, tree=tree, **key) for tree, count in counts])
+        if not self.extra:
+            return Level(nodes, features)
+        uniform = np.concatenate([shares(count, tree=tree, **key) for tree, count in counts])
+        return Level(nodes, features, growing.cuts(nodes, features, uniform))
+
+    def _unit(self, tensors: Tensors) -> float:
+        """Return the unit in which targets are integers."""
+        samples, scale = int(tensors["samples"][0]), float(tensors["scale"][0])
+        return scale * 2.0 ** -fraction(samples, bound=HEAVIEST)
+
+    def _bagged(self, part: Part, bins: Bins, *, unit: float, first: int, trees: int) -> Bagged:
+        """Return the samples of a peer with their weights in some trees."""
+        bootstrap = not self.extra if self.bootstrap is None else self.bootstrap
+        ones = np.ones(len(part), np.int64)
+        each = [weights(part, seed=self.seed, tree=first + tree) if bootstrap else ones for tree in range(trees)]
+        targets = part.targets if self.classes else np.rint(part.targets / unit).astype(np.int64)
+        return Bagged(binned(part, bins), np.stack(each), targets, self.classes)
+
+
+def _answer(bagged: Callable[[str], Bagged], growing: GrowingTrees, level: Level) -> Callable[[str], Ints]:
+    """Return what a peer adds to the total of some nodes."""
+    return lambda peer: bagged(peer).count(growing, level)

@@ -1,0 +1,280 @@
+""":class:`RandomBoosting`, boosting of trees whose structure is random, for differential privacy of samples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import ModelError
+from p2pfl.core.rows import Layout, draw
+from p2pfl.data.description import Field
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact.bins import MOST
+from p2pfl.plugins.exact.elementary import added
+from p2pfl.plugins.exact.even_bins import even_cuts
+from p2pfl.plugins.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.plugins.exact.tree_features import FROM_DTYPE, TreeFeatures
+from p2pfl.plugins.exact.trees.forest import Forest, Margins
+from p2pfl.plugins.exact.trees.forest import leaves as leaves_of
+from p2pfl.plugins.exact.trees.growing import BITS, FIELDS, WORDS
+from p2pfl.plugins.exact.trees.losses.smooth import Loss, Several, Two
+
+FRACTION = 20
+"""Fraction bits of derivatives; private noise is far coarser."""
+
+CURVATURE = 0.5
+"""Factor of second derivatives in a total: they need less precision, so the noise beside them may be larger."""
+
+STEEPEST = 2.0
+"""Bound of the value of a leaf in units of the learning rate."""
+
+SPARE = 64
+"""Numbers of a total to which no peer adds anything, so that they show how large the noise is."""
+
+NOISY = 2.0
+"""Deviations of the noise of a first derivative that are added to the sum of second ones."""
+
+DEEPEST = 10
+"""Largest depth, at which a tree has 1,024 leaves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomBoosting:
+    r"""Gradient boosting of trees whose splits are drawn by a key, before any data are seen.
+
+    Each level of a tree has one feature and one cut, so a sample belongs to one leaf, and a round is one total of
+    first and second derivatives by leaf. A sample changes it by a norm of at most :attr:`change`, whatever the number
+    of features, which is why private noise costs little accuracy here. Nothing else is taken from the data: bins follow
+    from public bounds, and the prediction without trees is 0.
+
+    Parameters
+    ----------
+    features, classes, rounds, seed
+        Number of features, of classes and of trees for each output; and the seed of all draws.
+    bounds
+        By name of a feature that is a number its public bounds ``[low, high]`` or ``[low, high, "log"]``; values beyond
+        them count as these.
+    learning_rate
+        Factor of the values of the leaves.
+    max_depth
+        Depth of the trees.
+    max_bins
+        Number of bins of a feature.
+    l2_regularization
+        Added to the sum of second derivatives, together with twice the deviation of the noise, which totals show.
+    clip
+        Bound of the first derivative of a sample, as a share of the largest one possible. A sample changes a total
+        less, and so does noise; samples that the model gets very wrong count less.
+    categorical_features
+        Columns whose values are categories, as in :class:`p2pfl.plugins.exact.boosting.Boosting`; by default all
+        columns of levels. A split sends one random level left, or a random half of the categories where a column of
+        numbers has no list of levels.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> model = RandomBoosting(features=1, classes=2, rounds=5, bounds={"x0": [0.0, 1.0]})
+    >>> round(model.change, 3)
+    0.711
+
+    References
+    ----------
+    S. Maddock, G. Cormode, T. Wang, C. Maple, S. Jha, "Federated boosted decision trees with differential privacy",
+    CCS 2022.
+    """
+
+    name: ClassVar[str] = "random_boosting"
+    shows: ClassVar[str] = (
+        "for each leaf of each tree, whose splits do not depend on data, a sum from which the number of samples and "
+        "their classes follow"
+    )
+    noisy: ClassVar[bool] = True
+
+    features: int
+    classes: int | None
+    rounds: int
+    bounds: dict[str, list[float | str]]
+    seed: int = 0
+    learning_rate: float = 0.25
+    max_depth: int = 5
+    max_bins: int = 32
+    l2_regularization: float = 150.0
+    clip: float = 0.7
+    categorical_features: list[str | int] | str | None = FROM_DTYPE
+    fields: tuple[Field, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is None:
+            raise ModelError(
+                "random_boosting predicts classes, because the range of a number is private; take boosting, or declare "
+                "classes of the target"
+            )
+        bounds = {
+            "learning_rate": (self.learning_rate > 0, "above 0"),
+            "max_depth": (1 <= self.max_depth <= DEEPEST, f"from 1 to {DEEPEST}"),
+            "max_bins": (2 <= self.max_bins <= MOST, f"from 2 to {MOST}"),
+            "l2_regularization": (self.l2_regularization > 0, "above 0"),
+            "clip": (0 < self.clip <= 1, "above 0, at most 1"),
+        }
+        for key, (valid, words) in bounds.items():
+            if not valid:
+                raise ModelError(f"model.options.{key} is {getattr(self, key)}; set it to a value {words}")
+        _ = self._cuts  # checks the bounds
+
+    @cached_property
+    def seen(self) -> TreeFeatures:
+        """Features that the trees split."""
+        return TreeFeatures.of(self.features, self.fields, categorical=self.categorical_features)
+
+    @property
+    def objective(self) -> Loss:
+        """Loss that the trees minimise."""
+        return Two() if self.classes == 2 else Several(self.classes or 2)
+
+    @property
+    def columns(self) -> int:
+        """Number of margins of a sample, and of trees of a round."""
+        return self.objective.columns
+
+    @property
+    def steepest(self) -> float:
+        r"""Norm to which the first derivatives of a sample are clipped; unclipped it is up to 1, or :math:`\sqrt 2`."""
+        return self.clip * (1.0 if self.columns == 1 else math.sqrt(2))
+
+    @property
+    def change(self) -> float:
+        r"""L2 norm by which one sample can change a total, in units of a first derivative.
+
+        First derivatives are clipped to :attr:`steepest`. With two classes :math:`h \le 1/4`; with more
+        :math:`\lVert h \rVert^2 \le \frac14 \sum_c p_c (1 - p_c) \le \frac14`. Half a grid point for each number
+        covers their rounding.
+        """
+        curves = 1 / 16 if self.columns == 1 else 1 / 4
+        exact = math.sqrt(self.steepest**2 + CURVATURE**2 * curves)
+        return exact + math.sqrt(2 * self.columns) * 2.0 ** -(FRACTION + 1)
+
+    @cached_property
+    def _cuts(self) -> tuple[tuple[float, ...], ...]:
+        """Cuts of each feature; none of a category."""
+        return even_cuts(self.seen, self.bounds, max_bins=self.max_bins)
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "classes"
+
+    @property
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        trees, size = self.rounds * self.columns, 2 ** (self.max_depth + 1) - 1
+        sets = {} if self.seen.plain else {"categories": (trees, size, WORDS)}
+        return dict.fromkeys(FIELDS, (trees, size)) | sets | {"base": (self.columns,), "trees": (1,)}
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        return Layout(tuple(self._shapes), tuple(self._shapes.values()))
+
+    def module(self) -> Forest:
+        """Return the torch module for predictions, whose tensors are those of the model."""
+        shapes = self._shapes
+        return Forest(
+            trees=self.rounds * self.columns,
+            size=shapes["feature"][1],
+            columns=self.columns,
+            classes=self.classes,
+            deepest=self.max_depth,
+            shapes=shapes,
+            seen=self.seen,
+        )
+
+    def start(self) -> Tensors:
+        """Return a model without trees."""
+        found = zeros(self.layout)
+        found["feature"] -= 1.0
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Add a tree for each margin, all of the same structure."""
+        done = int(tensors["trees"][0])
+        if done >= self.rounds:
+            return Outcome(tensors, over=True)
+        own, structure = self.seen.owned(own), self._structure(done)
+        leaves = 2**self.max_depth
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            first = leaves_of(structure, part.features, self.seen.categorical) - (leaves - 1)  # [n]
+            slopes, curves = self.objective.derivatives(self.margins(tensors, part), part.targets, 1.0)
+            assert curves is not None  # noqa: S101 (log losses curve)
+            slopes = slopes * (self.steepest / np.maximum(np.sqrt((slopes * slopes).sum(axis=0)), self.steepest))
+            grid = 2.0**FRACTION
+            values = np.concatenate([np.rint(slopes * grid), np.rint(curves * (CURVATURE * grid))])  # [2 C, n]
+            sums = [np.bincount(first, weights=each, minlength=leaves) for each in values]
+            return np.concatenate([*sums, np.zeros(SPARE)]).astype(np.int64)
+
+        size = 2 * self.columns * leaves + SPARE
+        total = (yield Question(answer, size=size, change=self.change * 2.0**FRACTION)) * 2.0**-FRACTION
+        sums, spare = total[:-SPARE].reshape(2, self.columns, leaves), total[-SPARE:]
+        noise = math.sqrt(added(spare * spare) / SPARE)
+        weight = np.maximum(sums[1] / CURVATURE, 0.0) + self.l2_regularization + NOISY * noise
+        values = np.clip(-sums[0] / weight, -STEEPEST, STEEPEST) * self.learning_rate  # [C, leaves]
+        return Outcome(self._added(tensors, structure, values, done), over=done + 1 == self.rounds)
+
+    def margins(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the margins of samples, ``[n, columns]``."""
+        trees = int(tensors["trees"][0]) * self.columns
+        categorical = () if self.seen.plain else self.seen.categorical
+        return Margins.of(self.seen.seen(part), tensors, columns=self.columns, trees=trees, categorical=categorical)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]``."""
+        margins = self.margins(tensors, part)
+        return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.columns == 1 else margins
+
+    def _added(self, tensors: Tensors, structure: Mapping[str, Floats], values: Floats, done: int) -> Tensors:
+        """Return the model with the trees of a round."""
+        leaves, where = 2**self.max_depth, slice(done * self.columns, (done + 1) * self.columns)
+        found = dict(tensors) | {"trees": np.array([done + 1.0])}
+        for name, given in structure.items():
+            found[name] = tensors[name].copy()
+            found[name][where] = given
+        found["value"] = tensors["value"].copy()
+        found["value"][where, leaves - 1 :] = values
+        return found
+
+    def _structure(self, round: int) -> dict[str, Floats]:
+        """Return the splits of the trees of a round: one feature and one cut for each level."""
+        rng = draw(self.seed, "random splits", round=round)
+        size = 2 ** (self.max_depth + 1) - 1
+        names = ("feature", "threshold", "left", "missing")
+        found = {name: np.zeros(size) for name in names}
+        found["feature"] -= 1.0
+        if not self.seen.plain:
+            found["categories"] = np.zeros((size, WORDS))
+        for level in range(self.max_depth):
+            nodes = np.arange(2**level - 1, 2 ** (level + 1) - 1)
+            feature = int(rng.integers(len(self.seen)))
+            found["feature"][nodes], found["left"][nodes] = feature, 2 * nodes + 1
+            found["missing"][nodes] = rng.integers(2)
+            if self.seen.categorical[feature]:
+                found["categories"][nodes] = self._members(rng, feature)
+            else:
+                found["threshold"][nodes] = np.float32(rng.choice(self._cuts[feature]))
+        return found
+
+    def _members(self, rng: np.random.Generator, feature: int) -> Floats:
+        """Return the categories that go left, as words of bits: one level of a column, or a half of all numbers."""
+        first, end = self.seen.places[feature]
+        if end - first > 1:
+            members = (np.arange(WORDS * BITS) == rng.integers(end - first)).reshape(WORDS, BITS)
+        else:
+            members = rng.integers(0, 2, (WORDS, BITS)) > 0
+        found: Floats = members @ 2.0 ** np.arange(BITS)
+        return found

@@ -1,0 +1,324 @@
+"""Families of generalised linear models: what one sample adds to the likelihood and its derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
+
+from p2pfl.core.encodings import Floats
+from p2pfl.plugins.exact.elementary import added_along, log
+from p2pfl.plugins.exact.regression.links import LINKS, Link, Logit
+
+TINY = np.finfo(np.float64).tiny
+
+
+class Family(Protocol):
+    """A distribution of targets; K is the number of its linear predictors, 1 but for more than two classes."""
+
+    dispersed: ClassVar[bool]
+    """True if a dispersion is estimated."""
+
+    bounded: ClassVar[bool]
+    """True if targets lie at a bound of the mean, so that coefficients can grow without bound."""
+
+    links: ClassVar[tuple[str, ...]]
+    """Names of the links, the usual one first."""
+
+    canonical: ClassVar[str]
+    """The link with which the information is the variance."""
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets; empty if nothing is."""
+        ...
+
+    def variances(self, means: Floats) -> Floats:
+        """Return the variance of each target, ``[n, K]``, in units of the dispersion."""
+        ...
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return what each sample adds to the deviance, ``[n]``."""
+        ...
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return the log-likelihood of each sample whose mean is its target, ``[n]``; 0 with a dispersion."""
+        ...
+
+
+class Binomial:
+    """Two classes."""
+
+    dispersed: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("logit", "probit", "cloglog")
+    canonical: ClassVar[str] = "logit"
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets."""
+        return "" if ((targets == 0) | (targets == 1)).all() else "a class other than the first two"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities under the logit."""
+        return Logit().means(predictor)
+
+    def weights(self, means: Floats) -> Floats:
+        """Return the variance of each class."""
+        return self.variances(means)
+
+    def variances(self, means: Floats) -> Floats:
+        """Return the variance of each class."""
+        return means * (1 - means)
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return twice the log loss."""
+        likely = np.where(targets > 0, means[:, 0], 1 - means[:, 0])
+        found: Floats = -2 * np.log(np.maximum(likely, TINY))
+        return found
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(targets))
+
+
+class Multinomial:
+    """More than two classes, of which the first is the one that the others are compared with."""
+
+    dispersed: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("logit",)
+    canonical: ClassVar[str] = "logit"
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets."""
+        return "" if (targets >= 0).all() else "a negative class"
+
+    def variances(self, means: Floats) -> Floats:
+        """Return the variance of each class."""
+        return means * (1 - means)
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return twice the log loss."""
+        first = 1 - means.sum(axis=1, keepdims=True)
+        likely = np.take_along_axis(np.concatenate([first, means], axis=1), targets.astype(np.int64)[:, None], axis=1)
+        found: Floats = -2 * np.log(np.maximum(likely[:, 0], TINY))
+        return found
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(targets))
+
+
+class Gaussian:
+    """Numbers."""
+
+    dispersed: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+    links: ClassVar[tuple[str, ...]] = ("identity",)
+    canonical: ClassVar[str] = "identity"
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets."""
+        del targets
+        return ""
+
+    def variances(self, means: Floats) -> Floats:
+        """Return ones."""
+        return np.ones_like(means)
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return squared residuals."""
+        found = targets - means[:, 0]
+        return found * found
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(targets))
+
+
+class Poisson:
+    """Counts."""
+
+    dispersed: ClassVar[bool] = False
+    bounded: ClassVar[bool] = True
+    links: ClassVar[tuple[str, ...]] = ("log",)
+    canonical: ClassVar[str] = "log"
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets."""
+        return "" if (targets >= 0).all() else "a negative count"
+
+    def variances(self, means: Floats) -> Floats:
+        """Return the means."""
+        return means
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return deviances."""
+        mean = means[:, 0]
+        found: Floats = 2 * (scipy.special.xlogy(targets, targets / mean) - (targets - mean))
+        return found
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return log-likelihoods."""
+        found: Floats = scipy.special.xlogy(targets, targets) - targets - scipy.special.gammaln(targets + 1)
+        return found
+
+
+class Gamma:
+    """Positive numbers, whose deviation is proportional to their mean."""
+
+    dispersed: ClassVar[bool] = True
+    bounded: ClassVar[bool] = False
+    links: ClassVar[tuple[str, ...]] = ("log",)
+    canonical: ClassVar[str] = "inverse"
+
+    def valid(self, targets: npt.NDArray[Any]) -> str:
+        """Return what is wrong with targets."""
+        return "" if (targets > 0).all() else "a number that is not positive"
+
+    def variances(self, means: Floats) -> Floats:
+        """Return squared means."""
+        return means * means
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return deviances."""
+        mean = means[:, 0]
+        return 2 * ((targets - mean) / mean - np.log(targets / mean))
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return zeros."""
+        return np.zeros(len(targets))
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Poisson):
+    r"""Counts of variance :math:`\mu + \alpha \mu^2`."""
+
+    alpha: float = 1.0
+
+    canonical: ClassVar[str] = "of its own"
+
+    def variances(self, means: Floats) -> Floats:
+        """Return variances."""
+        return means + self.alpha * means * means
+
+    def deviances(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return deviances."""
+        mean, size = means[:, 0], 1 / self.alpha
+        ratio = np.log1p(self.alpha * targets) - np.log1p(self.alpha * mean)
+        found: Floats = 2 * (scipy.special.xlogy(targets, targets / mean) - (targets + size) * ratio)
+        return found
+
+    def saturated(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return log-likelihoods."""
+        size = 1 / self.alpha
+        counted = scipy.special.gammaln(targets + size) - scipy.special.gammaln(size)
+        found: Floats = counted - scipy.special.gammaln(targets + 1)
+        found += scipy.special.xlogy(targets, self.alpha * targets)
+        return found - (targets + size) * np.log1p(self.alpha * targets)
+
+
+FAMILIES: Mapping[str, Callable[[], Family]] = {
+    "binomial": Binomial,
+    "multinomial": Multinomial,
+    "gaussian": Gaussian,
+    "poisson": Poisson,
+    "gamma": Gamma,
+    "negative_binomial": NegativeBinomial,
+}
+"""Families by name."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """A family with its link, and its number of linear predictors K.
+
+    Examples
+    --------
+    >>> Response(Binomial(), Logit()).outputs(np.zeros((1, 1))).tolist()
+    [[0.0, 0.0]]
+    """
+
+    family: Family
+    link: Link
+    predictors: int = 1
+
+    @property
+    def several(self) -> bool:
+        """True for more than two classes."""
+        return isinstance(self.family, Multinomial)
+
+    @property
+    def canonical(self) -> bool:
+        """True if the information is the second derivative of the likelihood."""
+        return self.link.name == self.family.canonical
+
+    def observed(self, targets: npt.NDArray[Any]) -> Floats:
+        """Return what the means are means of, ``[n, K]``."""
+        hot = targets[:, None] == np.arange(1, self.predictors + 1) if self.several else targets[:, None]
+        found: Floats = hot.astype(np.float64)
+        return found
+
+    def start(self, means: Floats) -> Floats:
+        """Return linear predictors ``[K]`` for means ``[K]`` of all samples, with the same bits on every machine."""
+        if self.several:
+            first = max(1.0 - sum(means.tolist()), 2.0**-30)
+            return np.array([log(max(mean, 2.0**-30) / first) for mean in means.tolist()])
+        return np.array([self.link.start(float(means[0]))])
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return the means for linear predictors ``[n, K]``."""
+        if self.several:
+            highest = np.maximum(predictor.max(axis=1, keepdims=True), 0.0)  # [n, 1]
+            rising = np.exp(predictor - highest)
+            whole = np.exp(-highest) + added_along(rising)[:, None]
+            found: Floats = rising / whole
+            return found
+        return self.link.means(predictor)
+
+    def derived(self, targets: npt.NDArray[Any], predictor: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return means ``[n, K]``, weights in the information ``[n, K, K]``, and scores ``[n, K]``.
+
+        Scores are the derivatives of the log-likelihood by the linear predictors, times the dispersion.
+        """
+        means = self.means(predictor)
+        residuals = self.observed(targets) - means
+        if self.several:
+            weights = means[:, :, None] * (np.eye(self.predictors) - means[:, None, :])
+            return means, weights, residuals
+        variances = self.family.variances(means)
+        if self.canonical:
+            return means, variances[:, :, None], residuals
+        slopes, variances = self.link.slopes(predictor), np.maximum(variances, TINY)
+        return means, (slopes * (slopes / variances))[:, :, None], residuals * (slopes / variances)
+
+    def squares(self, targets: npt.NDArray[Any], means: Floats) -> Floats:
+        """Return squared residuals in units of their variance, ``[n]``."""
+        if self.several:
+            return np.zeros(len(means))
+        return (targets - means[:, 0]) ** 2 / np.maximum(self.family.variances(means)[:, 0], TINY)
+
+    def outputs(self, predictor: Floats) -> Floats:
+        """Return logits ``[n, C]``, or predicted numbers ``[n, 1]``."""
+        if isinstance(self.family, Binomial | Multinomial):
+            return np.concatenate([np.zeros((len(predictor), 1)), self.link.logits(predictor)], axis=1)
+        return self.link.means(predictor)
+
+
+def response(family: str, link: str | None, *, alpha: float, classes: int | None) -> Response:
+    """Return a family with its link.
+
+    Parameters
+    ----------
+    family, link
+        Names; the usual link if it is ``None``.
+    alpha
+        Parameter alpha of the negative binomial distribution.
+    classes
+        Number of classes; ``None`` for numbers.
+    """
+    chosen = NegativeBinomial(alpha) if family == "negative_binomial" else FAMILIES[family]()
+    return Response(chosen, LINKS[link or chosen.links[0]](), max(1, (classes or 2) - 1))

@@ -1,0 +1,379 @@
+""":class:`GLM`, generalised linear models by Fisher scoring on exact totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError, LearningError
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.elementary import added, inverse, times
+from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
+from p2pfl.plugins.exact.regression.coefficients import unbounded
+from p2pfl.plugins.exact.regression.disclosure import check_coefficients, check_least
+from p2pfl.plugins.exact.regression.overdispersion import TERMS, estimated, terms
+from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
+
+DECREMENT = 1e-22
+"""The model is final where a step would change the deviance by less than this share."""
+
+HALVINGS = 8
+"""Shortened steps that are tried at once where the deviance has risen."""
+
+ROUNDING = 1e-10
+"""Rise of the deviance, as a share, that is rounding."""
+
+SEPARATED = 1e-7
+"""Deviance of a sample, on average, below which two classes are separated perfectly."""
+
+NULL_STEPS = 60
+"""Most steps of the model without features, where samples have offsets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GLM(Regression):
+    r"""Generalised linear model, with standard errors.
+
+    A round is one step of Fisher scoring (Newton's method where the link is canonical):
+
+    .. math:: \beta \leftarrow \beta + (X^T W X + R)^{-1} (X^T r - R \beta)
+
+    with W and r of the family, R the ridge penalty, and both sums totals over all peers. The steps end where they
+    change nothing, usually after five to ten. With C > 2 classes there are C - 1 linear predictors, the log-odds of
+    each class against the first one.
+
+    Parameters
+    ----------
+    features, classes
+        Number of features, and of classes; ``None`` where a number is predicted.
+    family
+        ``binomial``, ``multinomial``, ``gaussian`` (identity), ``poisson``, ``gamma`` or ``negative_binomial``
+        (logarithm); by default ``binomial`` for two classes, ``multinomial`` for more, ``gaussian`` for numbers.
+    link
+        Of two classes: ``logit`` by default, ``probit`` or ``cloglog``.
+    alpha
+        With ``negative_binomial``, the variance is :math:`\mu + \alpha \mu^2`; 1 / theta of R. ``"estimate"`` finds the
+        alpha of the largest likelihood under the means of each step, as R's ``glm.nb`` does.
+    offset, exposure
+        Name of a column that is added to the linear predictor, itself or its logarithm, without a coefficient.
+    freq_weights, var_weights
+        Name of a column of how many samples a row stands for; and of one by which the variance of a row is divided.
+    ridge
+        Half of this times the squared norm of the coefficients, without the intercept, is added to the negative
+        log-likelihood: 1 / C of scikit-learn's ``LogisticRegression``, ``alpha`` of its ``Ridge``.
+    fit_intercept
+        True if there is an intercept.
+    least
+        A peer with fewer training samples takes no part.
+    coefficients_per_sample
+        Largest number of coefficients for each sample of all peers; with more, totals would be close to the data.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> GLM(features=3, classes=2).layout.names[:2]
+    ('weight', 'bias')
+
+    References
+    ----------
+    McCullagh and Nelder, Generalized linear models, 1989.
+    """
+
+    name: ClassVar[str] = "glm"
+    shows: ClassVar[str] = (
+        "at each step, sums and weighted products of all pairs of features, sums of the products of each feature with "
+        "the residuals, and the deviance"
+    )
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take one step."""
+        if tensors["converged"][0]:
+            return Outcome(tensors, over=True)
+        if not tensors["samples"][0]:
+            tensors = yield from self._begin(tensors, own)
+            if not tensors["samples"][0]:
+                return Outcome(tensors, over=True)
+        if self.estimates:
+            return (yield from self._alternating(tensors, own))
+        beta = self.stacked(tensors)
+        found = yield from self._derived(beta, tensors, own)
+        if self._risen(found["objective"], tensors):
+            beta = yield from self._shortened(beta, tensors, own)
+            found = yield from self._derived(beta, tensors, own)
+        return self._step(beta, found, tensors)
+
+    @staticmethod
+    def shown(options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options."""
+        more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
+        return f"{more}{GLM.shows}"
+
+    def _risen(self, objective: float, tensors: Tensors) -> bool:
+        """Return whether the last step has raised the objective."""
+        before = float(tensors["objective"][0])
+        return bool(tensors["steps"][0]) and objective > before + ROUNDING * max(1.0, abs(before))
+
+    def _alternating(self, tensors: Tensors, own: Owns) -> Round:
+        """Take one step under the alpha of the largest likelihood, which is found first."""
+        beta, before = self.stacked(tensors), float(tensors["alpha"][0])
+        if tensors["steps"][0]:
+            last = replace(self, alpha=before)
+            deviance = yield from last._deviance(beta, own)  # noqa: SLF001 (it is of this class)
+            if self._risen(deviance + added(self._penalty() * beta * beta), tensors):
+                beta = yield from last._shortened(beta, tensors, own)  # noqa: SLF001
+
+        def asked(theta: float) -> Asked[Floats]:
+            return self._by_alpha(beta, theta, own)
+
+        alpha = yield from estimated(before, asked)
+        model = replace(self, alpha=alpha.value)
+        found = yield from model._derived(beta, tensors, own)  # noqa: SLF001
+        outcome = model._step(beta, found, tensors)  # noqa: SLF001
+        given = {"alpha": alpha.value, "alpha_error": alpha.error, "saturated": alpha.saturated}
+        if outcome.over:
+            given["null_deviance"], _ = yield from model._null(np.zeros(1), own)  # noqa: SLF001
+        return replace(outcome, tensors={**outcome.tensors, **{key: np.array([each]) for key, each in given.items()}})
+
+    def _by_alpha(self, beta: Floats, theta: float, own: Owns) -> Asked[Floats]:
+        """Ask for the derivatives of the likelihood by 1 / alpha, and what an estimate by moments needs."""
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            means = self.kind.means(self._predictor(beta, part.features))[:, 0]
+            return self._summed(part, TERMS, lambda where: terms(part.targets[where], means[where], theta))
+
+        total = yield Question(answer, size=sums.size(TERMS))
+        return sums.numbers(total)
+
+    def _deviance(self, beta: Floats, own: Owns) -> Asked[float]:
+        """Ask for the deviance of a model."""
+
+        def answer(peer: str) -> Ints:
+            part = own(peer).train
+            return self._compared(part, [self.kind.means(self._predictor(beta, part.features))])
+
+        total = yield Question(answer, size=sums.size(1))
+        return float(sums.numbers(total)[0])
+
+    def _begin(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Agree on the number of samples and on the mean, from which the intercept starts."""
+        terms = self.kind.predictors + 2
+        total = yield Question(lambda peer: self._counted(peer, own(peer).train, terms), size=sums.size(terms) + 1)
+        samples = int(total[-1])
+        if not samples:
+            return tensors
+        check_coefficients(self.width, samples, most=self.coefficients_per_sample)
+        *observed, weights, saturated = sums.numbers(total[:-1]).tolist()
+        start = self.kind.start(np.array(observed) / weights)
+        if self.roles.shifted:
+            null, start = yield from self._null(start, own)
+        else:
+            null = yield from self._constant(np.array(observed) / weights, own)
+        saturated = math.nan if self.kind.family.dispersed else saturated
+        new = {"samples": samples, "weight_sum": weights, "saturated": saturated, "null_deviance": null}
+        beta = np.zeros((self.kind.predictors, self.length))
+        if self.fit_intercept:
+            beta[:, -1] = start
+        return {**tensors, **self._weighing(beta.ravel()), **{name: np.array([each]) for name, each in new.items()}}
+
+    def _counted(self, peer: str, part: Part, terms: int) -> Ints:
+        part.check_complete(peer, model=self.name)
+        self.roles.check(peer, part.features)
+        count = self.roles.count(part.features)
+        check_least(peer, count, least=self.least)
+        if wrong := self.kind.family.valid(part.targets):
+            raise DataError(
+                f"{peer} has {wrong} among its targets, which {self.chosen} does not allow; choose another family"
+            )
+
+        def each(where: slice) -> Floats:
+            targets = part.targets[where]
+            saturated = self.kind.family.saturated(targets)
+            return np.column_stack([self.kind.observed(targets), np.ones(len(targets)), saturated])
+
+        return np.append(self._summed(part, terms, each), count)
+
+    def _constant(self, means: Floats, own: Owns) -> Asked[float]:
+        """Return the deviance of the model of one mean."""
+        total = yield Question(
+            lambda peer: self._compared(own(peer).train, [np.tile(means, (len(own(peer).train), 1))]), size=sums.size(1)
+        )
+        return float(sums.numbers(total)[0])
+
+    def _null(self, start: Floats, own: Owns) -> Asked[tuple[float, Floats]]:
+        """Return the deviance and the intercept of the model without features, where samples have offsets."""
+
+        def answer(peer: str, intercept: Floats) -> Ints:
+            part = own(peer).train
+
+            def each(where: slice) -> Floats:
+                targets = part.targets[where]
+                predictor = self.roles.offsets(part.features[where])[:, None] + intercept
+                means, weights, scores = self.kind.derived(targets, predictor)
+                return np.column_stack([weights[:, 0, 0], scores[:, 0], self.kind.family.deviances(targets, means)])
+
+            return self._summed(part, 3, each)
+
+        deviance = 0.0
+        for _ in range(NULL_STEPS):
+            total = yield Question(partial(answer, intercept=start), size=sums.size(3))
+            weight, score, deviance = sums.numbers(total).tolist()
+            step = min(max(score / max(weight, 2.0**-50), -2.0), 2.0)
+            if abs(step * score) <= DECREMENT * max(1.0, abs(deviance)):
+                break
+            start = start + step
+        return deviance, start
+
+    def _compared(self, part: Part, means: list[Floats]) -> Ints:
+        """Return the deviance of each of some predictions, as integers."""
+
+        def terms(where: slice) -> Floats:
+            targets = part.targets[where]
+            return np.stack([self.kind.family.deviances(targets, each[where]) for each in means], axis=1)
+
+        return self._summed(part, len(means), terms)
+
+    def _derived(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[dict[str, Any]]:
+        """Ask for the information, the score, the deviance and Pearson's statistic of a model."""
+        width = self.width
+        upper = np.triu_indices(width)
+        terms = len(upper[0]) + width + 2
+        total = yield Question(lambda peer: self._terms(own(peer).train, beta, upper, terms), size=sums.size(terms))
+        values = sums.numbers(total)
+        information = symmetric(values[: len(upper[0])], size=width)
+        score, (deviance, pearson) = values[len(upper[0]) : -2], values[-2:].tolist()
+        penalty = self._penalty()
+        samples = float(tensors["samples"][0])
+        if self.classes is not None and deviance < SEPARATED * samples:
+            steepest = self.label(self._steepest(beta, tensors))
+            raise LearningError(
+                f'the features separate the classes perfectly, most of all "{steepest}", so the coefficients grow '
+                f"without bound; {self._ridged('or ')}leave out the feature that tells the class"
+            )
+        return {
+            "information": information + np.diag(penalty),
+            "score": score - penalty * beta,
+            "deviance": deviance,
+            "pearson": pearson,
+            "objective": deviance + added(penalty * beta * beta),
+        }
+
+    def _terms(self, part: Part, beta: Floats, upper: tuple[Ints, Ints], terms: int) -> Ints:
+        """Return what the samples of a peer add, as integers."""
+        (one, row), (two, column) = (np.divmod(each, self.length) for each in upper)  # predictor and coefficient
+        predictor, every = np.divmod(np.arange(self.width), self.length)
+
+        def each(where: slice) -> Floats:
+            design, targets = self._design(part.features[where]), part.targets[where]
+            means, weights, scores = self.kind.derived(targets, self._predictor(beta, part.features[where]))
+            return np.concatenate(
+                [
+                    design[:, row] * weights[:, one, two] * design[:, column],
+                    design[:, every] * scores[:, predictor],
+                    self.kind.family.deviances(targets, means)[:, None],
+                    np.minimum(self.kind.squares(targets, means), 2.0**90)[:, None],
+                ],
+                axis=1,
+            )
+
+        return self._summed(part, terms, each)
+
+    def _shortened(self, beta: Floats, tensors: Tensors, own: Owns) -> Asked[Floats]:
+        """Return the best model on the way of the last step, which was too long."""
+        step = tensors["step"]
+        tried = [beta - step * (1 - 0.5**power) for power in range(1, HALVINGS + 1)]
+
+        def compared(peer: str) -> Ints:
+            part = own(peer).train
+            return self._compared(part, [self.kind.means(self._predictor(each, part.features)) for each in tried])
+
+        total = yield Question(compared, size=sums.size(HALVINGS))
+        penalty = self._penalty()
+        objectives = sums.numbers(total) + np.array([added(penalty * each * each) for each in tried])
+        return tried[int(objectives.argmin())]
+
+    def _step(self, beta: Floats, found: dict[str, Any], tensors: Tensors) -> Outcome:
+        """Return the model after a step, with the covariance before it."""
+        covariance, dependent = self._inverse(found["information"])
+        step = times(covariance, found["score"])
+        decrement = abs(added(step * found["score"]))
+        samples, free, taken = float(tensors["samples"][0]), self.width - len(dependent), tensors["steps"][0]
+        moments = tensors["moments"] if taken else self._moments(found["information"], samples)
+        self._check_bounded(step, moments, decrement=decrement, before=tensors["decrement"][0] if taken else None)
+        slowest = 0.25 if self.kind.canonical else 0.9  # Newton's method squares the distance, scoring divides it
+        stalled = taken > 0 and decrement < 1e-12 and decrement > slowest * tensors["decrement"][0]
+        converged = decrement <= DECREMENT * max(1.0, abs(found["deviance"])) or bool(stalled)
+        dispersion = self._dispersion(found["pearson"], freedom=samples - free)
+        given = {
+            "step": step,
+            "covariance": covariance * dispersion,
+            "moments": moments,
+            "objective": found["objective"],
+            "deviance": found["deviance"],
+            "dispersion": dispersion,
+            "decrement": decrement,
+            "steps": taken + (not converged),
+            "converged": float(converged),
+        }
+        new = {name: np.atleast_1d(np.asarray(value, np.float64)) for name, value in given.items()}
+        new |= self._weighing(beta + step)
+        return Outcome({**tensors, **new}, found["deviance"] / samples, over=converged)
+
+    def _check_bounded(self, step: Floats, moments: Floats, *, decrement: float, before: float | None) -> None:
+        """Refuse a likelihood without a maximum."""
+        endless = unbounded(step, moments, decrement=decrement, before=before)
+        if endless is None or not self.kind.family.bounded:
+            return
+        raise LearningError(
+            f'the likelihood has no maximum, because "{self.label(endless)}" separates some targets from all others, '
+            f"so its coefficient grows without bound; {self._ridged()}merge rare levels, or leave out the feature"
+        )
+
+    def _ridged(self, joint: str = "") -> str:
+        """Return the advice to set a ridge, where there may be one."""
+        return "" if self.kind.several else f"set model.options.ridge, {joint}"
+
+    def _steepest(self, beta: Floats, tensors: Tensors) -> int:
+        """Return the coefficient that moves linear predictors most, intercepts aside."""
+        moved = np.abs(beta) * np.sqrt(np.maximum(np.diag(tensors["moments"]), 0.0))
+        if self.fit_intercept:
+            moved[self.length - 1 :: self.length] = 0.0
+        return int(moved.argmax())
+
+    def _inverse(self, information: Floats) -> tuple[Floats, list[int]]:
+        """Return the inverse and the dependent columns; intercepts come first, so that features depend on them."""
+        stacked = np.arange(self.width).reshape(self.kind.predictors, self.length)
+        order = np.roll(stacked, int(self.fit_intercept), axis=1).ravel()
+        found, dependent = inverse(information[np.ix_(order, order)])
+        back = np.argsort(order)
+        return found[np.ix_(back, back)], [int(order[column]) for column in dependent]
+
+    def _moments(self, information: Floats, samples: float) -> Floats:
+        """Return about the sums of products of features, from the first information, whose weights are alike."""
+        each = (information - np.diag(self._penalty()))[: self.length, : self.length]
+        weight = each[-1, -1] / samples if self.fit_intercept else 1.0
+        found = np.zeros((self.width, self.width))
+        for low in range(0, self.width, self.length):
+            found[low : low + self.length, low : low + self.length] = each / max(weight, 2.0**-50)
+        return found
+
+    def _dispersion(self, pearson: float, *, freedom: float) -> float:
+        """Return the estimate of the dispersion; not a number where a ridge alone makes the model unique."""
+        if not self.kind.family.dispersed:
+            return 1.0
+        if freedom > 0:
+            return pearson / freedom
+        if self.ridge:
+            return math.nan
+        raise LearningError(
+            "there are no more samples than coefficients, so the model repeats the data and has no standard errors; "
+            "use fewer features, or set model.options.ridge"
+        )

@@ -1,0 +1,185 @@
+"""Links of generalised linear models: from linear predictors to means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol
+
+import numpy as np
+import scipy  # imports scipy.special when that is first used, which takes 6 MiB
+import torch
+
+from p2pfl.core.encodings import Floats
+from p2pfl.plugins.exact.elementary import log
+
+STEEPEST = 40.0
+"""Bound of the linear predictor where its exponential is taken; steps that go beyond are halved."""
+
+LEAST = 2.0**-30
+"""Least probability from which a linear predictor starts."""
+
+
+class Link(Protocol):
+    """Map from linear predictors to means."""
+
+    name: ClassVar[str]
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return the mean for each linear predictor."""
+        ...
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return the derivative of each mean by its linear predictor."""
+        ...
+
+    def start(self, mean: float) -> float:
+        """Return about the linear predictor of a mean, in operations that are the same everywhere."""
+        ...
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return the log-odds of a probability for each linear predictor."""
+        ...
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds of probabilities, or means, as torch computes them."""
+        ...
+
+
+class Identity:
+    """The mean is the linear predictor."""
+
+    name: ClassVar[str] = "identity"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return the predictor."""
+        return predictor
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return ones."""
+        return np.ones_like(predictor)
+
+    def start(self, mean: float) -> float:
+        """Return the mean."""
+        return mean
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return the predictor, as there are no probabilities."""
+        return predictor
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return means."""
+        return predictor
+
+
+class Log(Identity):
+    """The logarithm of the mean is the linear predictor."""
+
+    name: ClassVar[str] = "log"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return exponentials."""
+        found: Floats = np.exp(np.clip(predictor, -STEEPEST, STEEPEST))
+        return found
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return the means."""
+        return self.means(predictor)
+
+    def start(self, mean: float) -> float:
+        """Return the logarithm."""
+        return log(max(mean, 2.0**-50))
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return means."""
+        return predictor.exp()
+
+
+class Logit(Identity):
+    """The log-odds are the linear predictor."""
+
+    name: ClassVar[str] = "logit"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        found: Floats = scipy.special.expit(predictor)
+        return found
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return derivatives."""
+        found = self.means(predictor)
+        return found * (1 - found)
+
+    def start(self, mean: float) -> float:
+        """Return the log-odds."""
+        bounded = min(max(mean, LEAST), 1 - LEAST)
+        return log(bounded) - log(1 - bounded)
+
+
+class Probit(Logit):
+    """The probability is that of a standard normal number below the linear predictor."""
+
+    name: ClassVar[str] = "probit"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        found: Floats = scipy.special.ndtr(predictor)
+        return found
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return densities."""
+        found: Floats = np.exp(-0.5 * predictor * predictor) / np.sqrt(2 * np.pi)
+        return found
+
+    def start(self, mean: float) -> float:
+        """Return about the quantile."""
+        return super().start(mean) / 1.7
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return log-odds."""
+        found: Floats = scipy.special.log_ndtr(predictor) - scipy.special.log_ndtr(-predictor)
+        return found
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds."""
+        found: torch.Tensor = torch.special.log_ndtr(predictor) - torch.special.log_ndtr(-predictor)
+        return found
+
+
+class ComplementaryLogLog(Logit):
+    """The logarithm of the cumulative hazard is the linear predictor."""
+
+    name: ClassVar[str] = "cloglog"
+
+    def means(self, predictor: Floats) -> Floats:
+        """Return probabilities."""
+        return -np.expm1(-self._hazards(predictor))
+
+    def slopes(self, predictor: Floats) -> Floats:
+        """Return derivatives."""
+        hazards = self._hazards(predictor)
+        found: Floats = hazards * np.exp(-hazards)
+        return found
+
+    def start(self, mean: float) -> float:
+        """Return the logarithm of the hazard."""
+        bounded = min(max(mean, LEAST), 1 - LEAST)
+        return log(-log(1 - bounded))
+
+    def logits(self, predictor: Floats) -> Floats:
+        """Return log-odds."""
+        hazards = self._hazards(predictor)
+        found: Floats = np.log(-np.expm1(-hazards)) + hazards
+        return found
+
+    def tensor(self, predictor: torch.Tensor) -> torch.Tensor:
+        """Return log-odds."""
+        hazards = predictor.clamp(-STEEPEST, STEEPEST).exp()
+        return (-torch.expm1(-hazards)).log() + hazards
+
+    def _hazards(self, predictor: Floats) -> Floats:
+        found: Floats = np.exp(np.clip(predictor, -STEEPEST, STEEPEST))
+        return found
+
+
+LINKS: Mapping[str, type[Link]] = {each.name: each for each in (Identity, Log, Logit, Probit, ComplementaryLogLog)}
+"""Links by name."""

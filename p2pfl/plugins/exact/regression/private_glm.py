@@ -1,0 +1,244 @@
+""":class:`PrivateGLM`, linear and logistic regression with differential privacy of samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats
+from p2pfl.core.errors import ModelError
+from p2pfl.core.rows import Layout
+from p2pfl.data.description import Field
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact.elementary import added, inverse, times
+from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
+from p2pfl.plugins.exact.regression.families import Binomial
+from p2pfl.plugins.exact.regression.linear import Linear
+from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, Terms, moments, products
+from p2pfl.plugins.exact.regression.private_errors import linear_errors, logistic_errors, raised
+
+SPARE = 256
+"""Numbers of the first total to which nobody adds anything, so that they measure the noise."""
+
+FEWEST = 3
+"""Totals of a logistic model: moments, a gradient, and the information."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrivateGLM:
+    r"""Linear or logistic regression whose totals take private noise.
+
+    A sample has the row x: each number scaled by its public bounds to [-1, 1], each level but the last of its column,
+    and 1. It counts with the weight :math:`w = \min(1, R^2 / |x|^2)`. The first round takes the moments
+    :math:`\sum w z z^T` of z = (x, y), with :math:`y \in [-1, 1]`, which a sample changes by a norm of at most
+    :math:`R^2 + 1`. A linear model follows from them. A logistic model takes steps
+
+    .. math:: \beta \leftarrow \beta + \bigl(\tfrac14 M\bigr)^{-1} \sum w x (y' - p)
+
+    with the moments M of x, which bound the information, so that a step takes only a gradient, which a sample changes
+    by at most R. The last round takes the information, from which standard errors follow. A ridge keeps all eigenvalues
+    of M above the noise.
+
+    Parameters
+    ----------
+    features, classes, rounds
+        Number of features, of classes (two, or ``None`` where a number is predicted), and of totals: 1 for a linear
+        model, at least 3 for a logistic one.
+    bounds
+        Public bounds ``[low, high]`` of each column of numbers by name, and as ``target`` those of a target that is a
+        number. Values beyond them count as these.
+    clip
+        R; by default the largest norm that a row can have, with which all samples weigh the same.
+    fields
+        Columns of the table that the features come from; ``None`` if there is none.
+
+    Examples
+    --------
+    >>> model = PrivateGLM(features=2, classes=2, rounds=10, bounds={"x0": [0, 1], "x1": [0, 1]})
+    >>> round(model.radius**2, 3)
+    3.0
+
+    References
+    ----------
+    Wang, Revisiting differentially private linear regression, UAI 2018. Böhning and Lindsay, Monotonicity of
+    quadratic-approximation algorithms, 1988.
+    """
+
+    name: ClassVar[str] = "private_glm"
+    shows: ClassVar[str] = (
+        "with private noise, sums and products of all pairs of features and of each feature with the target, and for a "
+        "logistic model at each step sums of the products of each feature with the residuals"
+    )
+    noisy: ClassVar[bool] = True
+
+    features: int
+    classes: int | None
+    rounds: int
+    bounds: dict[str, list[float]]
+    clip: float | None = None
+    fields: tuple[Field, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.classes is not None and self.classes != 2:
+            raise ModelError(
+                f"model.name: private_glm predicts two classes or a number, not {self.classes} classes; use "
+                "random_boosting"
+            )
+        if self.classes is None and self.rounds != 1:
+            raise ModelError(
+                f"a linear private_glm takes one total, and noise for {self.rounds} would be lost; set rounds = 1"
+            )
+        if self.classes is not None and self.rounds < FEWEST:
+            raise ModelError(
+                f"a logistic private_glm takes {FEWEST} totals or more, not {self.rounds}; set rounds to 10 to 20"
+            )
+        if self.clip is not None and not 0 < self.clip < math.inf:
+            raise ModelError(f"model.options.clip is {self.clip}; set it to a finite value above 0")
+        _ = self.design  # check the bounds
+
+    @cached_property
+    def design(self) -> Design:
+        """Rows of samples."""
+        return Design.of(self.bounds, features=self.features, fields=self.fields, number=self.classes is None)
+
+    @property
+    def radius(self) -> float:
+        """R, the largest norm of a row whose sample has the full weight."""
+        return self.design.longest if self.clip is None else self.clip
+
+    @property
+    def width(self) -> int:
+        """Q, the number of coefficients of a row."""
+        return self.design.width
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "numbers" if self.classes is None else "classes"
+
+    @property
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        scalars: dict[str, tuple[int, ...]] = dict.fromkeys(
+            ("samples", "noise", "ridge", "dispersion", "steps", "converged"), (1,)
+        )
+        own: dict[str, tuple[int, ...]] = {"scaled": (self.width,), "bound": (self.width, self.width)}
+        return {"covariance": (self.features + 1, self.features + 1)} | own | scalars
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        shapes = {"weight": (1, self.features), "bias": (1,)} | self._others
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    def module(self) -> Linear:
+        """Return the torch module for predictions."""
+        family = "gaussian" if self.classes is None else "binomial"
+        return Linear(self.features, family=family, shapes=self._others)
+
+    def start(self) -> Tensors:
+        """Return the model with zero coefficients."""
+        return zeros(self.layout)
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take one total: the moments, a gradient, or the information."""
+        taken = int(tensors["steps"][0])
+        if tensors["converged"][0]:
+            return Outcome(tensors, over=True)
+        if not taken:
+            found = yield from self._first(tensors, own)
+        elif taken + 1 < self.rounds:
+            found = yield from self._stepped(tensors, own)
+        else:
+            found = yield from self._judged(tensors, own)
+        over = self.classes is None or taken + 1 == self.rounds
+        return Outcome({**found, "steps": np.array([taken + 1.0]), "converged": np.array([float(over)])}, over=over)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, 2]``, or predicted numbers ``[n, 1]``."""
+        predictor: Floats = times(part.features.astype(np.float64), tensors["weight"][0]) + tensors["bias"][0]
+        if self.classes is None:
+            return predictor[:, None]
+        return np.stack([np.zeros_like(predictor), predictor], axis=1)
+
+    def _first(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Take the moments, and fit the linear model or take the first step."""
+        size, change = self.width + 1, self.radius**2 + 1
+        total = yield self._question(_moments, own, size=size * (size + 1) // 2, change=change, spare=SPARE)
+        sums = total.astype(np.float64) * 2.0**-FRACTION
+        found, spare = moments(sums[:-SPARE], size=size), sums[-SPARE:]
+        noise = math.sqrt(added(spare * spare) / SPARE)
+        inner, outer = found[:-1, :-1], found[:-1, -1]
+        bound, ridge = raised(inner, noise=noise)
+        inverted, _ = inverse(bound)
+        if self.classes is None:
+            beta = times(inverted, outer)
+            covariance, dispersion = linear_errors(beta, found, inverted=inverted, noise=noise)
+        else:
+            beta, covariance, dispersion = times(inverted, 2 * outer), np.zeros_like(inner), 1.0
+        given = {
+            "bound": bound,
+            "noise": np.array([noise / change]),
+            "ridge": np.array([ridge]),
+            "samples": np.array([max(0.0, float(np.rint(inner[-1, -1])))]),
+        }
+        return {**tensors, **given, **self._told(beta, covariance, dispersion)}
+
+    def _stepped(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Take a gradient, and a step along it."""
+        beta = tensors["scaled"]
+
+        def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
+            residuals = (targets + 1) / 2 - Binomial().means(times(rows, beta))
+            found: Floats = rows * (weights * residuals)[:, None]
+            return found
+
+        total = yield self._question(terms, own, size=self.width, change=self.radius)
+        inverted, _ = inverse(tensors["bound"] / 4)
+        after = beta + times(inverted, total.astype(np.float64) * 2.0**-FRACTION)
+        return {**tensors, **self._told(after, np.zeros_like(inverted), 1.0)}
+
+    def _judged(self, tensors: Tensors, own: Owns) -> Asked[Tensors]:
+        """Take the information, from which standard errors follow."""
+        beta, change, noise = tensors["scaled"], self.radius**2 / 4, float(tensors["noise"][0])
+
+        def terms(rows: Floats, weights: Floats, targets: Floats) -> Floats:
+            del targets
+            family = Binomial()
+            return products(rows) * (weights * family.weights(family.means(times(rows, beta))))[:, None]
+
+        total = yield self._question(terms, own, size=self.width * (self.width + 1) // 2, change=change)
+        sums = total.astype(np.float64) * 2.0**-FRACTION
+        information, _ = raised(moments(sums, size=self.width), noise=noise * change)
+        covariance = logistic_errors(
+            information,
+            tensors["bound"] / 4,
+            first=noise * (self.radius**2 + 1) / math.sqrt(8),
+            later=noise * self.radius,
+            steps=self.rounds - 2,
+        )
+        return {**tensors, **self._told(beta, covariance, 1.0)}
+
+    def _question(self, terms: Terms, own: Owns, *, size: int, change: float, spare: int = 0) -> Question:
+        """Return the question for a sum over samples."""
+        return self.design.question(terms, own, size=size, change=change, radius=self.radius, spare=spare)
+
+    def _told(self, beta: Floats, covariance: Floats, dispersion: float) -> dict[str, Floats]:
+        """Return the tensors of coefficients of a row, in the units of the features and of the target."""
+        found, spread = self.design.unscaled(beta, covariance)
+        factor = self.design.unit * self.design.unit
+        return {
+            "weight": found[None, :-1],
+            "bias": found[-1:],
+            "covariance": spread,
+            "scaled": beta,
+            "dispersion": np.array([dispersion * factor]),
+        }
+
+
+def _moments(rows: Floats, weights: Floats, targets: Floats) -> Floats:
+    """Return the weighted products of samples with their targets."""
+    return products(np.column_stack([rows, targets])) * weights[:, None]

@@ -1,0 +1,153 @@
+r"""Counts of values in cells of a fixed grid, from which quantiles follow.
+
+A cell has a relative width of :math:`2^{-7}`: peers count their values first by sign and exponent (512 cells a column),
+then by the next seven bits within each exponent in use. Whole numbers up to 256 have cells of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import LearningError
+
+EXPONENTS = 512
+"""Cells of the first total, by sign and exponent."""
+
+FINE = 128
+"""Cells of the second total within an exponent."""
+
+MOST = 2**13
+"""Largest number of exponents in use over all columns; the second total has 128 counts for each."""
+
+Values = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Sketch:
+    """Cells in use of one column, ascending.
+
+    Parameters
+    ----------
+    low, high
+        Ends of each cell, ``[cells]``; a value is at least ``low`` and below ``high``.
+    counts
+        Values in each cell, ``[cells]``.
+    """
+
+    low: Floats
+    high: Floats
+    counts: Ints
+
+    def reached(self, rank: int) -> int:
+        """Return the cell of the value that has this many values below it or in its cell, from 1."""
+        return int(np.searchsorted(np.cumsum(self.counts), rank, side="left"))
+
+    def value(self, rank: int, *, whole: bool) -> float:
+        """Return the value of a rank from 1, to within its cell: its middle, or its least whole number."""
+        cell = self.reached(rank)
+        low, high = float(self.low[cell]), float(self.high[cell])
+        if whole:
+            return float(np.ceil(low)) + 0.0
+        if low <= 0 <= high:
+            return 0.0
+        return 0.5 * low + 0.5 * high
+
+    def quantile(self, share: float, *, whole: bool) -> float:
+        """Return a quantile, between two ranks as numpy does by default, to within the width of a cell."""
+        place = share * (int(self.counts.sum()) - 1)
+        below = int(np.floor(place))
+        first = self.value(below + 1, whole=whole)
+        rest = place - below
+        return first if not rest else first + rest * (self.value(below + 2, whole=whole) - first)
+
+
+def coarse(columns: list[Values]) -> Ints:
+    """Return the number of values by column and exponent, ``[K 512]``; missing values are not counted."""
+    found = [np.bincount(ordered(column) >> 23, minlength=EXPONENTS) for column in map(_known, columns)]
+    return np.concatenate(found).astype(np.int64)
+
+
+def live(total: Ints, *, most: int = MOST) -> Ints:
+    """Return the exponents in use of a total of :func:`coarse`.
+
+    Raises
+    ------
+    LearningError
+        There are more than ``most``, or a count is impossible.
+    """
+    found = np.flatnonzero(possible(total))
+    if len(found) > most:
+        raise LearningError(
+            f"the values of all columns have {len(found)} different magnitudes, but a total counts at most {most}; "
+            "leave out columns such as identifiers, or use fewer columns at once"
+        )
+    return found
+
+
+def possible(total: Ints) -> Ints:
+    """Return a total of counts; no count is negative unless a peer is Byzantine.
+
+    Raises
+    ------
+    LearningError
+        A count is negative.
+    """
+    if (total < 0).any():
+        raise impossible()
+    return total
+
+
+def fine(columns: list[Values], used: Ints) -> Ints:
+    """Return the number of values by cell in each exponent in use, ``[L 128]``."""
+    slot = np.full(len(columns) * EXPONENTS, -1, np.int64)
+    slot[used] = np.arange(len(used))
+    found = np.zeros(len(used) * FINE, np.int64)
+    for number, column in enumerate(map(_known, columns)):
+        place = ordered(column) >> 16
+        slots = slot[number * EXPONENTS + (place >> 7)]
+        if (slots < 0).any():  # others have cancelled what this peer counted
+            raise impossible()
+        found += np.bincount(slots * FINE + (place & (FINE - 1)), minlength=len(found))
+    return found
+
+
+def sketches(used: Ints, total: Ints, *, columns: int) -> list[Sketch]:
+    """Return the cells of each column that follow from the totals."""
+    counts = possible(total).reshape(len(used), FINE)
+    cells = ((used % EXPONENTS)[:, None] * FINE + np.arange(FINE)).ravel()
+    found = []
+    for column in range(columns):
+        own = np.repeat(used // EXPONENTS == column, FINE)
+        here, there = cells[own], counts.ravel()[own]
+        kept = there > 0
+        found.append(Sketch(number_at(here[kept] << 16), number_at((here[kept] + 1) << 16), there[kept]))
+    return found
+
+
+def _known(column: Values) -> Values:
+    return np.ascontiguousarray(column[~np.isnan(column)], np.float32)
+
+
+def ordered(values: Values) -> npt.NDArray[np.uint32]:
+    """Return float32 numbers as integers in the same order; the two zeros are one."""
+    bits = (values + np.float32(0)).view(np.uint32)
+    return np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+
+
+def number_at(place: Ints) -> Floats:
+    """Return the float32 numbers of integers of :func:`ordered`, as float64."""
+    bits = place.astype(np.uint32)
+    found: Floats = np.where(bits >> 31, bits & np.uint32(2**31 - 1), ~bits).astype(np.uint32).view(np.float32)
+    return found.astype(np.float64)
+
+
+def impossible() -> LearningError:
+    """Return the error of totals that no honest peers add up to."""
+    return LearningError(
+        "the totals of the values cannot be right, because a peer has added what it does not have; compare with the "
+        "other owners which peers take part"
+    )

@@ -1,0 +1,159 @@
+""":class:`PCA`, principal components from exact totals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.rows import Layout
+from p2pfl.learning.additive import Question
+from p2pfl.plugins.exact import sums
+from p2pfl.plugins.exact.model import Outcome, Owns, Part, Round, Tensors, symmetric, zeros
+from p2pfl.plugins.exact.statistics.eigen import eigen
+
+MOST = 512
+"""Largest number of features, so that the products of all pairs fit into a message."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PCA:
+    """Principal components of the features of all peers.
+
+    One round takes two totals: samples and sums, then products of centred features.
+
+    Parameters
+    ----------
+    features
+        Number of features.
+    components
+        Number of components that are kept; 0 for all.
+    standardise
+        True if features are divided by their deviations first.
+
+    Examples
+    --------
+    >>> PCA(features=4, components=2).layout.names[-1]
+    'components'
+
+    References
+    ----------
+    Jolliffe, Principal component analysis, 2002.
+    """
+
+    name: ClassVar[str] = "pca"
+    shows: ClassVar[str] = "sums and products of all pairs of features"
+    scored: ClassVar[str] = "nothing"
+
+    features: int
+    components: int = 0
+    standardise: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.components <= self.features:
+            raise ModelError(
+                f"model.options.components is {self.components}; set it to at most the {self.features} features, or to "
+                "0 for all"
+            )
+        if self.features > MOST:
+            raise ModelError(
+                f"model.name: pca takes at most {MOST} features, not {self.features}, as totals have the products of "
+                "all pairs; choose fewer columns"
+            )
+
+    @property
+    def kept(self) -> int:
+        """Number of components."""
+        return self.components or self.features
+
+    @property
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+        width = self.features
+        shapes: dict[str, tuple[int, ...]] = {"samples": (1,), "mean": (width,), "deviation": (width,)}
+        shapes |= {"variance": (width,), "components": (self.kept, width)}
+        return Layout(tuple(shapes), tuple(shapes.values()))
+
+    def module(self) -> Projection:
+        """Return the torch module that projects features."""
+        return Projection(self.layout)
+
+    def start(self) -> Tensors:
+        """Return the components of no samples."""
+        return zeros(self.layout)
+
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return the projections of samples, ``[n, components]``."""
+        centred = (part.features.astype(np.float64) - tensors["mean"]) / tensors["deviation"]
+        found: Floats = centred @ tensors["components"].T
+        return found
+
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Take both totals; further rounds change nothing."""
+        if tensors["samples"][0]:
+            return Outcome(tensors, over=True)
+        width = self.features
+        total = yield Question(lambda peer: self._summed(peer, own(peer).train), size=1 + sums.size(width))
+        samples = int(total[0])
+        if not samples:
+            return Outcome(tensors, over=True)
+        if samples < 2:
+            raise LearningError("one sample has no principal components; take part with more samples")
+        mean = sums.numbers(total[1:]) / samples
+        upper = np.triu_indices(width)
+        total = yield Question(
+            lambda peer: self._products(own(peer).train, mean, upper), size=sums.size(width * (width + 1) // 2)
+        )
+        covariance = symmetric(sums.numbers(total) / (samples - 1), size=width)
+        return Outcome(self._decomposed(samples, mean, covariance), over=True)
+
+    def _decomposed(self, samples: int, mean: Floats, covariance: Floats) -> Tensors:
+        """Return the components that follow from a covariance."""
+        deviation = np.ones(self.features)
+        if self.standardise:
+            spread = np.diag(covariance)
+            deviation = np.sqrt(np.where(spread > 0, spread, 1.0))
+            covariance = covariance / deviation[:, None] / deviation[None, :]
+        variance, vectors = eigen(covariance)
+        given = {"samples": np.array([float(samples)]), "mean": mean, "deviation": deviation}
+        return given | {"variance": np.maximum(variance, 0.0), "components": vectors[: self.kept]}
+
+    def _summed(self, peer: str, part: Part) -> Ints:
+        part.check_complete(peer, model=self.name)
+        wide = part.features.astype(np.float64)
+        return np.concatenate([[len(part)], sums.summed(len(part), self.features, lambda where: wide[where])])
+
+    def _products(self, part: Part, mean: Floats, upper: tuple[Ints, Ints]) -> Ints:
+        centred = part.features.astype(np.float64) - mean
+        return sums.summed(
+            len(part), len(upper[0]), lambda where: centred[where][:, upper[0]] * centred[where][:, upper[1]]
+        )
+
+
+class Projection(nn.Module):
+    """Projection of features on components.
+
+    Parameters
+    ----------
+    layout
+        Names and shapes of the tensors of :class:`PCA`.
+    """
+
+    mean: torch.Tensor
+    deviation: torch.Tensor
+    components: torch.Tensor
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__()
+        for name, shape in zip(layout.names, layout.shapes, strict=True):
+            self.register_buffer(name, torch.zeros(shape, dtype=torch.float64))
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Return projections ``[n, components]`` of features ``[n, F]``."""
+        centred = (features.flatten(1).double() - self.mean) / self.deviation
+        return centred @ self.components.T

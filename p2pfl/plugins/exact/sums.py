@@ -1,0 +1,74 @@
+"""Exact sums of floats over samples, which do not depend on who holds which sample.
+
+Each term is encoded by itself (:func:`p2pfl.core.encodings.wide`) as four integers that stand for multiples of 2^-96,
+and integers are added. A float64 of magnitude 2^-43 or more loses nothing; a smaller one is rounded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from p2pfl.core.encodings import Floats, Ints, from_wide, wide
+
+WORDS, FRACTION = 4, 96
+"""Encoding of a term."""
+
+DIGIT = 48
+"""Bits of an integer of the encoding."""
+
+BLOCK = 2**18
+"""Terms that are encoded at once."""
+
+
+def size(terms: int) -> int:
+    """Return the number of integers that stand for some sums."""
+    return WORDS * terms
+
+
+def summed(
+    count: int, terms: int, part: Callable[[slice], Floats], *, groups: Ints | None = None, number: int = 1
+) -> Ints:
+    """Return the sums of terms over samples as integers, ``[4 G K]``.
+
+    Parameters
+    ----------
+    count
+        n, number of samples.
+    terms
+        K, number of sums.
+    part
+        Function that returns the terms of some samples, ``[b, K]``; a row must not depend on other samples.
+    groups
+        Group of each sample, ``[n]``; sums are taken by group. One group if ``None``.
+    number
+        G, number of groups.
+
+    Examples
+    --------
+    >>> values = np.array([[0.1], [0.2], [-0.3]])
+    >>> bool((summed(3, 1, lambda where: values[where]) == summed(3, 1, lambda where: values[::-1][where])).all())
+    True
+    """
+    found = np.zeros((WORDS, number, terms), np.int64)
+    step = min(8192, max(1, BLOCK // max(1, terms)))  # so that no sum of a block overflows
+    for low in range(0, count, step):
+        where = slice(low, min(count, low + step))
+        values = part(where)  # [b, K]
+        encoded = wide(values.ravel(), words=WORDS, fraction=FRACTION).reshape(WORDS, *values.shape)
+        if groups is None:
+            found[:, 0] += encoded.sum(axis=1)
+        else:
+            for digits, own in zip(found, encoded, strict=True):
+                np.add.at(digits, groups[where], own)
+        for digit in range(WORDS - 1, 0, -1):  # carry, so that digits stay small
+            carried = (found[digit] + (1 << (DIGIT - 1))) >> DIGIT
+            found[digit] -= carried << DIGIT
+            found[digit - 1] += carried
+    return found.ravel()
+
+
+def numbers(total: Ints) -> Floats:
+    """Return the sums that a total of :func:`summed` stands for, ``[K]``."""
+    return from_wide(total, words=WORDS, fraction=FRACTION)

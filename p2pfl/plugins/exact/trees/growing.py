@@ -1,0 +1,259 @@
+"""Growth of trees level by level, a public function of totals.
+
+One total brings the histograms of a level. Of two siblings only the smaller is counted; the other one is the difference
+from their parent, exactly. With ``max_leaf_nodes`` a tree grows best first, as in scikit-learn, and still takes one
+total a level: a node is split early if it could be among the best, whatever its unknown descendants gain, and the tree
+keeps those splits that best-first growth makes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.plugins.exact.bins import Bins
+from p2pfl.plugins.exact.trees.limits import UNBOUNDED
+from p2pfl.plugins.exact.trees.splits import Search, Split
+
+FIELDS = ("feature", "threshold", "left", "missing", "value", "gain", "count")
+"""Numbers of a node: feature (-1 for a leaf), threshold (below it left), number of the left child (the right one
+follows it), whether missing values go left, value, gain, and number of samples."""
+
+WORDS, BITS = 8, 32
+"""Words of the set of categories that go left, and categories of a word; the name of their field is ``categories``."""
+
+
+@dataclass(frozen=True)
+class GrowthTask:
+    """Next work of the peers: move samples to the children of split nodes, and count some nodes.
+
+    Parameters
+    ----------
+    splits
+        By number of a node its feature, which of its bins go left (the last one has the missing values), and the number
+        of its left child.
+    counted
+        Numbers of the nodes to count.
+    """
+
+    splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]]
+    counted: tuple[int, ...]
+
+
+@dataclass
+class GrowingNode:
+    """Node of a tree that grows.
+
+    Parameters
+    ----------
+    tree, depth
+        Tree, and distance from its root.
+    sums
+        First and second derivatives and samples, ``[3]``.
+    bounds
+        Bounds of the value of the node and of its children.
+    used
+        Features of the splits above it.
+    """
+
+    tree: int
+    depth: int
+    sums: Ints | None = None
+    bounds: tuple[float, float] = UNBOUNDED
+    used: frozenset[int] = frozenset()
+    histogram: Ints | None = None
+    split: Split | None = None
+    left: int = -1
+
+
+@dataclass
+class Growth:
+    """Trees that grow together.
+
+    Parameters
+    ----------
+    search
+        Search for splits.
+    trees
+        Number of trees; their roots are the nodes 0, 1, ...
+    max_depth, max_leaf_nodes
+        Largest depth and number of leaves; no bound if ``None``.
+    allowed
+        Function that returns the features that may split a node, given its number and the features above it; all may
+        if it is ``None``.
+    """
+
+    search: Search
+    trees: int
+    max_depth: int | None
+    max_leaf_nodes: int | None
+    allowed: Callable[[int, frozenset[int]], Ints] | None = None
+    nodes: list[GrowingNode] = field(init=False)
+    _siblings: list[tuple[int, int, int]] = field(default_factory=list, init=False)  # parent, counted child, other
+    _task: GrowthTask | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = [GrowingNode(tree, 0) for tree in range(self.trees)]
+        self._task = GrowthTask({}, tuple(range(self.trees)))
+
+    @property
+    def task(self) -> GrowthTask | None:
+        """Next work of the peers; ``None`` if the trees are complete."""
+        return self._task
+
+    def proceed(self, histograms: Ints) -> None:
+        """Continue with the histograms ``[m, cells, 3]`` of the counted nodes."""
+        assert self._task is not None  # noqa: S101 (there was a question)
+        counted = self._task.counted
+        for number, histogram in zip(counted, histograms, strict=True):
+            self.nodes[number].histogram = histogram
+        for parent, child, other in self._siblings:
+            whole, part = self.nodes[parent].histogram, self.nodes[child].histogram
+            assert whole is not None and part is not None  # noqa: S101, PT018 (counted before)
+            self.nodes[other].histogram = whole - part
+            self.nodes[parent].histogram = None
+        new = [*counted, *(other for _, _, other in self._siblings)]
+        found = np.stack([self.nodes[number].histogram for number in new])  # type: ignore[misc]
+        bounds = np.array([self.nodes[number].bounds for number in new])
+        for number, split in zip(new, self.search.best(found, bounds, self._features(new)), strict=True):
+            node = self.nodes[number]
+            node.split = split
+            if node.sums is None:  # a root
+                node.sums = self.search.whole(found[new.index(number)])
+            if split is None:
+                node.histogram = None
+        self._expand()
+
+    def _features(self, numbers: Sequence[int]) -> npt.NDArray[np.bool_] | None:
+        """Return which features may split some nodes, ``[m, F]``."""
+        if self.allowed is None:
+            return None
+        found = np.zeros((len(numbers), len(self.search.bins.counts)), np.bool_)
+        for place, number in enumerate(numbers):
+            found[place, self.allowed(number, self.nodes[number].used)] = True
+        return found
+
+    def _expand(self) -> None:
+        """Split the nodes that may be among the best, and find what is to be counted of their children."""
+        splits: dict[int, tuple[int, npt.NDArray[np.bool_], int]] = {}
+        counted = list[int]()
+        self._siblings = []
+        for tree in range(self.trees):
+            for number in self._best_first(tree):
+                node = self.nodes[number]
+                if node.left >= 0:
+                    continue
+                split = node.split
+                assert split is not None  # noqa: S101 (it was chosen)
+                node.left = len(self.nodes)
+                each = zip((split.left, split.right), self._bounds(node, split), strict=True)
+                used = node.used | {split.feature}
+                self.nodes += [GrowingNode(tree, node.depth + 1, sums, bounds, used) for sums, bounds in each]
+                splits[number] = (split.feature, split.lower(self.search.bins), node.left)
+                if not any(map(self._may_split, (node.left, node.left + 1))):
+                    node.histogram = None
+                    continue
+                smaller = node.left + int(split.left[2] > split.right[2])
+                counted.append(smaller)
+                self._siblings.append((number, smaller, 2 * node.left + 1 - smaller))
+        self._task = GrowthTask(splits, tuple(counted)) if counted else None
+
+    def _bounds(self, node: GrowingNode, split: Split) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Return the bounds of the children: a feature with a direction parts them in the middle of their values."""
+        limits = self.search.limits
+        sign = 0 if limits.signs is None else limits.signs[split.feature]
+        if not sign:
+            return node.bounds, node.bounds
+        near = np.array(node.bounds)
+        middle = float(limits.value(split.left, near) + limits.value(split.right, near)) / 2
+        lower, upper = (node.bounds[0], middle), (middle, node.bounds[1])
+        return (lower, upper) if sign > 0 else (upper, lower)
+
+    def _may_split(self, number: int) -> bool:
+        node = self.nodes[number]
+        assert node.sums is not None  # noqa: S101 (a child)
+        deep = self.max_depth is not None and node.depth >= self.max_depth
+        return not deep and bool(node.sums[2] >= 2 * self.search.limits.min_samples_leaf)
+
+    def _best_first(self, tree: int) -> list[int]:
+        """Return the nodes of a tree that are split, in the order of best-first growth as far as splits are known."""
+        most = len(self.nodes) if self.max_leaf_nodes is None else self.max_leaf_nodes - 1
+        heap, order = list[tuple[float, int]](), list[int]()
+
+        def offer(number: int) -> None:
+            node = self.nodes[number]
+            if node.split is not None and (self.max_depth is None or node.depth < self.max_depth):
+                heapq.heappush(heap, (-node.split.gain, number))
+
+        offer(tree)
+        while heap and len(order) < most:
+            _, number = heapq.heappop(heap)
+            order.append(number)
+            if self.nodes[number].left >= 0:
+                offer(self.nodes[number].left)
+                offer(self.nodes[number].left + 1)
+        return order
+
+    def arrays(self, bins: Bins, *, size: int, rate: float) -> dict[str, Floats]:
+        """Return the trees as arrays ``[trees, size]`` by the names of :data:`FIELDS`.
+
+        Parameters
+        ----------
+        bins
+            Bins of the features.
+        size
+            Number of nodes for which there is room.
+        rate
+            Factor of the values.
+        """
+        found = {name: np.zeros((self.trees, size)) for name in FIELDS}
+        found["feature"][:] = -1
+        if bins.known is not None:
+            found["categories"] = np.zeros((self.trees, size, WORDS))
+        for tree in range(self.trees):
+            places, used = {tree: 0}, 1
+            for number in self._best_first(tree):
+                left = self.nodes[number].left
+                places |= {left: used, left + 1: used + 1}
+                self._describe(found, self.nodes[number], (tree, places[number]), left=used, bins=bins)
+                used += 2
+            split = {*self._best_first(tree)}
+            for number, place in places.items():
+                node = self.nodes[number]
+                if node.sums is not None:
+                    found["count"][tree, place] = node.sums[2]
+                    if number not in split:
+                        found["value"][tree, place] = self._value(node.sums, node.bounds, rate=rate)
+        return found
+
+    def _value(self, sums: Ints, bounds: tuple[float, float], *, rate: float) -> float:
+        limits = self.search.limits
+        if limits.signs is not None:
+            return rate * float(limits.value(sums, np.array(bounds)))
+        return -rate * float(sums[0] * limits.slope) / float(limits.weight(sums))
+
+    @staticmethod
+    def _describe(
+        found: dict[str, Floats], node: GrowingNode, where: tuple[int, int], *, left: int, bins: Bins
+    ) -> None:
+        split = node.split
+        assert split is not None  # noqa: S101 (the node is split)
+        found["feature"][where] = split.feature
+        found["left"][where] = left
+        seen = bins.missing[split.feature]  # else they follow the larger child, as in scikit-learn
+        found["missing"][where] = split.missing_left if seen else split.left[2] > split.right[2]
+        found["gain"][where] = split.gain
+        if split.cut < 0:
+            assert bins.known is not None  # noqa: S101 (the feature is a category)
+            lower = np.full(WORDS * BITS, bool(found["missing"][where]))  # categories that nobody has
+            known = np.flatnonzero(bins.known[split.feature])
+            lower[known] = np.isin(np.arange(len(known)), split.category)
+            found["categories"][where] = lower.reshape(WORDS, BITS) @ 2.0 ** np.arange(BITS)
+            return
+        last = split.cut == bins.counts[split.feature]  # all known values go left
+        found["threshold"][where] = np.finfo(np.float32).max if last else bins.cuts[split.feature, split.cut]

@@ -1,0 +1,202 @@
+"""Authority of a fleet: signs the certificates with which its devices log in at the broker."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from p2pfl.core.errors import InputError, StorageError
+from p2pfl.core.files import replace
+
+YEARS = 10
+"""Years for which the authority and what it signs are valid: as long as the certificate of the broker."""
+
+DAY = dt.timedelta(days=1)
+"""By how much certificates begin earlier, because the clock of the broker may be behind that of the operator."""
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Key and certificate of an authority.
+
+    Attributes
+    ----------
+    key
+        Its private key, which stays with the operator.
+    certificate
+        Certificate authority that the broker trusts.
+    """
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def open(cls, folder: Path, *, name: str, now: dt.datetime) -> Self:
+        """Return the authority in a folder; make what is missing, except for a key whose certificate is there.
+
+        Raises
+        ------
+        InputError
+            A file is there but cannot be used.
+        StorageError
+            The folder cannot be written.
+        """
+        private, public = folder / "ca.key", folder / "ca.pem"
+        if not private.exists() and not public.exists():
+            save(private, private_pem(ec.generate_private_key(ec.SECP256R1())), mode=0o600)
+        try:
+            key = serialization.load_pem_private_key(private.read_bytes(), password=None)
+            made = x509.load_pem_x509_certificate(public.read_bytes()) if public.exists() else None
+        except (OSError, ValueError, TypeError):
+            key, made = None, None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or (made and made.public_key() != key.public_key()):
+            raise InputError(f"{private} and {public} are not a key and its certificate; restore both from a backup")
+        if made is None:
+            made = _own(key, name=name, now=now)
+            save(public, made.public_bytes(serialization.Encoding.PEM))
+        return cls(key, made)
+
+    def sign(self, request: x509.CertificateSigningRequest, *, peer: str, now: dt.datetime) -> bytes:
+        """Return the certificate of a device as PEM.
+
+        Parameters
+        ----------
+        request
+            Request that the device has made.
+        peer
+            Name in the certificate, by which the broker identifies the device.
+        now
+            The time.
+
+        Raises
+        ------
+        InputError
+            The request is for another name, or not signed by its own key.
+        """
+        if common_names(request.subject) != [peer] or not request.is_signature_valid:
+            raise InputError(f'the certificate request is not one for "{peer}"; make it again with p2pfl identity')
+        key = request.public_key()
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise InputError(f'the certificate request of "{peer}" has no P-256 key; make it again with p2pfl identity')
+        issuer = self.certificate.subject
+        ours = self.key.public_key()
+        made = (
+            _begun(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, peer)]), issuer, key, now=now)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ours), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return made.public_bytes(serialization.Encoding.PEM)
+
+    def revocations(self, before: bytes | None, revoked: Sequence[x509.Certificate], *, now: dt.datetime) -> bytes:
+        """Return the list of revoked certificates as PEM, which the broker reads.
+
+        Parameters
+        ----------
+        before
+            The list so far; its entries stay.
+        revoked
+            Certificates to add.
+        now
+            The time.
+
+        Raises
+        ------
+        InputError
+            The list so far cannot be used, or is not signed by this authority.
+        """
+        builder = (
+            x509.CertificateRevocationListBuilder()
+            .issuer_name(self.certificate.subject)
+            .last_update(now - DAY)
+            .next_update(now + dt.timedelta(days=365 * YEARS))
+        )
+        entries = {} if before is None else {each.serial_number: each for each in self._listed(before)}
+        for each in revoked:
+            number = each.serial_number
+            made = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(now).build()
+            entries.setdefault(number, made)
+        for number in sorted(entries):
+            builder = builder.add_revoked_certificate(entries[number])
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def _listed(self, data: bytes) -> x509.CertificateRevocationList:
+        """Read a list of revoked certificates."""
+        try:
+            found = x509.load_pem_x509_crl(data)
+            if found.is_signature_valid(self.key.public_key()):
+                return found
+        except ValueError:
+            pass
+        raise InputError(
+            "the list of revoked certificates of the fleet was not made by its authority; restore it from a backup"
+        )
+
+
+def _own(key: ec.EllipticCurvePrivateKey, *, name: str, now: dt.datetime) -> x509.Certificate:
+    """Return the certificate of an authority, signed by its own key."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"p2pfl fleet {name}")])
+    return (
+        _begun(subject, subject, key.public_key(), now=now)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+
+
+def _begun(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, now: dt.datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - DAY)
+        .not_valid_after(now + dt.timedelta(days=365 * YEARS))
+    )
+
+
+def requested(key: ec.EllipticCurvePrivateKey, *, peer: str) -> bytes:
+    """Return a certificate request for a peer as PEM."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, peer)])
+    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def common_names(name: x509.Name) -> list[str]:
+    """Return the common names in a subject."""
+    return [str(each.value) for each in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM without a passphrase."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def save(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all, which other users could never read beyond its mode.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
+    replace(path, data, mode=mode)

@@ -1,0 +1,176 @@
+"""Choose the files beside an experiment that bundles carry: those of keys that name code, graphs, weights or models."""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from p2pfl.core.errors import InputError
+
+CODE = (
+    "data.name",
+    "data.split",
+    "model.name",
+    "topology.kind",
+    "learning.algorithm",
+    "learning.learner",
+    "learning.loss",
+    "learning.metrics",
+    "learning.augment",
+    "learning.schedule",
+    "compression.name",
+    "privacy.mode",
+    "robustness.rule",
+)
+"""Keys that may name a class or function of the user's own."""
+
+GRAPHS = ("topology.file",)
+"""Keys that name files with graphs; an observer needs them too."""
+
+MODELS = ("gossip.weights", "model.pretrained")
+"""Keys that name files with mixing weights, and with parameters to start from."""
+
+OPTIONS = (
+    "data.options",
+    "model.options",
+    "learning.options",
+    "learning.algorithm_options",
+    "learning.learner_options",
+)
+"""Keys whose values may name files of which nobody can say whether they are private."""
+
+_OWN = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_]\w*")
+"""A ``module:function`` of the user's own."""
+
+
+@dataclass(frozen=True)
+class NeighbouringFiles:
+    """Files beside an experiment.
+
+    Parameters
+    ----------
+    folder
+        Folder of the experiment.
+    table
+        Content of the experiment file.
+    """
+
+    folder: Path
+    table: Mapping[str, Any]
+
+    def carried(self, *, added: Sequence[Path] = ()) -> list[Path]:
+        """Return the files that a bundle for a device has.
+
+        Parameters
+        ----------
+        added
+            Files that the operator adds, relative to the present folder.
+
+        Raises
+        ------
+        InputError
+            A file that the operator adds is no file below the folder of the experiment.
+        """
+        modules = [file for key in CODE for text in self._texts(key) for file in modules_of(text)]
+        named = [text for key in (*GRAPHS, *MODELS) for text in self._texts(key)]
+        return [*dict.fromkeys([*self._there([*modules, *named]), *(self._added(path) for path in added)])]
+
+    def graphs(self) -> list[Path]:
+        """Return the files that an observer needs besides the experiment: those of ``topology.file``."""
+        return [*self._there([text for key in GRAPHS for text in self._texts(key)])]
+
+    def left(self, carried: Sequence[Path]) -> dict[str, str]:
+        """Return files and folders that the experiment names and that no bundle has, each with its key.
+
+        Parameters
+        ----------
+        carried
+            Files that bundles have.
+        """
+        inside = {path.relative_to(self.folder) for path in carried}
+        return {
+            name: key
+            for key in (*GRAPHS, *MODELS, *OPTIONS)
+            for text in self._texts(key)
+            for name in self._named(text)
+            if Path(name) not in inside
+        }
+
+    def _named(self, text: str) -> list[str]:
+        """Return the files that a text names, which may be a pattern or a function of the user's own."""
+        if os.path.exists(self.folder / text):  # noqa: PTH110 (false, and no error, for what can be no path)
+            return [text]
+        modules = [file for file in modules_of(text) if (self.folder / file).is_file()]
+        return modules or sorted(glob.glob(text, root_dir=self.folder))  # noqa: PTH207 (pathlib refuses some patterns)
+
+    def _there(self, names: Sequence[str]) -> Iterator[Path]:
+        for name in names:
+            inside = not Path(name).is_absolute() and ".." not in Path(name).parts
+            if inside and os.path.isfile(self.folder / name):  # noqa: PTH113 (false for what can be no path)
+                yield self.folder / name
+
+    def _added(self, path: Path) -> Path:
+        root, whole = os.path.abspath(self.folder), os.path.abspath(path)  # noqa: PTH100 (links are refused later)
+        if not Path(whole).is_relative_to(root) or not path.is_file():
+            raise InputError(f"{path} is no file below {self.folder}; copy it beside the experiment, then name it")
+        return self.folder / Path(whole).relative_to(root)
+
+    def _texts(self, dotted: str) -> list[str]:
+        """Return the texts of a key, also inside of tables and lists."""
+        value: Any = self.table
+        for part in dotted.split("."):
+            value = value.get(part, {}) if isinstance(value, Mapping) else {}
+        return [*_inside(value)]
+
+
+def _inside(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and value:
+        yield value
+    elif isinstance(value, Mapping | list):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _inside(each)
+
+
+def content(path: Path) -> bytes:
+    """Return what a bundle has of a file: a model without its metadata, which hold statistics of its training data.
+
+    Raises
+    ------
+    InputError
+        A file that ends with ``.safetensors`` is none.
+    """
+    data = path.read_bytes()
+    if path.suffix != ".safetensors":
+        return data
+    end = 8 + int.from_bytes(data[:8], "little")
+    try:
+        table = json.loads(data[8:end])
+        header = json.dumps({name: entry for name, entry in table.items() if name != "__metadata__"}).encode()
+    except (ValueError, AttributeError):
+        raise InputError(f"{path} is no file of safetensors; correct model.pretrained") from None
+    header += b" " * (-len(header) % 8)  # places of tensors count from the end of the header
+    return len(header).to_bytes(8, "little") + header + data[end:]
+
+
+def modules_of(text: str) -> list[str]:
+    """Return the files that may have a function of the user's own; none for any other text.
+
+    Examples
+    --------
+    >>> modules_of("models.own:build")
+    ['models.py', 'models/__init__.py', 'models/own.py']
+    >>> modules_of("patients.csv")
+    []
+    """
+    own = _OWN.fullmatch(text)
+    if own is None:
+        return []
+    parts = own[1].split(".")
+    packages = ["/".join((*parts[:count], "__init__.py")) for count in range(1, len(parts))]
+    return [f"{parts[0]}.py", *packages, *([f"{'/'.join(parts)}.py"] if packages else [])]

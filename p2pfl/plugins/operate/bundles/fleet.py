@@ -1,0 +1,328 @@
+"""Folders for the devices of an experiment, its broker, and the operator's authority."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from cryptography.hazmat.primitives.serialization import Encoding
+
+import p2pfl
+from p2pfl.core.errors import InputError, StorageError
+from p2pfl.core.files import replace as replace_file
+from p2pfl.experiment import Experiment, find, read
+from p2pfl.experiment.outline import built, loaded
+from p2pfl.network.protocol.wire.sealing import rights
+from p2pfl.network.transport.address import Address
+from p2pfl.network.transport.hardened import configure
+from p2pfl.plugins.operate.bundles import names
+from p2pfl.plugins.operate.bundles.authority import Authority
+from p2pfl.plugins.operate.bundles.beside import NeighbouringFiles, content
+from p2pfl.plugins.operate.bundles.certifying import CollectedRequests, Signing
+from p2pfl.plugins.operate.bundles.requests import DeviceRequest
+from p2pfl.plugins.operate.bundles.requirements import Machine, pythons, requirements, torch_requirement
+
+TEMPLATES = Path(__file__).with_name("templates")
+
+README = Path(__file__).with_name("observer") / "README.txt"
+"""Template of what an observer reads."""
+
+SUMS = "SHA256SUMS"
+"""File with the hashes of a bundle, as sha256sum reads it."""
+
+UNSEEN = ("data", "model", "compression", "telemetry")
+"""Sections that the experiment file of an observer lacks, because nothing that peers share depends on them."""
+
+
+@dataclass(frozen=True)
+class WrittenFleet:
+    """Result of writing a fleet.
+
+    Attributes
+    ----------
+    hosts
+        Hosts in the certificate of the broker.
+    contents
+        Names of the files that were written into each bundle and each folder of an observer.
+    left
+        Files that the experiment names and that no bundle has, each with its key.
+    """
+
+    hosts: Sequence[str]
+    contents: Mapping[Path, Sequence[str]]
+    left: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """An experiment whose peers are devices.
+
+    Parameters
+    ----------
+    source
+        Its file.
+    experiment
+        Content of the file.
+    peers
+        Names of all devices.
+    out
+        Folder of the fleet.
+    """
+
+    source: Path
+    experiment: Experiment
+    peers: tuple[str, ...]
+    out: Path
+
+    @classmethod
+    def open(cls, source: str, *, out: Path) -> Fleet:
+        """Read the experiment of a fleet.
+
+        Raises
+        ------
+        InputError
+            It cannot be used, or the name of the experiment or of a peer cannot be part of a script.
+        """
+        path = find(source)
+        experiment = read(path)
+        peers = (loaded(experiment) or built(experiment)).peers
+        names.experiment(experiment.name)
+        names.peers(peers)
+        return cls(path, experiment, peers, out)
+
+    # ------------------------------------------------------------------ bundles
+
+    def write(
+        self,
+        *,
+        broker: str,
+        machine: Machine,
+        wheel: Path,
+        now: dt.datetime,
+        observers: Sequence[str] = (),
+        added: Sequence[Path] = (),
+    ) -> WrittenFleet:
+        """Write the folder of the broker and a bundle for each device; keep keys, certificates and rosters.
+
+        Parameters
+        ----------
+        broker
+            URL at which devices reach the broker.
+        machine
+            Architecture of the devices.
+        wheel
+            Wheel of p2pfl.
+        now
+            The time.
+        observers
+            Names of further observers.
+        added
+            Files beside the experiment that bundles have besides modules, graphs, weights and models.
+
+        Returns
+        -------
+        WrittenFleet
+            What was written.
+
+        Raises
+        ------
+        InputError
+            The URL, the wheel, a file beside the experiment or an earlier file cannot be used, or a bundle has a file
+            that does not belong into it.
+        StorageError
+            A file cannot be written.
+        """
+        where = Address.parse(broker)
+        if where.scheme != "mqtts":
+            raise InputError(
+                f"{where} is not an address for mosquitto with TLS; give one such as mqtts://hub.example:8883"
+            )
+        names.observers(observers, peers=self.peers)
+        if observers and self.experiment.telemetry.share == "none":
+            raise InputError(
+                'the peers share nothing that an observer could see; set telemetry.share to "health" or "scores"'
+            )
+        needed = requirements(self.experiment, machine=machine, wheel=wheel)
+        fixed = {self._file, "broker.pem", "requirements.txt", "torch.txt", wheel.name}
+        fixed |= {path.name for path in TEMPLATES.iterdir()}
+        carried = self._beside(added)
+        beside = names.beside(self.source.parent, carried, taken=fixed)
+        graphs = names.beside(self.source.parent, self._files.graphs(), taken=fixed)
+        for peer in self.peers:
+            names.unexpected(self.out / peer, {*fixed, *beside, *_listed(self.out / peer)})
+        for name in {*self.observers, *observers}:
+            names.unexpected(self.out / "observers" / name, {self._file, "broker.pem", README.name, *graphs})
+        for name in observers:
+            _put(self.out / "observers" / name / README.name, b"")
+        authority = Authority.open(self.out / "authority", name=self.experiment.name, now=now)
+        place = self.out / "broker"
+        _put(place / "ca.pem", authority.certificate.public_bytes(Encoding.PEM))
+        self.signing(now=now).renew()
+        listen = "127.0.0.1" if where.here else "0.0.0.0"  # noqa: S104 (clients need a certificate)
+        hosts = configure(
+            place, rights=rights(self.experiment.name), peers=(), host=listen, public=[where.host], port=where.port
+        )
+        contents = {
+            self.out / peer: self._bundle(
+                peer, broker=str(where), machine=machine, wheel=wheel, needed=needed, beside=beside
+            )
+            for peer in self.peers
+        }
+        for name in self.observers:
+            contents[self.out / "observers" / name] = self._observer(name, broker=str(where), graphs=graphs)
+        return WrittenFleet(hosts, contents, self._files.left(carried))
+
+    def _observer(self, name: str, *, broker: str, graphs: Mapping[str, Path]) -> list[str]:
+        """Write the folder of one observer: nothing with which they could train, and no data."""
+        folder = self.out / "observers" / name
+        marks = {"PEER": name, "NAME": self.experiment.name, "FILE": self._file, "VERSION": p2pfl.__version__}
+        unseen = {*UNSEEN, *(["privacy"] if ":" in self.experiment.privacy.mode else [])}
+        table = {key: each for key, each in self._table(name, broker=broker).items() if key not in unseen}
+        table.get("privacy", {}).pop("budget", None)
+        made = {
+            self._file: tomli_w.dumps(table).encode(),
+            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
+            README.name: filled(README.read_text("utf-8"), marks).encode(),
+            **{inner: path.read_bytes() for inner, path in graphs.items()},
+        }
+        for inner, data in made.items():
+            _put(folder / inner, data)
+        read(folder / self._file)  # as the observer will
+        return sorted(made)
+
+    @property
+    def _files(self) -> NeighbouringFiles:
+        """Files beside the experiment."""
+        return NeighbouringFiles(self.source.parent, tomllib.loads(self.source.read_text("utf-8")))
+
+    def _beside(self, added: Sequence[Path] = ()) -> list[Path]:
+        """Return the files beside the experiment that each bundle has."""
+        return self._files.carried(added=added)
+
+    @property
+    def _file(self) -> str:
+        """Name of the experiment file in each bundle."""
+        return f"{self.experiment.name}.toml"
+
+    def _bundle(
+        self, peer: str, *, broker: str, machine: Machine, wheel: Path, needed: str, beside: Mapping[str, Path]
+    ) -> list[str]:
+        """Write the bundle of one device, and remove what an earlier call has written and this one does not."""
+        folder, file = self.out / peer, self._file
+        files = [file, "broker.pem", *sorted(beside)]
+        marks = {
+            "PEER": peer,
+            "NAME": self.experiment.name,
+            "FILE": file,
+            "FILES": " ".join(files),
+            "COPIES": "\n".join(copies(files)),
+            "MACHINE": machine,
+            **dict(zip(("LOWEST", "HIGHEST"), pythons(machine), strict=True)),
+            "VERSION": p2pfl.__version__,
+        }
+        made = {
+            file: tomli_w.dumps(self._table(peer, broker=broker)).encode(),
+            "broker.pem": (self.out / "broker" / "broker.pem").read_bytes(),
+            "requirements.txt": needed.encode(),
+            "torch.txt": torch_requirement(machine).encode(),
+            wheel.name: wheel.read_bytes(),
+            **{name: content(path) for name, path in beside.items()},
+            **{path.name: filled(path.read_text("utf-8"), marks).encode() for path in sorted(TEMPLATES.iterdir())},
+        }
+        for name in {*_listed(folder)} - {*made}:
+            (folder / name).unlink(missing_ok=True)
+        for name, data in made.items():
+            _put(folder / name, data, mode=0o755 if name == "install.sh" else 0o644)
+        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(made.items()))
+        _put(folder / SUMS, sums.encode())
+        if self.observers:
+            listed = self.out / "observers.toml"
+            _put(folder / "observers.toml", listed.read_bytes() if listed.exists() else b"[peers]\n")
+        read(folder / file)  # as the device will
+        return sorted(made)
+
+    def _table(self, peer: str, *, broker: str) -> dict[str, Any]:
+        """Return the experiment file for a device, with its own relative paths."""
+        table = tomllib.loads(self.source.read_text("utf-8"))
+        transport = {key: value for key, value in table.get("transport", {}).items() if key != "credentials"}
+        ours = {"broker": broker, "ca": "broker.pem", "certificate": "certificate.pem", "key": f"keys/{peer}.key"}
+        mine = {"transport": transport | ours, "trust": {"keys": "keys", "roster": "roster.toml"}}
+        if self.observers:
+            mine["telemetry"] = table.get("telemetry", {}) | {"observers": "observers.toml"}
+        return table | mine
+
+    # ------------------------------------------------------------------ certificates
+
+    def collect(
+        self,
+        files: Sequence[Path],
+        *,
+        now: dt.datetime,
+        confirm: Callable[[Sequence[DeviceRequest]], bool] | None = None,
+    ) -> CollectedRequests:
+        """Sign the requests of devices and observers (:meth:`.Signing.collect`)."""
+        return self.signing(now=now).collect(files, confirm=confirm)
+
+    def revoke(self, names: Sequence[str], *, reason: str, now: dt.datetime) -> CollectedRequests:
+        """Revoke keys and certificates, see :meth:`p2pfl.plugins.operate.bundles.certifying.Signing.revoke`."""
+        return self.signing(now=now).revoke(names, reason=reason)
+
+    def signing(self, *, now: dt.datetime) -> Signing:
+        """Return the rosters and certificates of the fleet."""
+        return Signing(self.out, self.experiment.name, self.peers, self.observers, now)
+
+    @property
+    def observers(self) -> tuple[str, ...]:
+        """Names of those who may look at the devices."""
+        folder = self.out / "observers"
+        return tuple(sorted(path.name for path in folder.iterdir())) if folder.is_dir() else ()
+
+
+def filled(text: str, marks: Mapping[str, str]) -> str:
+    """Return a template with its marks replaced; ``@PREFIX@``, ``@STATE@`` and ``@USER@`` are left to the device.
+
+    Examples
+    --------
+    >>> filled("peer @PEER@ in @STATE@", {"PEER": "ada"})
+    'peer ada in @STATE@'
+    """
+    for mark, value in marks.items():
+        text = text.replace(f"@{mark}@", value)
+    return text
+
+
+def copies(files: Sequence[str]) -> list[str]:
+    """Return the lines of a container file that copy files into folders of the same names; one COPY would flatten them.
+
+    Examples
+    --------
+    >>> copies(["plant.toml", "models/own.py", "broker.pem"])
+    ['COPY plant.toml broker.pem /template/', 'COPY models/own.py /template/models/']
+    """
+    folders: dict[str, list[str]] = {}
+    for name in files:
+        folders.setdefault("/".join([*name.split("/")[:-1], ""]), []).append(name)
+    return [f"COPY {' '.join(inside)} /template/{folder}" for folder, inside in folders.items()]
+
+
+def _listed(folder: Path) -> list[str]:
+    """Return the names of the files that an earlier call has written into a bundle."""
+    sums = folder / SUMS
+    lines = sums.read_text("utf-8").splitlines() if sums.is_file() else []
+    return [name for name in (line.partition("  ")[2] for line in lines) if names.is_plain(name)]
+
+
+def _put(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data)
+        path.chmod(mode)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder with --out") from None

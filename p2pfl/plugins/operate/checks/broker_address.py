@@ -1,0 +1,184 @@
+"""The way to the broker: name, port, TLS."""
+
+from __future__ import annotations
+
+import datetime as dt
+import socket
+import ssl
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.x509.oid import NameOID
+
+from p2pfl.core.errors import BrokerError
+from p2pfl.experiment import schema
+from p2pfl.network.transport.address import Address
+from p2pfl.network.transport.reasons import clock_behind, unreachable
+from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, warning
+from p2pfl.plugins.operate.checks.identities import SOON
+
+PATIENCE = 5.0
+"""Seconds that the broker has to answer."""
+
+
+@dataclass
+class Way:
+    """Findings on the way to one broker.
+
+    Attributes
+    ----------
+    url
+        URL of the broker.
+    findings
+        Results, in the order of the way.
+    open
+        True if TLS, or TCP where there is none, works.
+    latest
+        By source, seconds since 1970 that have passed for certain.
+    """
+
+    url: str
+    findings: list[Finding] = field(default_factory=list)
+    open: bool = False
+    latest: dict[str, float] = field(default_factory=dict)
+
+
+def way(url: str, settings: schema.TransportSettings, *, now: dt.datetime) -> Way:
+    """Check name, port and TLS of a broker.
+
+    Parameters
+    ----------
+    url
+        URL of the broker.
+    settings
+        The section ``[transport]``.
+    now
+        The time.
+    """
+    found = Way(url)
+    try:
+        where = Address.parse(url)
+        paths = [None if each is None else Path(each) for each in (settings.ca, settings.certificate, settings.key)]
+        context = where.tls(*paths)
+    except BrokerError as error:
+        found.findings.append(problem("broker", str(error)))
+        return found
+    try:
+        numbers = {each[4][0] for each in socket.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        text = f"the host {where.host} is not known here; check its spelling, the network, and the name server"
+        found.findings.append(problem("name", text))
+        return found
+    found.findings.append(ok("name", f"{where.host} is {', '.join(sorted(map(str, numbers)))}"))
+    try:
+        with socket.create_connection((where.host, where.port), timeout=PATIENCE):
+            pass
+    except OSError as error:
+        found.findings.append(problem("port", unreachable(where, error, code=None)))
+        return found
+    found.findings.append(ok("port", f"{where.host}:{where.port} is open"))
+    if context is None:
+        found.open = True
+        if not where.here:
+            text = f"{where} is not encrypted, so the network sees which peers communicate; use mqtts:// or wss://"
+            found.findings.append(warning("tls", text))
+        return found
+    found.findings.append(_handshake(where, context, ca=paths[0], now=now, found=found))
+    return found
+
+
+def _handshake(where: Address, context: ssl.SSLContext, *, ca: Path | None, now: dt.datetime, found: Way) -> Finding:
+    """Return what is wrong with the broker's certificate, or how long it is valid."""
+    reason = _refusal(where, context)
+    shown = _certificate(where)
+    if shown is None:
+        if reason is None:
+            reason = ssl.SSLError("no certificate")
+        return problem("tls", unreachable(where, reason, code=None))
+    begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc
+    if reason is None or clock_behind(reason):
+        found.latest["the certificate of the broker"] = begins.timestamp()
+    if reason is not None and not (clock_behind(reason) and ca is not None):
+        return problem("tls", _distrusted(where, reason, shown, ca=ca, now=now))
+    found.open = True
+    left = duration((ends - now).total_seconds())
+    if ends - now < SOON:
+        return warning(
+            "tls", f"the certificate of the broker expires in {left}; renew it, and give all peers the new one"
+        )
+    return ok("tls", f"the certificate of the broker is trusted and valid for {left}")
+
+
+def _distrusted(
+    where: Address, reason: Exception, shown: x509.Certificate, *, ca: Path | None, now: dt.datetime
+) -> str:
+    """Return the sentence for a certificate that is not trusted, with what it says."""
+    if not isinstance(reason, ssl.SSLCertVerificationError):
+        return unreachable(where, reason, code=None)
+    begins, ends = shown.not_valid_before_utc, shown.not_valid_after_utc
+    if ends < now:
+        text = f"the certificate of {where} expired on {ends:%Y-%m-%d} and the clock says {now:%Y-%m-%d}"
+        return f"{text}; renew the certificate, or set the clock if it is ahead"
+    if clock_behind(reason):
+        text = (
+            f"the certificate of {where} is valid from {begins:%Y-%m-%d %H:%M} and the clock says {now:%Y-%m-%d %H:%M}"
+        )
+        return f"{text} (UTC); set the clock, or name the authority with transport.ca"
+    if "not valid for" in reason.verify_message:
+        text = f"the certificate of {where} is for {', '.join(_hosts(shown)) or 'no host'}"
+        return f"{text}; use one of these in transport.broker, or have it made for {where.host}"
+    authority = f"{ca}, which is {_authority(ca)}" if ca is not None else "the authorities of this system"
+    text = f'the certificate of {where} is signed by "{_common(shown.issuer)}" and not trusted by {authority}'
+    return (
+        f"{text} ({reason.verify_message.rstrip('.')}); name the file of the authority that signed it as transport.ca"
+    )
+
+
+def _refusal(where: Address, context: ssl.SSLContext) -> Exception | None:
+    """Return why a TLS handshake fails; ``None`` if it does not."""
+    try:
+        with (
+            socket.create_connection((where.host, where.port), timeout=PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=where.host),
+        ):
+            return None
+    except OSError as error:  # includes ssl.SSLError
+        return error
+
+
+def _certificate(where: Address) -> x509.Certificate | None:
+    """Return the certificate that a broker shows, whoever signed it; ``None`` if it shows none."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # only to describe it: nothing is sent over this connection
+    try:
+        with (
+            socket.create_connection((where.host, where.port), timeout=PATIENCE) as plain,
+            context.wrap_socket(plain, server_hostname=where.host) as secure,
+        ):
+            data = secure.getpeercert(binary_form=True)
+    except OSError:
+        return None
+    return None if data is None else x509.load_der_x509_certificate(data)
+
+
+def _hosts(shown: x509.Certificate) -> list[str]:
+    try:
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [str(each.value) for each in names]
+
+
+def _authority(ca: Path) -> str:
+    """Return the names of the authorities in a file."""
+    try:
+        return " and ".join(f'"{_common(each.subject)}"' for each in x509.load_pem_x509_certificates(ca.read_bytes()))
+    except (OSError, ValueError):
+        return "no certificate"
+
+
+def _common(name: x509.Name) -> str:
+    found = [str(each.value) for each in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
+    return found[0] if found else name.rfc4514_string()

@@ -1,0 +1,177 @@
+"""The machine: Python and torch, memory, disk, clock."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import p2pfl
+from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
+
+OLDEST_TORCH = (2, 6)
+"""Oldest version of torch that pyproject.toml permits."""
+
+RESIDENT = 330 * 2**20
+"""Bytes of a peer with a linear model on Linux x86-64."""
+
+COPIES = 8
+"""Copies of its parameters that a peer holds: its own, the one it trains, gradients, ledgers, and what arrives."""
+
+WRITTEN = 12
+"""Copies of its parameters that a run directory holds: two checkpoints with their ledgers, last and best model."""
+
+SLOW_FSYNC = 0.1
+"""Seconds above which a round waits noticeably for the disk."""
+
+TRIES = 5
+"""Files that are written to time the disk."""
+
+SLIP = 60.0
+"""Seconds by which clocks may differ."""
+
+
+def builds() -> Finding:
+    """Check Python and torch, without which nothing runs."""
+    try:
+        torch: Any = importlib.import_module("torch")
+    except (ImportError, OSError) as error:
+        return problem("torch", f"torch cannot be imported ({error}); install it as docs/install.md says")
+    facts = {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda,
+        "usable": torch.cuda.is_available(),
+        "machine": platform.machine(),
+    }
+    return build(facts)
+
+
+def build(facts: Mapping[str, Any]) -> Finding:
+    """Judge a build of torch.
+
+    Parameters
+    ----------
+    facts
+        ``version`` of torch, its ``cuda`` if it has one, whether a GPU is ``usable``, and the ``machine``.
+    """
+    version, cuda, machine = facts["version"], facts["cuda"], facts["machine"]
+    found = f"p2pfl {p2pfl.__version__}, Python {platform.python_version()}, torch {version} on {machine}"
+    if tuple(map(int, version.split("+")[0].split(".")[:2])) < OLDEST_TORCH:
+        least = ".".join(map(str, OLDEST_TORCH))
+        return problem("torch", f"torch {version} is too old; install torch {least} or later")
+    if cuda and not facts["usable"]:
+        text = (
+            f"torch {version} is a build for CUDA {cuda}, which takes up to 3 GB, and no GPU can be used here; install "
+            'the CPU build (on aarch64 "torch<2.11", elsewhere --index-url https://download.pytorch.org/whl/cpu)'
+        )
+        return warning("torch", text)
+    return ok("torch", found)
+
+
+def memory(parameters: int | None, *, available: int | None = None) -> Finding:
+    """Check the memory for a model.
+
+    Parameters
+    ----------
+    parameters
+        Bytes of the model's parameters; ``None`` if it is unknown.
+    available
+        Bytes; what the system reports by default.
+    """
+    free = available if available is not None else available_memory()
+    if free is None:
+        return warning("memory", "the system does not report its memory; check it yourself")
+    needed = RESIDENT + COPIES * (parameters or 0)
+    what = "a peer" if parameters is None else f"a peer with {size(parameters)} of parameters"
+    if free < needed:
+        text = f"{size(free)} of memory are available and {what} needs about {size(needed)}; end other programs, or use"
+        return problem("memory", f"{text} a smaller model")
+    return ok("memory", f"{size(free)} are available, {what} needs about {size(needed)}")
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Return the bytes that a new process could use, by the kernel and the control group; ``None`` if it is unknown.
+
+    The memory of this process counts as available, because the peer will run in its place.
+    """
+    try:
+        lines = (root / "proc/meminfo").read_text("ascii").splitlines()
+        kilobytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+        pages = int((root / "proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, StopIteration, ValueError):
+        return None
+    free = kilobytes * 1024
+    group = root / "sys/fs/cgroup"
+    with contextlib.suppress(OSError, ValueError):  # there is no limit
+        most, used = (int((group / f"memory.{name}").read_text("ascii")) for name in ("max", "current"))
+        free = min(free, most - used)
+    return free + pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def disk(runs: Path, parameters: int | None) -> list[Finding]:
+    """Check that run directories can be written, and how fast.
+
+    Parameters
+    ----------
+    runs
+        Where they go.
+    parameters
+        Bytes of the model's parameters; ``None`` if it is unknown.
+    """
+    place = next(each for each in (runs.absolute(), *runs.absolute().parents) if each.exists())
+    needed = WRITTEN * (parameters or 0) + 2**20
+    try:
+        seconds = [_synced(place, size=needed if number == 0 else 4096) for number in range(TRIES)]
+        free = shutil.disk_usage(place).free
+    except OSError as error:
+        return [problem("disk", f"{place} cannot be written ({error.strerror}); choose another folder with --runs")]
+    if free < needed:
+        text = f"{size(free)} are free in {place} and a run needs about {size(needed)}; free some space"
+        return [problem("disk", f"{text}, or choose another folder with --runs")]
+    took = statistics.median(seconds[1:])
+    if took > SLOW_FSYNC:
+        text = (
+            f"{place} takes {duration(took)} to sync a small file, and a peer syncs in every round; use a faster disk"
+        )
+        return [warning("disk", f"{text}, or write checkpoints in fewer rounds (transport.checkpoint)")]
+    return [ok("disk", f"{size(free)} are free in {place}, a small file is synced in {duration(took)}")]
+
+
+def _synced(place: Path, *, size: int) -> float:
+    """Return the seconds that it takes to write and sync a file, which is removed."""
+    began = time.perf_counter()
+    with tempfile.TemporaryFile(dir=place) as file:
+        file.write(bytes(size))
+        file.flush()
+        os.fsync(file.fileno())
+    return time.perf_counter() - began
+
+
+def clock(*, now: float | None = None, latest: Mapping[str, float] | None = None) -> Finding:
+    """Check the clock against the age of the installed files and against what others have announced.
+
+    Parameters
+    ----------
+    now
+        Seconds since 1970; the time of this device by default.
+    latest
+        By source, seconds since 1970 that have passed for certain, such as the start of a certificate.
+    """
+    now = time.time() if now is None else now
+    known = {"the installation of p2pfl": Path(p2pfl.__file__).stat().st_mtime, **(latest or {})}
+    source, least = max(known.items(), key=lambda each: each[1])
+    if least - now > SLIP:
+        text = (
+            f"the clock of this device is at least {duration(least - now)} behind {source}; set the clock (peers join "
+            "all the same, but records carry wrong times, and certificates of public authorities are refused)"
+        )
+        return warning("clock", text)
+    return ok("clock", f"not behind {source}")

@@ -1,0 +1,169 @@
+"""The other peers: whether they are present, and whether they have the same experiment."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import p2pfl
+from p2pfl.core.errors import BrokerError, DecodeError, PeerError, TransportError, VersionError
+from p2pfl.network.protocol.membership.refusals import (
+    NotReadable,
+    NotSigned,
+    NotTrusted,
+    OtherWireFormat,
+    differences,
+    text,
+)
+from p2pfl.network.protocol.membership.versions import escaped
+from p2pfl.network.protocol.wire.messages import Announcement, Claim
+from p2pfl.network.transport import Channel
+from p2pfl.plugins.operate.checks.finding import Finding, ok, problem, warning
+from p2pfl.plugins.operate.checks.round_trip import PATIENCE, Probe
+from p2pfl.privacy.keys import KEY_BYTES, Roster
+
+SILENCE = 4.0
+"""Seconds in which a peer that is up sends four heartbeats."""
+
+SECOND = 10**9
+"""Nanoseconds in a second; the number of a start is its time in nanoseconds."""
+
+
+@dataclass
+class Others:
+    """Announcements of the neighbours.
+
+    Attributes
+    ----------
+    findings
+        One for each neighbour.
+    latest
+        By source, seconds since 1970 that have passed for certain, if the clocks of the others are right.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    latest: dict[str, float] = field(default_factory=dict)
+
+
+async def others(
+    probe: Probe, neighbours: Iterable[str], *, facts: Mapping[str, str] | None, roster: Roster | None
+) -> Others:
+    """Read the announcements of the neighbours, and listen whether those who are up send anything.
+
+    Parameters
+    ----------
+    probe
+        Transport to the broker.
+    neighbours
+        Names of the peers.
+    facts
+        Facts in which peers must agree, of this peer; ``None`` if its experiment cannot be resolved.
+    roster
+        Roster of the owners' keys; ``None`` without one.
+    """
+    names, found = sorted(neighbours), Others()
+    try:
+        async with asyncio.timeout(2 * PATIENCE + SILENCE), probe.join() as channel:
+            announced = await _announced(channel, probe, names)
+            up = [name for name in names if announced.get(name, b"")]
+            received = await _active(channel, probe, up) if up else set()
+    except (BrokerError, TransportError, TimeoutError) as error:
+        reason = str(error) or "the broker does not deliver them; check its access list"
+        found.findings.append(problem("peers", f"announcements cannot be read: {reason}"))
+        return found
+    for name in names:
+        data = announced.get(name, b"")
+        finding, announcement = _judged(name, data, probe=probe, facts=facts, roster=roster, received=name in received)
+        found.findings.append(finding)
+        if announcement is not None and finding.status != "problem":
+            found.latest[f"the last start of {name}"] = announcement.incarnation / SECOND
+    return found
+
+
+async def _announced(channel: Channel, probe: Probe, names: list[str]) -> dict[str, bytes]:
+    """Return what the broker retains under these names; it arrives before a message that is published afterwards."""
+    codec = probe.codec
+    inbox = codec.topic(f"in/{probe.peer}")
+    own = codec.seal(inbox, Claim(0, secrets.token_bytes(KEY_BYTES)))
+    await channel.subscribe(inbox, *(f"{codec.root}/{name}/state" for name in names))
+    await channel.publish(inbox, own)
+    found: dict[str, bytes] = {}
+    async with asyncio.timeout(PATIENCE):
+        async for message in channel:
+            if message.topic == inbox:
+                if bytes(message.data) == own:
+                    return found
+            else:
+                found[codec.address(message.topic).owner] = bytes(message.data)
+    return found
+
+
+async def _active(channel: Channel, probe: Probe, names: list[str]) -> set[str]:
+    """Return the peers among these that send anything within :data:`SILENCE` seconds."""
+    codec, received = probe.codec, set[str]()
+    await channel.subscribe(*(f"{codec.root}/{name}/pub/#" for name in names))
+    try:
+        async with asyncio.timeout(SILENCE):
+            async for message in channel:
+                if not message.retained:
+                    received.add(codec.address(message.topic).owner)
+                if received >= {*names}:
+                    break
+    except TimeoutError:
+        pass  # not all of them have sent anything
+    return received
+
+
+def _judged(
+    name: str, data: bytes, *, probe: Probe, facts: Mapping[str, str] | None, roster: Roster | None, received: bool
+) -> tuple[Finding, Announcement | None]:
+    """Return what an announcement says, and the announcement if it can be read."""
+    check = f"peer {name}"
+    if not data:
+        return warning(check, f"{name} has announced nothing on this broker; start it, or look at its own doctor"), None
+    try:
+        announcement = _genuine(name, probe.codec.open(name, data), probe=probe, roster=roster)
+    except VersionError as error:
+        return problem(check, text(OtherWireFormat(name, theirs=error.theirs, ours=error.ours))), None
+    except DecodeError as error:
+        return problem(check, f"{text(NotReadable(name, str(error)))}; install one version of p2pfl everywhere"), None
+    if isinstance(announcement, Finding):
+        return announcement, None
+    return _present(check, announcement, facts=facts, received=received), announcement
+
+
+def _genuine(name: str, announcement: object, *, probe: Probe, roster: Roster | None) -> Announcement | Finding:
+    """Return an announcement if the peer has signed it, or what is wrong with it."""
+    check = f"peer {name}"
+    if (
+        not isinstance(announcement, Announcement)
+        or announcement.peer != name
+        or not announcement.authentic(swarm=probe.swarm)
+    ):
+        theirs = escaped(announcement.version) if isinstance(announcement, Announcement) else ""
+        return problem(check, text(NotSigned(name, theirs=theirs, ours=p2pfl.__version__)))
+    if roster is not None:
+        try:
+            roster.check(name, announcement.identity)
+        except PeerError as error:
+            return problem(check, text(NotTrusted(name, str(error))))
+    return announcement
+
+
+def _present(check: str, announcement: Announcement, *, facts: Mapping[str, str] | None, received: bool) -> Finding:
+    """Return whether a peer takes part, by its announcement and by what it sends."""
+    name = announcement.peer
+    if announcement.status != "up":
+        how = "said goodbye" if announcement.status == "left" else "lost its connection"
+        return warning(check, f"{name} {how}; start it with --resume")
+    if facts is not None and (other := differences(name, theirs=announcement.facts, ours=facts)) is not None:
+        return problem(check, text(other))
+    if not received:
+        away = f"{name} is announced as up and sent nothing for {SILENCE:g} s"
+        return warning(check, f"{away}, so it hangs, lost its connection, or stands still; look at its log")
+    if announcement.version != p2pfl.__version__:
+        theirs = escaped(announcement.version) or "an unknown version"
+        return warning(check, f"{name} runs p2pfl {theirs} and this is {p2pfl.__version__}; use one release")
+    return ok(check, f"{name} is up, sends, and runs the same experiment")

@@ -1,0 +1,220 @@
+"""Messages through the broker: login, permissions, round trip, and the largest one that passes."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from p2pfl.core.errors import BrokerError, RefusedError, TransportError
+from p2pfl.network.protocol.telemetry.observer_messages import inbox, outlet
+from p2pfl.network.protocol.wire.bounds import HEAD
+from p2pfl.network.protocol.wire.messages import Announcement, Claim
+from p2pfl.network.protocol.wire.sealing import MessageCodec
+from p2pfl.network.transport import Channel, Transport
+from p2pfl.plugins.operate.checks.finding import Finding, duration, ok, problem, size, warning
+from p2pfl.privacy.keys import KEY_BYTES
+
+PATIENCE = 3.0
+"""Seconds that a message has to come back."""
+
+SLOW = 2.0
+"""Seconds of a round trip above which gossip steps are slow."""
+
+TRIES = 5
+"""Messages that are sent to time the way."""
+
+LEAST = 1024
+"""Bytes of the smallest message of the bisection, and its precision."""
+
+OTHERS = 8192
+"""Bytes of the largest message that does not grow with the model, such as an announcement."""
+
+REMEDY = "allow this peer what docs/brokers.md lists"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A peer's address of the broker, and its topics.
+
+    Parameters
+    ----------
+    joins
+        Returns the transport for a version of MQTT.
+    version
+        The version of the experiment.
+    swarm, peer
+        Name of the run and of the peer.
+    """
+
+    joins: Callable[[int], Transport]
+    version: int
+    swarm: str
+    peer: str
+
+    @property
+    def codec(self) -> MessageCodec:
+        """Codec of an announcement that nobody sees, for topics and claims."""
+        return MessageCodec(self.swarm, Announcement(self.peer, 0, "up"))
+
+    @asynccontextmanager
+    async def join(self, version: int | None = None) -> AsyncIterator[Channel]:
+        """Connect under a name that disturbs no running peer."""
+        client = f"{self.swarm}-{self.peer}-doctor-{secrets.token_hex(4)}"
+        async with self.joins(self.version if version is None else version).join(client) as channel:
+            yield channel
+
+
+async def login(probe: Probe) -> tuple[Finding, Probe]:
+    """Check that the broker lets the peer in; return also how to reach it with reasons for refusals, if possible."""
+    try:
+        async with probe.join():
+            pass
+    except (BrokerError, TransportError) as error:
+        return problem("login", str(error)), probe
+    found = ok("login", f'the broker lets "{probe.peer}" in')
+    try:
+        async with probe.join(5):
+            return found, Probe(probe.joins, 5, probe.swarm, probe.peer)
+    except (BrokerError, TransportError):
+        return found, probe  # it speaks an older version, which gives no reasons
+
+
+async def permissions(probe: Probe) -> list[Finding]:
+    """Check that the peer may publish and read where p2pfl does, and may not publish in the name of others."""
+    codec = probe.codec
+    own = f"in/{probe.peer}"
+    claim = codec.seal(own, Claim(0, secrets.token_bytes(KEY_BYTES)))  # with 0 nobody answers it
+    tried = {
+        own: await _carried(probe, codec.topic(own), claim),
+        "pub/doctor": await _carried(probe, codec.topic("pub/doctor"), secrets.token_bytes(16)),  # nobody subscribes
+        "state": await _carried(probe, codec.topic("state"), b""),  # not retained, and ignored
+    }
+    refused = [problem("topics", why) for why in tried.values() if why is not None]
+    if refused:
+        return refused
+    found = [ok("topics", f"this peer may publish and read below {codec.root}/{probe.peer}")]
+    stranger = f"{codec.root}/nobody-{secrets.token_hex(4)}/pub/doctor"
+    if await _carried(probe, stranger, secrets.token_bytes(16)) is None:
+        text = "the broker lets this peer publish in the name of any other, so a device can disturb a run (it cannot"
+        found.append(warning("access list", f"{text} forge models); use an access list as docs/brokers.md says"))
+    return found
+
+
+async def telemetry(probe: Probe) -> Finding:
+    """Check that observers can reach the peer, and that it can answer: both topics that an access list may forget.
+
+    The peer plays its own observer, with messages that neither a peer nor an observer uses.
+    """
+    ways = {
+        inbox(probe.swarm, observer=probe.peer, peer=probe.peer): inbox(probe.swarm, peer=probe.peer),
+        (answers := outlet(probe.swarm, observer=probe.peer, peer=probe.peer)): answers,
+    }
+    for topic, filter_ in ways.items():
+        why = await _carried(probe, topic, secrets.token_bytes(16), through=filter_)
+        if why is not None:
+            return warning("telemetry", f"this peer can learn, and observers cannot look at it: {why}")
+    return ok("telemetry", "observers can ask this peer over the broker, and receive its answers")
+
+
+async def _carried(probe: Probe, topic: str, data: bytes, *, through: str | None = None) -> str | None:
+    """Publish to a topic and read it, by itself or through a filter; return what is wrong, ``None`` if nothing is."""
+    wanted = topic if through is None else through
+    try:
+        async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
+            try:
+                await channel.subscribe(wanted)
+            except TransportError as error:
+                return f"the broker refuses the subscription of {wanted} ({_short(error)}); {REMEDY}"
+            try:
+                await channel.publish(topic, data)
+            except RefusedError as error:
+                return f"the broker refuses to publish on {topic} ({_short(error)}); {REMEDY}"
+            await _arrives(channel, data)
+    except TimeoutError:
+        text = f"the broker takes what is published on {topic} and delivers nothing, so its access list forbids to"
+        return f"{text} publish or to read there; {REMEDY}"
+    except (BrokerError, TransportError) as error:
+        return str(error)
+    return None
+
+
+def _short(error: Exception) -> str:
+    """Return the reason in the brackets of an error of the transport."""
+    return str(error).partition("(")[2].partition(")")[0] or str(error)
+
+
+async def _arrives(channel: Channel, data: bytes) -> None:
+    """Wait until these bytes arrive."""
+    async with asyncio.timeout(PATIENCE):
+        async for message in channel:
+            if bytes(message.data) == data and not message.retained:
+                return
+
+
+async def trip(probe: Probe) -> Finding:
+    """Time a small message to the broker and back."""
+    topic = probe.codec.topic("pub/doctor")
+    taken = []
+    try:
+        async with asyncio.timeout(2 * TRIES * PATIENCE), probe.join() as channel:
+            await channel.subscribe(topic)
+            for _ in range(TRIES):
+                began, data = time.perf_counter(), secrets.token_bytes(16)
+                await channel.publish(topic, data)
+                await _arrives(channel, data)
+                taken.append(time.perf_counter() - began)
+    except (BrokerError, TransportError, TimeoutError) as error:
+        return problem("round trip", str(error) or "messages get lost on the way; check the network and the broker")
+    middle = statistics.median(taken)
+    if middle > SLOW:
+        text = f"a message takes {duration(middle)} to the broker and back, and each gossip step takes at least that"
+        return warning("round trip", f"{text}; use a broker that is nearer")
+    return ok("round trip", f"a message takes {duration(middle)} to the broker and back")
+
+
+async def largest(probe: Probe, *, chunk: int, model: int | None) -> Finding:
+    """Check that the messages of a model pass the broker; find the largest that does, if they do not.
+
+    Parameters
+    ----------
+    probe
+        Transport to the broker.
+    chunk
+        ``transport.chunk``.
+    model
+        Bytes of a model's message; ``None`` if it is unknown.
+    """
+    needed = min(chunk, max(OTHERS, chunk if model is None else model)) + HEAD
+    if await _passes(probe, needed):
+        return ok("largest message", f"messages of {size(needed)} pass, and this peer sends none that is larger")
+    low, high = 0, needed
+    while high - low > LEAST:
+        middle = (low + high) // 2
+        low, high = (middle, high) if await _passes(probe, middle) else (low, middle)
+    if low < LEAST:
+        return problem("largest message", f"not even messages of {LEAST} bytes pass; check the limits of the broker")
+    text = f"this peer sends messages of {size(needed)} and the broker passes none above {size(low)}"
+    room = (low - HEAD) // LEAST * LEAST
+    if room < LEAST:
+        return problem("largest message", f"{text}; raise the limit of the broker")
+    return problem("largest message", f"{text}; set transport.chunk = {room} on all devices, or raise the limit")
+
+
+async def _passes(probe: Probe, amount: int) -> bool:
+    """Return whether a message of so many bytes comes back."""
+    topic, data = probe.codec.topic("pub/doctor"), secrets.token_bytes(amount)
+    try:
+        async with asyncio.timeout(2 * PATIENCE), probe.join() as channel:
+            if channel.limit < amount:
+                return False
+            await channel.subscribe(topic)
+            await channel.publish(topic, data)
+            await _arrives(channel, data)
+    except (BrokerError, TransportError, TimeoutError):
+        return False
+    return True

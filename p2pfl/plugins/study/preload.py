@@ -1,0 +1,8 @@
+"""Modules that the fork server imports once for all processes of a sweep."""
+
+from p2pfl.core.lazily import uncollected
+
+with uncollected():
+    import p2pfl.simulation
+
+__all__ = ["p2pfl"]

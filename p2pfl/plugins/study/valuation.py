@@ -1,0 +1,292 @@
+"""Values of the data of each peer: what a model gains by them, averaged over coalitions of the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from p2pfl.algorithms.baselines import alone
+from p2pfl.core.draws import draw
+from p2pfl.core.errors import InputError
+from p2pfl.core.process import one_thread
+from p2pfl.data import Federation
+from p2pfl.experiment import Plan
+from p2pfl.experiment.accounts import admitted_exactly
+from p2pfl.learning import Pools
+from p2pfl.results.comparing.comparison import lower_is_better
+
+EXACT = 10
+"""Most peers of which all coalitions are trained; beyond, coalitions are drawn."""
+
+METHODS = ("shapley", "banzhaf", "loo")
+"""Values by name: Shapley's, Banzhaf's, and what leaving a peer out costs."""
+
+BLOCK = 1024
+"""Coalitions that are trained at once."""
+
+REACH = 1.959963984540054
+"""Standard errors from a value to the end of its 95 % interval."""
+
+Floats = npt.NDArray[np.float64]
+Utility = Callable[[Sequence[int]], Floats]
+"""Function that returns the scores of coalitions, each the bits of its members."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """Value of the data of a peer.
+
+    Attributes
+    ----------
+    peer, samples
+        Name, and number of training samples.
+    value
+        By how much the score rises.
+    low, high
+        95 % interval of what drawing coalitions leaves open; ``None`` where all of them were trained.
+    """
+
+    peer: str
+    samples: int
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Valuation:
+    """Values of all peers.
+
+    Attributes
+    ----------
+    method, metric
+        Kind of value, and score; a score that is better if smaller counts negative.
+    values
+        Values of the peers.
+    everybody, nobody
+        Score of the model of all data, and of the untrained one.
+    coalitions
+        Number of models that were trained.
+    """
+
+    method: str
+    metric: str
+    values: tuple[Value, ...]
+    everybody: float
+    nobody: float
+    coalitions: int
+
+
+def valuation(
+    plan: Plan, *, method: str = "shapley", draws: int = 200, metric: str | None = None, unaccounted: bool = False
+) -> Valuation:
+    r"""Return the values of the peers of an experiment.
+
+    A coalition is trained as one model on the data of its members, and scored on the test data of all peers. All
+    coalitions are rows of one simulation. They train without masks and noise, whatever the plan protects, so no account
+    of the data can count them.
+
+    .. math:: \phi_i = \sum_{S \not\ni i} w(|S|) \bigl(U(S \cup i) - U(S)\bigr), \qquad
+              w_\text{Shapley}(s) = \frac{s! (N - s - 1)!}{N!}, \quad w_\text{Banzhaf}(s) = 2^{1 - N}
+
+    Parameters
+    ----------
+    plan
+        Plan with the data of all peers.
+    method
+        One of :data:`METHODS`.
+    draws
+        Permutations (Shapley, in pairs of one and its reverse) or coalitions (Banzhaf) that are drawn with more than
+        ten peers.
+    metric
+        Score; by default that of the summary of a run.
+    unaccounted
+        True if the values may stay outside of the account, see :func:`p2pfl.experiment.accounts.admitted_exactly`.
+
+    Raises
+    ------
+    InputError
+        The method or the score is unknown, the learner cannot train on the data of several peers, or the data have an
+        account.
+
+    References
+    ----------
+    Ghorbani and Zou, Data Shapley, ICML 2019; Wang and Jia, Data Banzhaf, AISTATS 2023; Castro, Gómez and Tejada,
+    Polynomial calculation of the Shapley value based on sampling, Computers & Operations Research 36, 2009.
+    """
+    if method not in METHODS:
+        raise InputError(f'there is no value "{method}"; choose from {", ".join(METHODS)}')
+    admitted_exactly(plan.experiment, plan.federation.peers, unaccounted=unaccounted)
+    game = Game(plan, metric=metric)
+    count = len(game.peers)
+    if method == "loo":
+        whole = (1 << count) - 1
+        scores = game([whole, *(whole ^ (1 << peer) for peer in range(count))])
+        found, errors = scores[0] - scores[1:], None
+    elif count <= EXACT:
+        found, errors = semivalue(game(range(1 << count)), peers=count, method=method), None
+    elif method == "shapley":
+        found, errors = sampled_shapley(game, peers=count, draws=draws, seed=plan.experiment.seed)
+    else:
+        found, errors = sampled_banzhaf(game, peers=count, draws=draws, seed=plan.experiment.seed)
+    sizes = plan.learner.samples(game.peers).tolist()
+    ends = [(None, None)] * count if errors is None else _ends(found, errors)
+    values = tuple(
+        Value(peer, size, float(value), low, high)
+        for peer, size, value, (low, high) in zip(game.peers, sizes, found, ends, strict=True)
+    )
+    everybody, nobody = game([(1 << count) - 1, 0])
+    return Valuation(method, game.metric, values, float(everybody), float(nobody), game.trained)
+
+
+class Game:
+    """Scores of coalitions of the peers of an experiment, each of which is trained once.
+
+    Parameters
+    ----------
+    plan
+        Plan with the data of all peers.
+    metric
+        Score; by default that of the summary of a run.
+    """
+
+    def __init__(self, plan: Plan, *, metric: str | None) -> None:
+        bare = plan.learner.bare
+        if not isinstance(bare, Pools):
+            raise InputError(
+                "a learner of your own cannot train on the data of several peers; give it a method `pooled`, as "
+                "p2pfl.learning.Pools has it"
+            )
+        self._learner, self._rounds = bare, plan.experiment.rounds
+        self.peers = plan.topology.peers
+        self._federation = plan.federation
+        held = {id(part): part for part in plan.federation.test.values()}
+        self._test = np.unique(np.concatenate(list(held.values())))
+        self._holders = sum(1 << place for place, peer in enumerate(self.peers) if len(self._federation.train[peer]))
+        self._known: dict[int, float] = {}
+        nothing = self._train([])
+        names = [name for name in nothing if name != "loss"]
+        self.metric = metric or next(iter(names), "loss")
+        if self.metric not in nothing:
+            raise InputError(f'there is no score "{self.metric}"; choose from {", ".join(nothing) or "none"}')
+        self._sign = -1.0 if lower_is_better(self.metric) else 1.0
+        self._empty = float(nothing[self.metric][0])
+
+    @property
+    def trained(self) -> int:
+        """Number of coalitions that were trained."""
+        return len(self._known)
+
+    def __call__(self, coalitions: Iterable[int]) -> Floats:
+        """Return the scores of coalitions; higher is better."""
+        asked = [each & self._holders for each in coalitions]  # who has no samples changes no model
+        new = [each for each in dict.fromkeys(asked) if each and each not in self._known]
+        for low in range(0, len(new), BLOCK):
+            block = new[low : low + BLOCK]
+            scores = self._train(block)[self.metric]
+            self._known.update(zip(block, scores.tolist(), strict=True))
+        return np.array([self._sign * self._known.get(each, self._empty) for each in asked])
+
+    def _members(self, coalition: int) -> list[str]:
+        return [peer for place, peer in enumerate(self.peers) if coalition >> place & 1]
+
+    def _train(self, coalitions: Sequence[int]) -> Mapping[str, Floats]:
+        """Return the scores of trained coalitions by name; those of the untrained model if there are none."""
+        names = [f"coalition{each:x}" for each in coalitions] or ["nobody"]
+        empty = np.empty(0, dtype=np.int64)
+        train, validation = dict.fromkeys(names, np.arange(1)), dict.fromkeys(names, empty)
+        for name, coalition in zip(names, coalitions, strict=False):
+            members = self._members(coalition)
+            train[name] = np.sort(np.concatenate([self._federation.train[peer] for peer in members]))
+            validation[name] = np.sort(np.concatenate([self._federation.validation[peer] for peer in members]))
+        own = Federation(self._federation.dataset, train, validation, dict.fromkeys(names, self._test))
+        rounds = self._rounds if coalitions else 0
+        with one_thread():
+            learner = self._learner.pooled(own, peers=1, rounds=self._rounds)
+            found = alone(learner, tuple(names), rounds=rounds)
+        return {name: score.double().numpy() for name, score in found.items()}
+
+
+def semivalue(scores: Floats, *, peers: int, method: str) -> Floats:
+    """Return the exact values of peers from the scores of all coalitions, ``[N]``.
+
+    Parameters
+    ----------
+    scores
+        ``[2^N]`` by the bits of the members.
+    peers
+        N.
+    method
+        ``shapley`` or ``banzhaf``.
+
+    Examples
+    --------
+    >>> semivalue(np.array([0.0, 0.0, 0.0, 1.0]), peers=2, method="shapley").tolist()
+    [0.5, 0.5]
+    """
+    coalitions = np.arange(1 << peers)
+    sizes = np.array([each.bit_count() for each in coalitions.tolist()])
+    if method == "banzhaf":
+        weights = np.full(peers, 2.0 ** (1 - peers))
+    else:
+        weights = np.array([1 / (peers * math.comb(peers - 1, size)) for size in range(peers)])
+    found = np.zeros(peers)
+    for peer in range(peers):
+        without = coalitions[coalitions >> peer & 1 == 0]
+        gains = scores[without | 1 << peer] - scores[without]
+        found[peer] = (weights[sizes[without]] * gains).sum()
+    return found
+
+
+def sampled_shapley(utility: Utility, *, peers: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+    """Return estimates of Shapley values and their standard errors, from permutations and their reverses.
+
+    Parameters
+    ----------
+    utility
+        Scores of coalitions.
+    peers, draws, seed
+        N, permutations, and the seed of their draws.
+    """
+    rng = draw(seed, "permutations")
+    orders = [
+        order for _ in range(max(2, draws // 2)) for own in [rng.permutation(peers)] for order in (own, own[::-1])
+    ]
+    paths = [np.concatenate([[0], np.cumsum([1 << int(peer) for peer in order])]).tolist() for order in orders]
+    needed = list(dict.fromkeys(each for path in paths for each in path))
+    scores = dict(zip(needed, utility(needed).tolist(), strict=True))
+    gains = np.zeros((len(orders), peers))
+    for row, (order, path) in enumerate(zip(orders, paths, strict=True)):
+        gains[row, order] = np.diff([scores[each] for each in path])
+    pairs = gains.reshape(-1, 2, peers).mean(axis=1)
+    return pairs.mean(axis=0), pairs.std(axis=0, ddof=1) / math.sqrt(len(pairs))
+
+
+def sampled_banzhaf(utility: Utility, *, peers: int, draws: int, seed: int) -> tuple[Floats, Floats]:
+    """Return estimates of Banzhaf values and their standard errors, each coalition serving all peers.
+
+    Parameters
+    ----------
+    utility
+        Scores of coalitions.
+    peers, draws, seed
+        N, coalitions, and the seed of their draws.
+    """
+    members = draw(seed, "coalitions").random((max(8, draws), peers)) < 0.5
+    members[0], members[1] = True, False  # so that each peer is in some and out of some
+    bits = (members * (1 << np.arange(peers, dtype=np.int64))).sum(axis=1)
+    scores = utility(bits.tolist())
+    found, errors = np.zeros(peers), np.zeros(peers)
+    for peer in range(peers):
+        groups = scores[members[:, peer]], scores[~members[:, peer]]
+        found[peer] = groups[0].mean() - groups[1].mean()
+        errors[peer] = math.sqrt(sum(group.var(ddof=min(1, len(group) - 1)) / len(group) for group in groups))
+    return found, errors
+
+
+def _ends(values: Floats, errors: Floats) -> list[tuple[float, float]]:
+    return [(value - REACH * error, value + REACH * error) for value, error in zip(values, errors, strict=True)]

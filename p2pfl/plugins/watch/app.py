@@ -1,0 +1,279 @@
+"""The application: the page, its data, a stream of changes, and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
+
+from p2pfl.core.errors import P2PFLError
+from p2pfl.plugins.watch import frames
+from p2pfl.plugins.watch.access import Guard
+from p2pfl.plugins.watch.prometheus import MEDIA_TYPE, exposition
+from p2pfl.plugins.watch.source import Stage, StateSource
+from p2pfl.results.pages.run.features_section import listed
+from p2pfl.results.swarm.state import Swarm
+
+T = TypeVar("T")
+
+STATIC = Path(__file__).parent / "static"
+
+LOOK = 0.25
+"""Seconds between two looks at the files while somebody watches, where a look is short."""
+
+SLOWEST = 2.0
+"""Seconds between two looks where each takes long."""
+
+SHARE = 0.01
+"""Share of the time that a page may look, unless it looks every :data:`SLOWEST` seconds."""
+
+REST = 5.0
+"""Seconds between two looks while nobody watches."""
+
+BEAT = 10.0
+"""Seconds after which a comment keeps a silent stream open."""
+
+MOST_STREAMS = 16
+"""Largest number of pages that are open at once."""
+
+MOST_CURVES = 16
+"""Largest number of peers whose curves are asked for at once."""
+
+
+Moment = tuple[int, Stage, int]
+"""Number of events, stage and whole second: the state that a page shows does not change within it."""
+
+
+def pause(took: float) -> float:
+    """Return the seconds until the next look, which are more where a look takes long.
+
+    Examples
+    --------
+    >>> pause(0.001), pause(0.01), pause(1.0)
+    (0.25, 1.0, 2.0)
+    """
+    return min(max(LOOK, took / SHARE), SLOWEST)
+
+
+class Stream(StreamingResponse):
+    """Server-sent events to one page.
+
+    Parameters
+    ----------
+    events
+        The events.
+    ended
+        Called once the page is gone, even if it has read nothing.
+    """
+
+    def __init__(self, events: AsyncIterator[str], *, ended: Callable[[], None]) -> None:
+        super().__init__(events, media_type="text/event-stream")
+        self._ended = ended
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._ended()
+
+
+class Server:
+    """Answers to requests about one feed.
+
+    Parameters
+    ----------
+    feed
+        State of the swarm.
+    replay
+        Speed with which the page begins to replay the run; ``None`` shows its present.
+    """
+
+    def __init__(self, feed: StateSource, *, replay: float | None = None) -> None:
+        self._feed = feed
+        self._replay = replay
+        self._looked = 0.0
+        self._streams = 0
+        self._thread = ThreadPoolExecutor(1, "feed")
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """End all streams, so that the server can end."""
+        self._ended.set()
+        self._feed.abandon()
+
+    async def close(self) -> None:
+        """Close what is left when the server has ended."""
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def attend(self) -> None:
+        """Read what is new even if no page is open: at once for a sink, otherwise now and then, so that it is bounded.
+
+        Raises
+        ------
+        P2PFLError
+            A feed with a sink cannot be read.
+        """
+        sink = self._feed.sink is not None
+        while not self._ended.is_set():
+            with contextlib.suppress(*(() if sink else (P2PFLError,))):  # a page says so once somebody looks
+                await self._read(lambda: None)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), LOOK if sink else REST)
+
+    async def page(self, request: Request) -> Response:  # noqa: ARG002 (what routes are called with)
+        """Return the page."""
+        return FileResponse(STATIC / "index.html")
+
+    async def about(self, request: Request) -> Response:  # noqa: ARG002
+        """Return what does not change, and whether there is something to replay."""
+        return JSONResponse(await self._read(self._about))
+
+    async def frame(self, request: Request) -> Response:
+        """Return the state of the swarm, now or at a time."""
+        at = _seconds(request)
+        return JSONResponse(await self._read(lambda: self._frame(at)))
+
+    async def curves(self, request: Request) -> Response:
+        """Return a score over rounds, until now or a time."""
+        at, score = _seconds(request), request.query_params.get("score")
+        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+
+        def found() -> dict[str, Any]:
+            swarm = self._swarm(at)
+            return frames.curves(swarm.history.curves(score or swarm.metric or "", peers=peers))
+
+        return JSONResponse(await self._read(found))
+
+    async def lanes(self, request: Request) -> Response:
+        """Return what peers did lately, until now or a time."""
+        at = _seconds(request)
+        peers = request.query_params.getlist("peer")[:MOST_CURVES]
+
+        def found() -> dict[str, Any]:
+            now = self._feed.at if at is None else at
+            return frames.lanes(self._swarm(at), now=now, seconds=frames.LANE_SECONDS, peers=peers)
+
+        return JSONResponse(await self._read(found))
+
+    async def metrics(self, request: Request) -> Response:  # noqa: ARG002
+        """Return the metrics for Prometheus."""
+        feed = self._feed
+        text = await self._read(lambda: exposition(feed.swarm, now=feed.at, stage=feed.stage))
+        return Response(text, media_type=MEDIA_TYPE)
+
+    async def stream(self, request: Request) -> Response:  # noqa: ARG002
+        """Return the changes of the state as server-sent events; the first is the whole state."""
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("too many pages are open; close one\n", 503)
+        self._streams += 1
+        return Stream(self._changes(), ended=self._left)
+
+    def _left(self) -> None:
+        self._streams -= 1
+
+    async def _changes(self) -> AsyncIterator[str]:
+        try:
+            before: dict[str, Any] = {}
+            seen: Moment | None = None
+            sent = time.monotonic()
+            while not self._ended.is_set():
+                began = time.monotonic()
+                seen, now = await self._read(partial(self._newer, seen))
+                found = frames.changes(before, now) if now is not None else {}
+                if now is not None and found.keys() - {"at"}:
+                    found |= {"at": now["at"], "whole": not before}
+                    yield f"id: {now['count']}\ndata: {json.dumps(found, allow_nan=False)}\n\n"
+                    before, sent = now, time.monotonic()
+                elif time.monotonic() - sent > BEAT:
+                    yield ": nothing new\n\n"
+                    sent = time.monotonic()
+                await asyncio.sleep(pause(time.monotonic() - began))
+        except P2PFLError as error:
+            yield f"event: failure\ndata: {json.dumps(str(error))}\n\n"
+
+    async def _read(self, make: Callable[[], T]) -> T:
+        """Read what is new and make an answer, in the one thread that uses the feed."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._work, make)
+
+    def _work(self, make: Callable[[], T]) -> T:
+        if time.monotonic() - self._looked >= LOOK:  # no other request has just done so
+            self._feed.refresh()
+            self._looked = time.monotonic()
+        return make()
+
+    def _about(self) -> dict[str, Any]:
+        feed = self._feed
+        over = feed.stage != "running" or self._replay is not None
+        began = None if feed.began is None else feed.began.isoformat()
+        facts: dict[str, Any] = {"began": began, "timed": feed.timed, "speed": self._replay, "unread": feed.unread}
+        facts |= {"observed": feed.observed, "features": listed(feed.summary)}
+        return frames.about(feed.setting, feed.places) | facts | {"span": feed.replay().span if over else None}
+
+    def _newer(self, seen: Moment | None) -> tuple[Moment, dict[str, Any] | None]:
+        """Return the present moment, and its state unless the page has seen that moment."""
+        moment = self._feed.swarm.count, self._feed.stage, int(self._feed.at)
+        return moment, None if moment == seen else self._frame(None)
+
+    def _frame(self, at: float | None) -> dict[str, Any]:
+        return frames.frame(self._swarm(at), now=self._feed.at if at is None else at, stage=self._feed.stage)
+
+    def _swarm(self, at: float | None) -> Swarm:
+        return self._feed.swarm if at is None else self._feed.replay().swarm(at)
+
+
+def application(server: Server, *, token: str, port: int) -> Starlette:
+    """Return the application.
+
+    Parameters
+    ----------
+    server
+        Answers to its requests.
+    token
+        Token that a request must have.
+    port
+        Port of the server.
+    """
+    routes = [
+        Route("/", server.page),
+        Route("/api/about", server.about),
+        Route("/api/frame", server.frame),
+        Route("/api/curves", server.curves),
+        Route("/api/lanes", server.lanes),
+        Route("/api/stream", server.stream),
+        Route("/metrics", server.metrics),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(Guard, token=token, port=port)],
+        exception_handlers={P2PFLError: _failed},
+    )
+
+
+def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    """Answer that the files of the run cannot be read."""
+    return PlainTextResponse(f"{error}\n", 503)
+
+
+def _seconds(request: Request) -> float | None:
+    """Return the time that a request asks about; ``None`` for the present."""
+    try:
+        at = float(request.query_params["at"])
+    except (KeyError, ValueError):
+        return None
+    return at if 0.0 <= at < 1e12 else None

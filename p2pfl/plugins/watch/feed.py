@@ -1,0 +1,204 @@
+"""A run directory as the state of its swarm: now, or at any time of a run that has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from p2pfl.core.errors import InputError, P2PFLError
+from p2pfl.experiment.file.reading import kept
+from p2pfl.plugins.watch.following import Following
+from p2pfl.plugins.watch.graph import Places, graph_soon
+from p2pfl.plugins.watch.source import Stage
+from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.results.lock import PEER, RUN, alive
+from p2pfl.results.reading import table_of
+from p2pfl.results.swarm.state import Entry, Setting, Swarm
+from p2pfl.results.swarm.timeline import beginning, merged
+
+SETTLED = timedelta(seconds=0.2)
+"""Age of a line from which all lines that were written before it are taken to be in the files."""
+
+QUIET = 10.0
+"""Seconds without a line after which a run whose processes are gone counts as interrupted."""
+
+
+class Feed:
+    """State of the swarm of a run directory.
+
+    Parameters
+    ----------
+    folder
+        The run directory.
+    now
+        Returns the time in UTC.
+    sink
+        Called with each record and notice that is new.
+
+    Attributes
+    ----------
+    sink
+        As given.
+    observed
+        False: times count from the start of the run.
+    timed
+        True if its lines have times; those of a simulation have none.
+    summary
+        Content of ``summary.json``; empty until it exists.
+
+    Raises
+    ------
+    InputError
+        The folder is not a run directory.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sink: Callable[[Entry], None] | None = None,
+    ) -> None:
+        if not (folder / "experiment.toml").is_file():
+            raise InputError(f"{folder} is not a run directory with experiment.toml; check the path")
+        self.folder = folder
+        self._experiment = kept(folder / "experiment.toml", whole=False)
+        self._now = now
+        self.sink = sink
+        self._stack = ExitStack()
+        self._soon = self._stack.enter_context(graph_soon(self._experiment))
+        self._following = self._stack.enter_context(Following(folder))
+        self._past = self._following
+        self._began: datetime | None = None
+        self.timed = self.observed = False
+        self._held: list[Entry] = []
+        self._timeline: Timeline | None = None
+        self._swarm: Swarm | None = None
+        self.summary: dict[str, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Begin to read."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the files."""
+        self.close()
+
+    @property
+    def setting(self) -> Setting:
+        """Facts that the events do not repeat."""
+        return self._graph[0]
+
+    @property
+    def places(self) -> Places:
+        """Places of the peers; none if the graph cannot be made again."""
+        return self._graph[1]
+
+    @property
+    def swarm(self) -> Swarm:
+        """State after all lines that were read."""
+        if self._swarm is None:
+            self._swarm = Swarm(self.setting)
+        return self._swarm
+
+    @property
+    def unread(self) -> int:
+        """Number of lines that could not be read."""
+        return self._following.unread
+
+    def refresh(self) -> None:
+        """Read what is new."""
+        now = self._now()
+        news = self._following.everything()
+        if news.reset:
+            self._start_again()
+        self._take(news.entries, now=now)
+        if not self.summary:
+            self.summary = table_of(self.folder / "summary.json", what="a summary")
+            if self.summary and not self.timed:
+                self.swarm.end()
+
+    def abandon(self) -> None:
+        """Stop waiting for the graph, because nobody looks any more."""
+        self._soon.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        self._stack.close()
+
+    @property
+    def stage(self) -> Stage:
+        """State of the run: live or ended."""
+        if self.summary:
+            return "ended"
+        locks = [path for name in (RUN, PEER) if (path := self.folder / name).exists()]
+        dead = bool(locks) and not any(alive(path) for path in locks)
+        return "interrupted" if dead and self._elapsed() - self.swarm.at > QUIET else "running"
+
+    @property
+    def at(self) -> float:
+        """Present time of the run in seconds since its start; that of its last event once it is over."""
+        return max(self.swarm.at, self._elapsed()) if self.stage == "running" else self.swarm.at
+
+    @property
+    def began(self) -> datetime | None:
+        """Start of the run in UTC, if its files have it."""
+        return self._began
+
+    def replay(self) -> Timeline:
+        """Return the whole run, for the state at any time of it; after the first call, only what is new is read."""
+        if self._timeline is None:
+            self._timeline = Timeline(self.setting)
+            self._past = self._stack.enter_context(Following(self.folder))
+        news = self._past.everything()
+        if news.reset:
+            self._timeline.clear()
+        if news.entries:
+            began = self._began or beginning(_began(self.folder), news.entries)
+            self._timeline.extend(merged(news.entries, began=began))
+        return self._timeline
+
+    @cached_property
+    def _graph(self) -> tuple[Setting, Places]:
+        """Return what events do not repeat, and where peers are drawn, as soon as it is made."""
+        try:
+            return self._soon.result()
+        except P2PFLError:  # a graph file of another place
+            wanted = self._experiment
+            return Setting(name=wanted.name, rounds=wanted.rounds, epsilon=wanted.privacy.epsilon), {}
+
+    def _start_again(self) -> None:
+        self._swarm, self.summary, self._began, self._held = None, {}, None, []
+
+    def _take(self, entries: list[Entry], *, now: datetime) -> None:
+        """Apply entries in the order of their times.
+
+        Two files are read one after the other. A recent entry therefore waits until the next look, which finds earlier
+        entries of the other file. An entry with a time in the future, by the clock of another machine, does not wait.
+        """
+        if self._began is None and entries:
+            self._began = beginning(_began(self.folder), entries)
+            self.timed = any(entry.time is not None for entry in entries)
+        fresh = [entry for entry in entries if entry.time is not None and now - SETTLED < entry.time <= now]
+        held, self._held = self._held, fresh
+        late = {id(entry) for entry in fresh}
+        ready = [*held, *(entry for entry in entries if id(entry) not in late)]
+        for at, entry in merged(ready, began=self._began):
+            self.swarm.apply(at, entry)
+            if self.sink is not None:
+                self.sink(entry)
+
+    def _elapsed(self) -> float:
+        """Return the seconds since the start; a simulation knows only its rounds."""
+        if self._began is None or not self.timed:
+            return 0.0
+        return (self._now() - self._began).total_seconds()
+
+
+def _began(folder: Path) -> str | None:
+    found = table_of(folder / "provenance.json", what="the provenance of a run").get("began")
+    return found if isinstance(found, str) else None

@@ -1,0 +1,243 @@
+"""The state of a swarm as JSON for the page, without a clock or a server."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from p2pfl.results.swarm.alerts import alerts
+from p2pfl.results.swarm.headline import headline, remaining
+from p2pfl.results.swarm.history import ScoreCurves
+from p2pfl.results.swarm.lanes import busiest
+from p2pfl.results.swarm.lanes import text as lane_text
+from p2pfl.results.swarm.state import PeerState, Setting, Swarm
+
+MOST_ALERTS = 100
+"""Largest number of alerts of a frame; the newest and those that are not over come first."""
+
+MOST_EDGES = 3000
+"""Largest number of edges that the page draws; of more, it shows waits alone."""
+
+LONGEST = 2000
+"""Most characters of a sentence."""
+
+MOST_LANES = 40
+"""Largest number of lanes that are shown at once."""
+
+LANE_SECONDS = 300.0
+"""Length of the lanes in seconds."""
+
+LANE_WIDTH = 60
+"""Number of characters of a lane in a terminal."""
+
+MOST_WAITS = 8
+"""Largest number of neighbours of a wait that a frame names."""
+
+COLUMNS = (
+    "activity",
+    "rounds",
+    "score",
+    "loss",
+    "sent",
+    "received",
+    "missed",
+    "epsilon",
+    "last",
+    "since",
+    "usual",
+    "waits_for",
+    "waits_for_more",
+    "waiting_since",
+)
+"""Values of a peer in a frame, in order."""
+
+
+def about(setting: Setting, places: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
+    """Return what does not change: names, graph and places of the peers.
+
+    Parameters
+    ----------
+    setting
+        Facts that the events do not repeat.
+    places
+        Places of the peers; empty if they are shown as cells.
+    """
+    number = {peer: place for place, peer in enumerate(setting.peers)}
+    few = len(setting.edges) <= MOST_EDGES
+    return {
+        "name": setting.name,
+        "rounds": setting.rounds,
+        "epsilon": setting.epsilon,
+        "peers": list(setting.peers),
+        "places": [places[peer] for peer in setting.peers] if places else [],
+        "edges": [[number[a], number[b]] for a, b in setting.edges] if places and few else [],
+        "columns": list(COLUMNS),
+    }
+
+
+def frame(swarm: Swarm, *, now: float, stage: str) -> dict[str, Any]:
+    """Return the state of a swarm.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    stage
+        State of the run, see :data:`p2pfl.plugins.watch.source.Stage`.
+    """
+    said = headline(swarm, now=now)
+    found = alerts(swarm, now=now)
+    found = [each for each in found if not each.over] + [each for each in found if each.over]
+    peers = swarm.peers.values()
+    rounds = [peer.rounds for peer in peers if peer.phase is not None]
+    return {
+        "at": round(now, 3),
+        "stage": stage,
+        "count": swarm.count,
+        "metric": swarm.metric,
+        "scores": swarm.history.names,
+        "headline": {"tone": said.tone, "sentence": said.sentence[:LONGEST], "peers": list(said.peers)},
+        "counts": dict(Counter(peer.activity for peer in peers)),
+        "rounds": [min(rounds), statistics.median(rounds), max(rounds)] if rounds else None,
+        "remaining": None if (left := remaining(swarm)) is None else round(left),
+        "bytes": sum(peer.bytes_out for peer in peers),
+        "peers": {peer.name: values(peer, swarm.metric) for peer in peers},
+        "alerts": [
+            {
+                "kind": each.kind,
+                "severity": each.severity,
+                "peer": each.peer,
+                "at": round(each.at, 3),
+                "sentence": each.sentence[:LONGEST],
+                "over": each.over,
+                "count": each.count,
+                "first": round(each.first, 3),
+            }
+            for each in found[:MOST_ALERTS]
+        ],
+        "alerts_more": max(0, len(found) - MOST_ALERTS),
+    }
+
+
+def values(peer: PeerState, metric: str | None) -> list[Any]:
+    """Return the values of a peer, in the order of :data:`COLUMNS`."""
+    return [
+        peer.activity,
+        peer.rounds,
+        finite(peer.scores.get(metric)) if metric is not None else None,
+        finite(peer.scores.get("loss")),
+        peer.bytes_out,
+        peer.bytes_in,
+        peer.missed,
+        finite(peer.epsilon),
+        peer.last,
+        peer.since,
+        peer.usual,
+        list(peer.waits_for[:MOST_WAITS]),
+        max(0, len(peer.waits_for) - MOST_WAITS),
+        peer.waiting_since,
+    ]
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what of a frame differs from the one before; of the peers, those that differ.
+
+    Examples
+    --------
+    >>> changes({"at": 1, "peers": {"a": [1], "b": [2]}}, {"at": 1, "peers": {"a": [1], "b": [3]}})
+    {'peers': {'b': [3]}}
+    """
+    found = {key: value for key, value in now.items() if key != "peers" and before.get(key) != value}
+    known = before.get("peers", {})
+    peers = {name: row for name, row in now["peers"].items() if known.get(name) != row}
+    return found | ({"peers": peers} if peers else {})
+
+
+def lanes(swarm: Swarm, *, now: float, seconds: float, peers: Sequence[str] = ()) -> dict[str, Any]:
+    """Return what peers did in the last seconds.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    seconds
+        Length of the lanes.
+    peers
+        Peers that are asked for; by default those that lost most time, in the order of the experiment.
+    """
+    since = max(0.0, now - seconds)
+    names = [name for name in peers if name in swarm.peers]
+    names = names or busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=MOST_LANES)
+    return {
+        "since": round(since, 3),
+        "until": round(now, 3),
+        "more": max(0, len(swarm.peers) - len(names)),
+        "lanes": {
+            name: [
+                [each.doing, round(each.began, 3), round(each.ended, 3)]
+                for each in swarm.lanes.of(name, since=since, until=now)
+            ]
+            for name in names[:MOST_LANES]
+        },
+    }
+
+
+def curves(found: ScoreCurves) -> dict[str, Any]:
+    """Return curves for the page."""
+    return {
+        "rounds": found.rounds,
+        "median": found.median,
+        "low": found.low,
+        "high": found.high,
+        "peers": found.peers,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number, or ``None`` for one that JSON does not have."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def text(swarm: Swarm, *, now: float, most: int = 40) -> Sequence[str]:
+    """Return the state of a swarm as lines for a terminal.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    most
+        Largest number of peers that are listed.
+    """
+    said = headline(swarm, now=now)
+    lines = [said.sentence]
+    lines += [f"{each.severity}: {each.peer}: {each.sentence}" for each in alerts(swarm, now=now) if not each.over]
+    listed = list(swarm.peers.values())
+    for peer in listed[:most]:
+        score = peer.scores.get(swarm.metric) if swarm.metric is not None else None
+        known = "" if score is None else f", {swarm.metric} {score:.3f}"
+        waits = f" for {', '.join(peer.waits_for)}" if peer.waits_for else ""
+        lines.append(f"{peer.name}: {peer.activity}{waits}, {peer.rounds} rounds{known}")
+    lines += [f"and {len(listed) - most} more peers"] if len(listed) > most else []
+    return [*lines, *_lanes(swarm, now=now, most=most)]
+
+
+def _lanes(swarm: Swarm, *, now: float, most: int) -> Sequence[str]:
+    """Return lanes as characters, if anybody did something else than training lately."""
+    since = max(0.0, now - LANE_SECONDS)
+    names = busiest(swarm.lanes, [*swarm.peers], since=since, until=now, most=most)
+    found = {name: swarm.lanes.of(name, since=since, until=now) for name in names}
+    if not any(each.doing != "training" for stretches in found.values() for each in stretches):
+        return []
+    wide = max(map(len, names))
+    head = f"the last {now - since:.0f} s (# trains, . waits, ! without broker, x away):"
+    drawn = {name: lane_text(each, since=since, until=now, width=LANE_WIDTH) for name, each in found.items()}
+    return [head, *(f"{name.ljust(wide)} {lane}" for name, lane in drawn.items())]

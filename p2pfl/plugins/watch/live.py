@@ -1,0 +1,238 @@
+"""The state of a live swarm, from what its peers send an observer over the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from p2pfl.core.errors import DecodeError, foremost
+from p2pfl.network.protocol.telemetry.looking import Link, Looking
+from p2pfl.network.protocol.telemetry.observer_messages import announcements, inbox, outlet
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.transport import Channel, Message, Transport
+from p2pfl.plugins.watch.graph import ForkedResult, Places
+from p2pfl.plugins.watch.source import Stage
+from p2pfl.plugins.watch.timeline import Timeline
+from p2pfl.results.notices.observing import PeerAnnounced, PeerResponded, PeerSilent
+from p2pfl.results.swarm.state import Entry, Setting, Swarm
+from p2pfl.results.swarm.telemetry import decoded
+
+TURN = 0.5
+"""Seconds between two looks at which requests are due and which peers are silent."""
+
+SILENT = 5.0
+"""Seconds without a frame after which a peer that shares its state counts as silent; one is due each second."""
+
+KEPT = 200_000
+"""Largest number of events that are kept for the replay; beyond it, the older half is dropped."""
+
+
+class LiveFeed:
+    """State of a live swarm; it has what :class:`p2pfl.plugins.watch.feed.Feed` has of a run directory.
+
+    One thread may call :meth:`put` while another one reads.
+
+    Parameters
+    ----------
+    graph
+        Facts that the events do not repeat, and places of the peers.
+    now
+        Returns the time in UTC.
+    sink
+        Called with each record and notice that is new.
+
+    Attributes
+    ----------
+    sink
+        As given.
+    setting, places
+        Result of ``graph``.
+    timed
+        True if events have times, which they always have.
+    observed
+        True because times count from when the observer began to look.
+    unread
+        Number of entries of peers that could not be read.
+    summary
+        Empty: the summary stays with the peers.
+    began
+        Start of the observation, in UTC.
+    """
+
+    timed = observed = True
+
+    def __init__(
+        self,
+        graph: ForkedResult[tuple[Setting, Places]],
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        sink: Callable[[Entry], None] | None = None,
+    ) -> None:
+        self._graph, self.sink = graph, sink
+        self._now = now
+        self.began: datetime | None = now()
+        self.unread = 0
+        self.summary: dict[str, Any] = {}
+        self._fresh: deque[tuple[float, Entry]] = deque()
+
+    @property
+    def setting(self) -> Setting:
+        """Facts that the events do not repeat."""
+        return self._graph.result()[0]
+
+    @property
+    def places(self) -> Places:
+        """Places of the peers."""
+        return self._graph.result()[1]
+
+    @cached_property
+    def swarm(self) -> Swarm:
+        """State after all events that were read."""
+        return Swarm(self.setting)
+
+    @cached_property
+    def _timeline(self) -> Timeline:
+        return Timeline(self.setting)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the observer began to look."""
+        return (self._now() - self.began).total_seconds() if self.began is not None else 0.0
+
+    @property
+    def at(self) -> float:
+        """Present time in seconds since the observer began to look."""
+        return max(self.swarm.at, self.elapsed)
+
+    @property
+    def stage(self) -> Stage:
+        """State of the run: it has ended once all peers that were seen have left."""
+        seen = [peer.announced for peer in self.swarm.peers.values() if peer.announced is not None]
+        return "ended" if seen and all(status == "left" for status in seen) else "running"
+
+    def put(self, at: float, entry: Entry) -> None:
+        """Take an event with its time in seconds since the observer began to look."""
+        self._fresh.append((at, entry))
+
+    def abandon(self) -> None:
+        """Stop waiting for the graph, because nobody looks any more."""
+        self._graph.close()
+
+    def refresh(self) -> None:
+        """Apply what is new."""
+        fresh = [self._fresh.popleft() for _ in range(len(self._fresh))]
+        for at, entry in fresh:
+            self.swarm.apply(at, entry)
+            if self.sink is not None:
+                self.sink(entry)
+        self._timeline.extend(fresh)
+        self._timeline.keep(KEPT)
+
+    def replay(self) -> Timeline:
+        """Return all events that are kept, for the state at any time."""
+        return self._timeline
+
+
+class SwarmObserver:
+    """Connection of an observer to a swarm.
+
+    Parameters
+    ----------
+    looking
+        Decides which peers are asked, and which answers are accepted.
+    swarm, name
+        Names of the swarm and of the observer.
+    feed
+        Takes the events.
+    """
+
+    def __init__(self, looking: Looking, *, swarm: str, name: str, feed: LiveFeed) -> None:
+        self._looking, self._swarm, self._name, self._feed = looking, swarm, name, feed
+        self._silent: set[str] = set()
+        self._root, _, self._state = announcements(swarm).partition("+")
+        self._outlet = outlet(swarm, observer=name).partition("+")[2]
+
+    async def look(self, transport: Transport, *, client: str) -> None:
+        """Look at the swarm until this is cancelled.
+
+        Parameters
+        ----------
+        transport
+            Transport to the broker.
+        client
+            Name of the connection.
+
+        Raises
+        ------
+        AccessError, BrokerError, RefusedError, TransportError
+            The broker cannot be reached, or does not let the observer read.
+        """
+        try:
+            async with transport.join(client) as channel, asyncio.TaskGroup() as tasks:
+                await channel.subscribe(announcements(self._swarm), outlet(self._swarm, observer=self._name))
+                tasks.create_task(self._ask(channel))
+                async for message in channel:
+                    await self._take(channel, message)
+        except BaseExceptionGroup as group:
+            raise foremost(group) from None
+
+    async def _ask(self, channel: Channel) -> None:
+        """Send the requests that are due, and notice which peers are silent."""
+        while True:
+            now = self._feed.elapsed
+            for peer, request in self._looking.due(now):
+                await self._request(channel, peer, request)
+            for peer, link in self._looking.links.items():
+                self._listen(peer, link, now=now)
+            await asyncio.sleep(TURN)
+
+    async def _request(self, channel: Channel, peer: str, request: bytes) -> None:
+        await channel.publish(inbox(self._swarm, observer=self._name, peer=peer), request)
+
+    async def _take(self, channel: Channel, message: Message) -> None:
+        if not message.topic.startswith(self._root):
+            return
+        peer, _, _ = message.topic[len(self._root) :].partition("/")
+        if message.topic == f"{self._root}{peer}{self._state}":
+            announcement = self._looking.announced(peer, message.data)
+            if announcement is not None:
+                self._announced(announcement)
+        elif message.topic == f"{self._root}{peer}{self._outlet}":
+            await self._told(channel, peer, message)
+
+    async def _told(self, channel: Channel, peer: str, message: Message) -> None:
+        now = self._feed.elapsed
+        body, request = self._looking.receive(peer, message.data, now=now)
+        if request is not None:
+            await self._request(channel, peer, request)
+        if body is None:
+            return
+        if peer in self._silent:
+            self._silent.discard(peer)
+            self._feed.put(now, PeerResponded(peer=peer))
+        for age, data in body.entries:
+            try:
+                entry = decoded(data, peer=peer, names=self._feed.setting.peers)
+            except DecodeError:
+                self._feed.unread += 1
+            else:
+                self._feed.put(max(0.0, now - age), entry)
+
+    def _announced(self, announcement: Announcement) -> None:
+        if announcement.status != "up":
+            self._silent.discard(announcement.peer)
+        self._feed.put(
+            self._feed.elapsed,
+            PeerAnnounced(peer=announcement.peer, status=announcement.status, done=announcement.done),
+        )
+
+    def _listen(self, peer: str, link: Link, *, now: float) -> None:
+        """Report a peer that shared its state and is silent although the broker has its connection."""
+        quiet = 0.0 if link.arrived is None else now - link.arrived
+        if link.announcement.status == "up" and quiet > SILENT and peer not in self._silent:
+            self._silent.add(peer)
+            self._feed.put(now, PeerSilent(peer=peer, seconds=quiet))

@@ -1,0 +1,106 @@
+"""The state of a swarm in the text format of Prometheus."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from p2pfl.results.swarm.alerts import alerts
+from p2pfl.results.swarm.state import PeerState, Swarm
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""Media type of the format."""
+
+Sample = tuple[dict[str, str], float]
+"""Labels and a value."""
+
+
+def exposition(swarm: Swarm, *, now: float, stage: str) -> str:
+    """Return all metrics.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    stage
+        State of the run, see :data:`p2pfl.plugins.watch.source.Stage`.
+    """
+    lines: list[str] = []
+    for name, kind, help_, samples in _families(swarm, now=now, stage=stage):
+        if samples:
+            lines += [f"# HELP p2pfl_{name} {help_}", f"# TYPE p2pfl_{name} {kind}"]
+            lines += [f"p2pfl_{name}{_labels(labels)} {_number(value)}" for labels, value in samples]
+    return "\n".join(lines) + "\n"
+
+
+def _families(swarm: Swarm, *, now: float, stage: str) -> Iterator[tuple[str, str, str, list[Sample]]]:
+    peers = list(swarm.peers.values())
+    states = Counter(peer.activity for peer in peers)
+    yield "run_seconds", "gauge", "Seconds since the start of the run.", [({}, now)]
+    yield "run_ended", "gauge", "Whether the run is over.", [({}, float(stage != "running"))]
+    yield "peers", "gauge", "Peers by what they do.", [({"activity": key}, n) for key, n in sorted(states.items())]
+    yield "alerts", "gauge", "Alerts that are not over, by kind.", _alerts(swarm, now=now)
+    yield "rounds_total", "counter", "Rounds that a peer has ended.", _each(peers, lambda peer: peer.rounds)
+    yield "sent_bytes_total", "counter", "Bytes that a peer has sent.", _each(peers, lambda peer: peer.bytes_out)
+    yield "received_bytes_total", "counter", "Bytes that a peer has received.", _each(peers, lambda peer: peer.bytes_in)
+    yield (
+        "missed_models_total",
+        "counter",
+        "Models that did not arrive in time.",
+        _each(peers, lambda peer: peer.missed),
+    )
+    yield "waiting_seconds", "gauge", "Seconds that a peer has waited by now; 0 if it does not.", _waits(peers, now=now)
+    yield "round_seconds", "gauge", "Usual duration of a round.", _each(peers, lambda peer: peer.usual)
+    yield "privacy_epsilon", "gauge", "Epsilon that a peer has spent.", _each(peers, lambda peer: peer.epsilon)
+    yield "score", "gauge", "Scores of the last round.", _scores(peers)
+
+
+def _each(peers: list[PeerState], value: Callable[[PeerState], float | None]) -> list[Sample]:
+    return [({"peer": peer.name}, found) for peer in peers if (found := value(peer)) is not None]
+
+
+def _waits(peers: list[PeerState], *, now: float) -> list[Sample]:
+    return [
+        ({"peer": peer.name}, 0.0 if peer.waiting_since is None else max(0.0, now - peer.waiting_since))
+        for peer in peers
+    ]
+
+
+def _scores(peers: list[PeerState]) -> list[Sample]:
+    return [
+        ({"peer": peer.name, "score": name}, value) for peer in peers for name, value in sorted(peer.scores.items())
+    ]
+
+
+def _alerts(swarm: Swarm, *, now: float) -> list[Sample]:
+    open_ = Counter[str]()
+    for each in alerts(swarm, now=now):
+        if not each.over:
+            open_[each.kind] += each.count
+    return [({"kind": kind}, count) for kind, count in sorted(open_.items())]
+
+
+def _labels(labels: dict[str, str]) -> str:
+    """Return labels in braces, with their values escaped.
+
+    Examples
+    --------
+    >>> _labels({"peer": "a"}), _labels({})
+    ('{peer="a"}', '')
+    """
+    escaped = {
+        key: value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n") for key, value in labels.items()
+    }
+    inner = ",".join(f'{key}="{value}"' for key, value in escaped.items())
+    return f"{{{inner}}}" if inner else ""
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(float(value))

@@ -1,0 +1,188 @@
+"""The two kinds of ``summary.json``: that of all peers, and that of one."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from p2pfl.core.explanations import Explained
+from p2pfl.results.content.peers import BestKept, GainInterval, PeerResult, Unsettled
+from p2pfl.results.content.swarms import Evaluated, FeatureStatistics, PushSumWeights, WorkerResult
+from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import SCHEMA
+from p2pfl.results.provenance import Versions
+from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="swarm"):
+    """``summary.json`` of ``run`` and ``simulate``; scores are means over the honest peers.
+
+    Attributes
+    ----------
+    schema
+    name
+        Experiment.
+    peers
+    rounds
+        Rounds that ran.
+    steps
+        Gossip steps in a round; 0 for models from totals.
+    stopped
+        Where the privacy budget ended the run; null if it did not.
+    accounted
+        Whether the privacy account counts the run.
+    metric
+        Name of the score.
+    alone
+        Score of models trained alone.
+    together
+        Score of the models learned together.
+    pooled
+        Score of one model of all data.
+    lossless
+        Whether a model from totals has the scores of that of the pooled data to the last bit.
+    common
+        Scores of the common model on all test data. For classifiers also ``calibration_error`` and ``brier``; with two
+        classes ``auc`` (from bins, at most ``auc_bound`` off), ``hosmer_lemeshow`` and ``hosmer_lemeshow_p`` (ten
+        groups).
+    per_peer
+    start_s
+        Seconds until the first round.
+    wall_s
+        Seconds of all rounds.
+    total_s
+        Seconds altogether, without baselines.
+    training_s
+        Seconds of local training, all peers.
+    peer_memory
+        Private memory of a peer process, median, in bytes.
+    bytes_sent
+        By all peers.
+    missed
+        Models that did not arrive in time.
+    masses
+    alarms
+        What harmed the result.
+    unsettled
+        By peer.
+    best
+        Best model, by peer.
+    advice
+        What is clearly wrong and what to change.
+    statistics, privacy
+    gradients
+        Gradients that all peers computed.
+    evaluation
+        Unless every round was evaluated in full.
+    predicted
+        True if ``simulate --network`` predicted the durations; absent otherwise.
+    seed
+        Like the fields below absent without provenance.
+    algorithm, split, versions
+    began
+        Start, in UTC.
+    workers, explained
+    """
+
+    schema: Literal[1] = SCHEMA
+    name: str
+    peers: int
+    rounds: int
+    stopped: BudgetStop | None
+    accounted: bool
+    steps: int
+    metric: str | None
+    alone: float | None
+    together: float | None
+    pooled: float | None
+    common: dict[str, float] | None
+    per_peer: dict[str, PeerResult]
+    start_s: float
+    wall_s: float
+    total_s: float
+    training_s: float
+    peer_memory: int | None
+    bytes_sent: int
+    missed: int
+    masses: PushSumWeights | None
+    alarms: tuple[MasksUncancelled | LossRose, ...]
+    unsettled: dict[str, Unsettled]
+    best: dict[str, BestKept]
+    advice: tuple[str, ...]
+    statistics: FeatureStatistics | None
+    privacy: StatedGuarantee
+    gradients: int | None = None
+    evaluation: Evaluated | None = None
+    workers: tuple[WorkerResult, ...] = ()
+    lossless: bool | None = None
+    explained: Explained | None = None
+    predicted: bool | msgspec.UnsetType = msgspec.UNSET
+    seed: int | msgspec.UnsetType = msgspec.UNSET
+    algorithm: str | msgspec.UnsetType = msgspec.UNSET
+    split: str | msgspec.UnsetType = msgspec.UNSET
+    versions: Versions | msgspec.UnsetType = msgspec.UNSET
+    began: str | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class PeerSummary(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="peer"):
+    """``summary.json`` of ``peer``, which knows one peer of a run.
+
+    Attributes
+    ----------
+    schema
+    name
+        Experiment.
+    peer
+    accounted
+        Whether the privacy account counts the run.
+    scores
+        Final scores.
+    alone
+        Of a model trained alone for as many rounds.
+    common
+        Scores of the common model.
+    stopped
+        Where the privacy budget ended the run; null if it did not.
+    given
+        Weight given and not received back, by neighbour.
+    vanished
+        Neighbours that disappeared for good.
+    privacy
+    alarms
+        What harmed the result.
+    unsettled
+        By peer.
+    best
+        Best model, by peer.
+    intervals
+        Intervals of the gains, by score.
+    explained
+    seed
+        Like the fields below absent without provenance.
+    algorithm, split, versions
+    began
+        Start, in UTC.
+    """
+
+    schema: Literal[1] = SCHEMA
+    name: str
+    peer: str
+    accounted: bool
+    scores: dict[str, float]
+    common: dict[str, float] | None
+    stopped: BudgetStop | None
+    given: dict[str, float] | None
+    vanished: tuple[str, ...]
+    privacy: StatedGuarantee
+    alarms: tuple[MasksUncancelled | LossRose, ...]
+    unsettled: dict[str, Unsettled]
+    best: dict[str, BestKept]
+    alone: dict[str, float] | None = None
+    intervals: dict[str, GainInterval] = {}
+    explained: Explained | None = None
+    seed: int | msgspec.UnsetType = msgspec.UNSET
+    algorithm: str | msgspec.UnsetType = msgspec.UNSET
+    split: str | msgspec.UnsetType = msgspec.UNSET
+    versions: Versions | msgspec.UnsetType = msgspec.UNSET
+    began: str | msgspec.UnsetType | None = msgspec.UNSET

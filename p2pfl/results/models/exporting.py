@@ -1,0 +1,141 @@
+"""Export of a saved model with its preprocessing, for software that knows nothing of p2pfl."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from p2pfl.core.errors import InputError, ModelError
+from p2pfl.core.files import OWNER_ONLY, replace
+from p2pfl.results.models import scikit_learn, xgboost_json
+from p2pfl.results.models.predictor import Predictor
+
+DOCUMENT = "p2pfl.json"
+"""Name of the description inside a file of ``torch.export``; in ONNX, its key is ``p2pfl``."""
+
+
+SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "xgboost": ".json", "sklearn": ".py"}
+"""Endings of the names of exported files; torch and XGBoost load no other."""
+
+
+def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
+    """Write a model with its preprocessing to a file.
+
+    A graph of torch or ONNX takes the columns of the table as one float64 matrix, see
+    :class:`~p2pfl.results.models.prepared.Prepared`, and returns probabilities or predicted numbers. The file describes
+    its columns and classes.
+
+    Parameters
+    ----------
+    predictor
+        The model.
+    path
+        File to write.
+    to
+        ``torch`` for a program of ``torch.export``, ``onnx``, and for trees ``xgboost`` (a model file of XGBoost) or
+        ``sklearn`` (a module of Python with an estimator of scikit-learn).
+
+    Returns
+    -------
+    pathlib.Path
+        The file.
+
+    Raises
+    ------
+    InputError
+        There is no such format, or it needs a package that is not installed.
+    ModelError
+        The model cannot be exported.
+    StorageError
+        The file cannot be written.
+    """
+    if to not in FORMATS:
+        raise InputError(f'"{to}" is not a format of models; choose from {", ".join(FORMATS)}')
+    path = Path(path)
+    if path.suffix != SUFFIXES[to]:
+        raise InputError(f"{path} is no name for the format {to}; end it with {SUFFIXES[to]}")
+    about = json.dumps(description(predictor), allow_nan=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns of its own next version
+            data = FORMATS[to](predictor, about)
+    except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"{predictor.saved.path} cannot be exported to {to} ({first}); try another format") from error
+    replace(path, data, mode=OWNER_ONLY)  # it holds exact statistics of the data
+    return path
+
+
+def description(predictor: Predictor) -> dict[str, Any]:
+    """Return what the exported graph takes and returns, as JSON values.
+
+    Returns
+    -------
+    dict
+        ``columns`` in their order, each with its ``name`` and with the ``levels`` whose positions stand for them;
+        ``classes`` in the order of the probabilities, ``None`` for a regression; ``target``.
+    """
+    return {
+        "version": 1,
+        "columns": [
+            {"name": field.name, "levels": None if field.levels is None else list(field.levels)}
+            for field in predictor.fields
+        ],
+        "classes": list(predictor.saved.names) or None,
+        "target": predictor.saved.about.outputs.target,
+        "input": "float64 [rows, columns]: a number, or the position of a level counted from 0; NaN if missing",
+        "output": "float64 [rows, classes] probabilities, or float64 [rows] numbers; NaN where a cell does not fit",
+    }
+
+
+def _example(predictor: Predictor) -> torch.Tensor:
+    return torch.zeros(2, len(predictor.fields), dtype=torch.float64)
+
+
+def _torch(predictor: Predictor, about: str) -> bytes:
+    rows = {0: torch.export.Dim("rows", min=1)}
+    program = torch.export.export(predictor.module, (_example(predictor),), dynamic_shapes=(rows,), strict=False)
+    file = io.BytesIO()
+    torch.export.save(program, file, extra_files={DOCUMENT: about})
+    return file.getvalue()
+
+
+def _onnx(predictor: Predictor, about: str) -> bytes:
+    try:
+        import onnx  # noqa: F401, PLC0415 (an extra)
+        import onnxscript  # noqa: F401, PLC0415
+    except ImportError:
+        raise InputError(
+            'the format "onnx" needs onnx and onnxscript, which are not installed; run `pip install "p2pfl-mqtt[onnx]"`'
+        ) from None
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    program = torch.onnx.export(
+        predictor.module,
+        (_example(predictor),),
+        dynamo=True,
+        verbose=False,
+        input_names=["columns"],
+        output_names=["predictions"],
+        dynamic_shapes=({0: torch.export.Dim("rows", min=1)},),
+    )
+    if program is None:
+        raise RuntimeError("the exporter returned nothing")
+    program.model.metadata_props["p2pfl"] = about
+    data: bytes = program.model_proto.SerializeToString()
+    return data
+
+
+FORMATS: Mapping[str, Callable[[Predictor, str], bytes]] = {
+    "torch": _torch,
+    "onnx": _onnx,
+    "xgboost": xgboost_json.encoded,
+    "sklearn": scikit_learn.encoded,
+}
+"""Formats by name."""

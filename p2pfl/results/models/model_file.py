@@ -1,0 +1,310 @@
+"""A saved model: the parameters, and the description in the metadata of its safetensors file."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+import safetensors
+import torch
+from msgspec import Meta
+
+from p2pfl.core.errors import DataError, InputError, ModelError
+from p2pfl.data.description import Field
+from p2pfl.data.tables.cells import MISSING
+from p2pfl.learning.models import MODELS, build
+from p2pfl.learning.modules.dividing import digest
+from p2pfl.learning.modules.norms import Norm, normalised
+from p2pfl.plugins.exact import EXACT, ExactModel
+from p2pfl.plugins.exact.additive.predictor import OWN
+from p2pfl.plugins.exact.model import Personal
+
+KEY = "p2pfl"
+"""Key of the description in the metadata."""
+
+Size = Annotated[int, Meta(ge=1)]
+Numbers = float | tuple[float, ...]
+
+
+class Architecture(msgspec.Struct, frozen=True):
+    """Name and options that build the model, and what became of its batch normalisation."""
+
+    name: str
+    options: dict[str, Any] = {}
+    norm: Norm | None = None
+
+
+class SavedColumn(msgspec.Struct, frozen=True):
+    """Column of a table, as in :class:`p2pfl.data.description.Field`."""
+
+    name: str
+    levels: tuple[str, ...] | None = None
+    missing: float | str | None = None
+    unknown: str | None = None
+    integer: bool = False
+
+
+class SavedCells(msgspec.Struct, frozen=True):
+    """Rules for reading the text of a cell, as in :class:`p2pfl.data.description.Cells`."""
+
+    missing: tuple[str, ...] = tuple(sorted(MISSING))
+    stripped: bool = True
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """Columns and scaling of the input, whether it takes whole numbers, and whether owners declared the columns."""
+
+    raw: str
+    shape: tuple[Size, ...]
+    columns: tuple[SavedColumn, ...] | None
+    mean: Numbers
+    deviation: Numbers
+    cells: SavedCells | None = None
+    whole: bool = False
+    declared: bool = False
+
+
+class SavedOutputs(msgspec.Struct, frozen=True):
+    """Meaning of the outputs of the model."""
+
+    classes: Size | None
+    class_names: tuple[str | int | float, ...] | None
+    target: str | None
+    mean: float
+    deviation: float
+
+
+class Constants(msgspec.Struct, frozen=True):
+    """Frozen tensors of the model, which are not in the file, and the seed with which a class of your own made them."""
+
+    digest: str
+    tensors: tuple[str, ...]
+    seed: int = 0
+
+
+class ModelContent(msgspec.Struct, frozen=True):
+    """Content of ``model.json`` that predictions need."""
+
+    version: Literal[1]
+    model: Architecture
+    task: Literal["classification", "regression"]
+    loss: str
+    inputs: Inputs
+    outputs: SavedOutputs
+    constants: Constants | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SavedModel:
+    """Model as a file describes it, with its parameters.
+
+    Parameters
+    ----------
+    path
+        The file.
+    about
+        Description of inputs and outputs.
+    module
+        The model, in evaluation mode.
+    fields
+        Columns of its table.
+    """
+
+    path: Path
+    about: ModelContent
+    module: torch.nn.Module
+    fields: tuple[Field, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the classes; their positions where they have no names."""
+        outputs = self.about.outputs
+        return tuple(map(str, outputs.class_names or range(outputs.classes or 0)))
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Texts of a missing cell, in lower case."""
+        return frozenset((self.about.inputs.cells or SavedCells()).missing)
+
+
+def load(path: str | Path, *, model: torch.nn.Module | str | None = None, samples: bool = False) -> SavedModel:
+    """Load a saved model.
+
+    A file from others cannot run code: safetensors holds numbers, the description is JSON, and a class that it names
+    is imported only if ``model`` names the same one.
+
+    Parameters
+    ----------
+    path
+        ``NAME.safetensors`` of a run directory.
+    model
+        Your own module, whose parameters are replaced by those of the file, or ``package.module:Class`` of the class
+        that the file names; needed for a model that is not one of p2pfl's.
+    samples
+        Whether the model is to take arrays, such as pictures or tokens, in place of tables.
+
+    Returns
+    -------
+    SavedModel
+        The model.
+
+    Raises
+    ------
+    InputError
+        The file is missing or damaged, is not one that p2pfl has written, or takes tables where it should take arrays
+        or the other way round.
+    ModelError
+        The parameters do not fit the model, or its class is not the named one.
+    """
+    path = Path(path)
+    try:
+        with safetensors.safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no dictionary)
+    except (OSError, safetensors.SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} is not a safetensors file ({reason}); name peers/NAME.safetensors of a run") from None
+    about = _described(path, metadata)
+    if samples and about.inputs.columns is not None:
+        raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
+    fields = () if samples else _fields(path, about)
+    return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
+
+
+def _described(path: Path, metadata: dict[str, str]) -> ModelContent:
+    if KEY not in metadata:
+        raise InputError(
+            f"{path} does not describe its inputs; name a model that p2pfl has saved after a round of a torch model"
+        )
+    try:
+        about = msgspec.json.decode(metadata[KEY], type=ModelContent)
+    except msgspec.MsgspecError as error:
+        raise InputError(
+            f"{path} describes its inputs in a way that this release does not read ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None
+    names, classes = about.outputs.class_names, about.outputs.classes
+    if (about.task == "classification") != (classes is not None) or (names is not None and len(names) != classes):
+        raise InputError(f"{path} contradicts itself on its classes; save the model again")
+    return about
+
+
+def _fields(path: Path, about: ModelContent) -> tuple[Field, ...]:
+    if about.inputs.columns is None:
+        raise InputError(
+            f'{path} takes {about.inputs.raw}, which have no column names; train on `data.name = "table"` to use a '
+            "model on tables, or give p2pfl predict a .npy file of such samples"
+        )
+    try:
+        fields = tuple(_field(column) for column in about.inputs.columns)
+        Field(about.outputs.target or "target", tuple(map(str, about.outputs.class_names or ())))  # names are shown
+    except DataError as error:
+        raise InputError(f"{path}: {error}") from None
+    width = sum(1 if field.levels is None else len(field.levels) for field in fields)
+    sizes = [len(each) for each in (about.inputs.mean, about.inputs.deviation) if isinstance(each, tuple)]
+    if about.inputs.cells is not None and not about.inputs.cells.stripped:
+        raise InputError(
+            f"{path} does not strip white space around cells, which this release always does; use the release of p2pfl "
+            "that wrote it"
+        )
+    if about.inputs.shape != (width,) or any(size != width for size in sizes):
+        raise InputError(f"{path} contradicts itself on its {width} inputs; save the model again")
+    for field in fields:
+        rules = [rule for rule in (field.missing, field.unknown) if rule is not None]
+        fits = (
+            isinstance(field.missing, float | None)
+            if field.levels is None
+            else all(rule in field.levels for rule in rules)
+        )
+        if not fits:
+            raise InputError(f'{path} contradicts itself on column "{field.name}"; save the model again')
+    return fields
+
+
+def _field(column: SavedColumn) -> Field:
+    """Return a column as it is declared; "nan" is a missing number that stays missing."""
+    given = msgspec.structs.asdict(column)
+    stays = column.levels is None and column.missing == "nan"
+    return Field(**given | ({"missing": float("nan")} if stays else {}))
+
+
+def _module(
+    path: Path,
+    about: ModelContent,
+    tensors: dict[str, torch.Tensor],
+    *,
+    model: torch.nn.Module | str | None,
+    fields: tuple[Field, ...],
+) -> torch.nn.Module:
+    name = about.model.name
+    exact = name in EXACT
+    if isinstance(model, torch.nn.Module):
+        module = copy.deepcopy(model)
+    elif exact:
+        module = _predicting(path, about, fields, tensors)
+    elif name in MODELS or name == model:
+        # On the device "meta" a built-in model takes no memory, whatever size the file claims.
+        how: dict[str, Any] = {
+            "shape": about.inputs.shape,
+            "classes": about.outputs.classes,
+            "options": dict(about.model.options),
+        }
+        with torch.device("meta" if name in MODELS else "cpu"):
+            module = build(name, **how, seed=0 if about.constants is None else about.constants.seed)
+            if about.model.norm == "group":  # the other kinds keep the layers
+                normalised(module, "group")
+    else:
+        raise ModelError(
+            f"{path} names the model {name}, whose import runs its code; if you trust it, add --trust-model {name}"
+        )
+    tensors = tensors | _constants(path, about, module)
+    try:
+        module.load_state_dict(tensors, strict=True, assign=True)
+    except RuntimeError as error:
+        raise ModelError(
+            f"{path} does not fit the model {name} that it names ({' '.join(str(error).split())}); save it again"
+        ) from None
+    return module.eval().requires_grad_(requires_grad=False)
+
+
+def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    """Return the frozen tensors of a module that the file does not contain."""
+    if about.constants is None:
+        return {}
+    own = module.state_dict()
+    found = {name: own[name] for name in about.constants.tensors if name in own}
+    if len(found) < len(about.constants.tensors) or digest(found) != about.constants.digest:
+        raise ModelError(
+            f"{path} holds what was trained, and the frozen tensors of the model are others than in the training; pass "
+            "a module with the same pretrained weights as `model`"
+        )
+    return found
+
+
+def exact_model(about: ModelContent, fields: tuple[Field, ...]) -> ExactModel:
+    """Return the model that follows from totals which a file describes; its module holds the tensors."""
+    kind = EXACT[about.model.name]
+    given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
+    known = inspect.signature(kind).parameters
+    left = {"features", "classes", "fields", "rounds"} - {*known}
+    return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
+
+
+def _predicting(
+    path: Path, about: ModelContent, fields: tuple[Field, ...], tensors: dict[str, torch.Tensor]
+) -> torch.nn.Module:
+    """Return the module of a model that follows from totals, with effects of a peer's own if the file has them."""
+    try:
+        with torch.device("meta"):
+            model = exact_model(about, fields)
+            return model.own_module() if isinstance(model, Personal) and OWN in tensors else model.module()
+    except TypeError as error:
+        raise InputError(
+            f"{path} describes its model with options that this release does not know ({error}); use the release of "
+            "p2pfl that wrote it"
+        ) from None

@@ -1,0 +1,206 @@
+""":class:`Predictor`, predictions of a saved model on a table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from p2pfl.core.errors import InputError, LearningError, ModelError
+from p2pfl.core.texts import write_csv
+from p2pfl.data.description import Field
+from p2pfl.data.tables.cells import TextCells, read
+from p2pfl.data.tables.encoding import coded, labels, numbers
+from p2pfl.experiment.accounts import admitted_table
+from p2pfl.plugins.exact.regression.roles import WEIGHTS
+from p2pfl.plugins.exact.statistics.tensors import Tensored
+from p2pfl.results.models.model_file import SavedModel, load
+from p2pfl.results.models.prepared import Prepared
+
+BLOCK = 65_536
+"""Rows that are predicted at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Predictions for the rows of a table, in their order.
+
+    Parameters
+    ----------
+    values
+        Probabilities ``[n, C]`` of the classes, or predicted numbers ``[n]``.
+    classes
+        Names of the classes; empty for a regression.
+    """
+
+    values: npt.NDArray[np.float64]
+    classes: tuple[str, ...]
+
+    @property
+    def labels(self) -> list[str]:
+        """Names of the most likely classes."""
+        return [self.classes[place] for place in self.values.argmax(1)]
+
+    def write(self, file: TextIO) -> None:
+        """Write them as CSV: ``prediction``, and for classes ``probability of NAME`` of each."""
+        values = self.values.tolist()
+        head = ["prediction", *(f"probability of {name}" for name in self.classes)]
+        labelled = [[label, *row] for label, row in zip(self.labels, values, strict=True)] if self.classes else None
+        write_csv(file, [head, *(labelled or [[value] for value in values])])
+
+
+class Predictor:
+    """Model that takes tables.
+
+    Parameters
+    ----------
+    saved
+        The model with its description, see :meth:`load`.
+
+    Raises
+    ------
+    InputError
+        It describes data and predicts nothing.
+    """
+
+    def __init__(self, saved: SavedModel) -> None:
+        if isinstance(saved.module, Tensored):
+            raise InputError(
+                f"{saved.path} is {saved.module.what}, which predicts nothing; p2pfl describe, survival or components "
+                "prints it"
+            )
+        self.saved = saved
+        self.module = Prepared(saved)
+
+    @classmethod
+    def load(cls, path: str | Path, *, model: torch.nn.Module | str | None = None) -> Predictor:
+        """Load ``NAME.safetensors`` of a run directory, see :func:`p2pfl.results.models.model_file.load`."""
+        return cls(load(path, model=model))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Columns that a table must have."""
+        return self.saved.fields
+
+    def columns(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[np.float64]:
+        """Return the columns of a table as the exported model takes them, ``[n, C]``.
+
+        Parameters
+        ----------
+        source, unaccounted
+            Table, see :func:`cells_of`.
+
+        Raises
+        ------
+        InputError
+            The table has an account.
+        DataError
+            A column is missing, or a cell does not fit it.
+        """
+        cells = cells_of(source, unaccounted=unaccounted)
+        options = self.saved.about.model.options
+        for name in (options.get(role) for role in WEIGHTS):
+            if name is not None and name not in cells.names:
+                cells = cells.beside(name, "1")  # a prediction does not depend on the weight of a sample
+        return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
+
+    def predict(self, source: Any, *, unaccounted: bool = False) -> Predictions:
+        """Return the predictions for a table.
+
+        Parameters
+        ----------
+        source, unaccounted
+            Table, see :func:`cells_of`. Other columns are not read.
+
+        Returns
+        -------
+        Predictions
+            Probabilities or numbers, a row for each row.
+
+        Raises
+        ------
+        InputError
+            The table has an account.
+        DataError
+            A column is missing, or a cell does not fit it; the message names both.
+        ModelError
+            The model refuses the inputs.
+        LearningError
+            The model does not give one finite output for each class.
+        """
+        columns = torch.from_numpy(self.columns(source, unaccounted=unaccounted))  # [n, C]
+        found = torch.cat([self._outputs(block) for block in torch.split(columns, BLOCK)]).numpy()
+        classes = self.saved.names
+        if (
+            found.shape != ((len(columns), len(classes)) if classes else (len(columns),))
+            or not np.isfinite(found).all()
+        ):
+            raise LearningError(
+                f"{self.saved.path} does not give one finite number for each output; train the model again"
+            )
+        return Predictions(found, classes)
+
+    def _outputs(self, columns: torch.Tensor) -> torch.Tensor:
+        try:
+            with torch.inference_mode():
+                found: torch.Tensor = self.module(columns)
+        except Exception as error:  # the code of a model may raise anything, such as IndexError for an unknown code
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise ModelError(
+                f"{self.saved.path} cannot predict these rows ({reason}); check that they have the codes and the "
+                "form of the training data"
+            ) from error
+        return found
+
+    def targets(self, source: Any, *, unaccounted: bool = False) -> npt.NDArray[Any]:
+        """Return the targets in a table, ``[n]``: positions of classes, or numbers.
+
+        Parameters
+        ----------
+        source, unaccounted
+            Table, see :func:`cells_of`.
+
+        Raises
+        ------
+        InputError
+            The model does not know the name of its target, or the table has an account.
+        DataError
+            The target is missing, or is no class of the model.
+        """
+        cells = cells_of(source, unaccounted=unaccounted)
+        name = self.saved.about.outputs.target
+        if name is None:
+            raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
+        if self.saved.about.model.name == "cox":
+            raise InputError(
+                f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
+            )
+        classes = self.saved.names
+        known = labels if classes else numbers
+        return known(cells, Field(name, classes or None), missing=self.saved.missing, role="target")
+
+
+def cells_of(source: Any, *, unaccounted: bool) -> TextCells:
+    """Return the cells of a table.
+
+    Parameters
+    ----------
+    source
+        Path of a CSV or Parquet file, a data frame, or cells already read.
+    unaccounted
+        True if a file that has an account is read all the same, although exact results have no cost that it counts.
+
+    Raises
+    ------
+    InputError
+        The file has an account.
+    DataError
+        The table cannot be read.
+    """
+    if isinstance(source, str | Path):
+        admitted_table(source, unaccounted=unaccounted)
+    return source if isinstance(source, TextCells) else read(source)

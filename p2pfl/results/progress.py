@@ -1,0 +1,105 @@
+"""Progress of a run, drawn in a terminal or in a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from p2pfl.results.records import Record, mean_scores
+
+Observe = Callable[[list[Record]], None]
+"""Function that is called with the records of each round."""
+
+
+class Bar(Protocol):
+    """A bar that is drawn anew after each round."""
+
+    def show(self, done: int, text: str) -> None:
+        """Show how many rounds are done, and a text."""
+        ...
+
+
+@contextlib.contextmanager
+def progressing(observe: Observe | None, *, rounds: int, wanted: bool) -> Iterator[Observe | None]:
+    """Return a function that calls ``observe`` and draws the progress of the run, if it is ``wanted``.
+
+    In a notebook the bar is a ``<progress>`` element under the cell. Elsewhere it is a line on standard error, which a
+    terminal draws anew after each round; a log has its last state alone.
+
+    Parameters
+    ----------
+    observe
+        Function of the user.
+    rounds
+        Number of rounds of the run.
+    wanted
+        False to return ``observe`` itself.
+    """
+    if not wanted:
+        yield observe
+        return
+    console = Console(stderr=True)
+    with contextlib.ExitStack() as stack:
+        bar: Bar = _InNotebook(rounds) if console.is_jupyter else stack.enter_context(_in_terminal(console, rounds))
+
+        def seen(records: list[Record]) -> None:
+            bar.show(records[0].round + 1, said(records))
+            if observe is not None:
+                observe(records)
+
+        yield seen
+
+
+def said(records: list[Record]) -> str:
+    """Return the mean scores of a round as text.
+
+    Examples
+    --------
+    >>> facts = {"round": 0, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 2, "update": 1.0}
+    >>> facts |= {"seconds_training": 0.0, "seconds_waiting": 0.0, "training_loss": 1.0, "disagreement": 0.0}
+    >>> said([Record(peer="ada", scores={"loss": 0.4, "accuracy": 0.9}, **facts)])
+    'loss 0.400, accuracy 0.900'
+    """
+    return ", ".join(f"{name} {score:.3f}" for name, score in mean_scores(records).items())
+
+
+class _InTerminal:
+    """Bar of a terminal."""
+
+    def __init__(self, bar: Progress, rounds: int) -> None:
+        self.bar, self.task = bar, bar.add_task("", total=rounds)
+
+    def show(self, done: int, text: str) -> None:
+        """Show how many rounds are done, and a text."""
+        self.bar.update(self.task, completed=done, description=text)
+
+
+@contextlib.contextmanager
+def _in_terminal(console: Console, rounds: int) -> Iterator[_InTerminal]:
+    columns = "round", MofNCompleteColumn(), BarColumn(), TimeRemainingColumn(), TextColumn("{task.description}")
+    with Progress(*columns, console=console) as bar:
+        yield _InTerminal(bar, rounds)
+
+
+class _InNotebook:
+    """Bar of a notebook, which needs no widgets."""
+
+    def __init__(self, rounds: int) -> None:
+        from IPython.display import HTML, display  # noqa: PLC0415 (there is a notebook)
+
+        self.rounds, self.made = rounds, HTML
+        self.shown: Any = display(HTML(self.text(0, "")), display_id=True)
+
+    def show(self, done: int, text: str) -> None:
+        """Show how many rounds are done, and a text."""
+        self.shown.update(self.made(self.text(done, text)))
+
+    def text(self, done: int, text: str) -> str:
+        """Return the bar in HTML."""
+        bar = f'<progress value="{done}" max="{self.rounds}" aria-label="rounds"></progress>'
+        return f"{bar} round {done} of {self.rounds}{': ' if text else ''}{html.escape(text)}"

@@ -1,0 +1,204 @@
+"""Read the files of a run."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from p2pfl.core.errors import InputError
+from p2pfl.core.explanations import Explained
+from p2pfl.experiment import Experiment
+from p2pfl.results.content import Evaluated
+from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.kinds import SCHEMA, Notice
+from p2pfl.results.notices.registry import kinds
+from p2pfl.results.records import Record
+from p2pfl.results.spending.stated import BudgetStop
+
+SCORES = {"scores", "before", "now"}
+"""Fields of records and notices that hold scores by name, in which NaN is written as null."""
+
+
+def restored(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record or a notice as JSON has it, with NaN for each score that is null.
+
+    Examples
+    --------
+    >>> restored({"round": 3, "scores": {"loss": None}})
+    {'round': 3, 'scores': {'loss': nan}}
+    """
+    found = {key: table[key] for key in SCORES & table.keys() if isinstance(table[key], dict)}
+    whole = {
+        key: {name: math.nan if score is None else score for name, score in scores.items()}
+        for key, scores in found.items()
+    }
+    return {**table, **whole}
+
+
+def records_of(path: Path) -> list[Record]:
+    """Return all records of a file except an incomplete last line.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a line is no record of this version.
+    """
+    return [_converted(table, Record, place, what="a record") for place, table in _tables(path, what="a record")]
+
+
+def events_of(path: Path) -> list[Notice]:
+    """Return all notices of a file except an incomplete last line; none if the run has no such file.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or a line is no notice of this version.
+    """
+    if not path.exists():
+        return []
+    union: Any = functools.reduce(operator.or_, kinds().values())
+    return [_converted(table, union, place, what="an event") for place, table in _tables(path, what="an event")]
+
+
+def _tables(path: Path, *, what: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and the object of each complete line."""
+    lines = _read(path).splitlines(keepends=True)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    for number, line in enumerate(lines, start=1):
+        place = f"{path}, line {number}"
+        try:
+            table = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+        check_schema(table, place)
+        yield place, restored(table)
+
+
+def _converted(table: dict[str, Any], kind: Any, place: str, *, what: str) -> Any:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{place}: the line is not {what} ({error}); delete it to read the others") from None
+
+
+def check_schema(table: Mapping[str, Any], place: str | Path) -> None:
+    """Refuse what another release has written in a format that this one does not read.
+
+    Raises
+    ------
+    InputError
+        The table names another version of its format.
+    """
+    theirs = table.get("schema", SCHEMA)
+    if theirs != SCHEMA:
+        raise InputError(
+            f"{place}: the schema is version {theirs!a:.20}, and this release of p2pfl reads version {SCHEMA}; use the "
+            "release that wrote it"
+        )
+
+
+def table_of(path: Path, *, what: str) -> dict[str, Any]:
+    """Return the JSON object of a file; empty if the run did not get that far or is older.
+
+    Raises
+    ------
+    InputError
+        The file cannot be read, or is no object of this version.
+    """
+    if not path.exists():
+        return {}
+    try:
+        table = msgspec.json.decode(_read(path), type=dict[str, Any])
+    except msgspec.MsgspecError as error:
+        raise InputError(f"{path}: the file is not {what} ({error}); delete it to read the rest") from None
+    check_schema(table, path)
+    return table
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: the file cannot be read ({error.strerror}); check its permissions") from None
+
+
+def stop_of(summary: Mapping[str, Any]) -> BudgetStop | None:
+    """Return how the budget stopped a run, as read from ``summary.json``; ``None`` if it did not."""
+    return msgspec.convert(summary.get("stopped"), BudgetStop | None)
+
+
+def evaluation_of(summary: Mapping[str, Any]) -> str:
+    """Return in a sentence how much a simulation evaluated, as read from ``summary.json``; empty if that was all.
+
+    Examples
+    --------
+    >>> evaluation_of({"peers": 4000, "evaluation": {"every": 5, "peers": 77, "samples": None}})
+    'scores of every 5th round are those of 77 of 4000 peers; the last round is evaluated in full'
+    """
+    found = msgspec.convert(summary.get("evaluation"), Evaluated | None)
+    if found is None:
+        return ""
+    every = "each round" if found.every == 1 else f"every {ordinal(found.every)} round"
+    of = "all peers" if found.peers == summary["peers"] else f"{found.peers} of {summary['peers']} peers"
+    on = "" if found.samples is None else f" on up to {found.samples} samples each"
+    return f"scores of {every} are those of {of}{on}; the last round is evaluated in full"
+
+
+def explained_of(summary: Mapping[str, Any]) -> Explained | None:
+    """Return what a model says of its features, as read from ``summary.json``; ``None`` if it says nothing."""
+    return msgspec.convert(summary.get("explained"), Explained | None)
+
+
+def apart_by_masks(summary: Mapping[str, Any], experiment: Experiment) -> bool:
+    """Return whether masks dominate the last gossip step of a round, so that distances show nothing of consensus.
+
+    The number of gossip steps is that of the summary of all peers, or else follows from the experiment. Masks count as
+    dominant where the topology cannot be read.
+    """
+    from p2pfl.experiment.catalogue import mode_traits  # noqa: PLC0415 (only some commands need it)
+    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.gossip_steps import steps_of_round  # noqa: PLC0415
+    from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
+
+    masked = summary["privacy"]["mask"] > 0 if "privacy" in summary else mode_traits(experiment.privacy.mode).masks
+    if not masked or "steps" in summary:
+        return masked and summary["steps"] == 1
+    try:
+        topology = loaded(experiment) or built(experiment)
+        return steps_of_round(experiment, topology, mixing(experiment, topology))[0] == 1
+    except InputError:
+        return True
+
+
+def ordinal(count: int) -> str:
+    """Return a number as a place in an order.
+
+    Examples
+    --------
+    >>> [ordinal(count) for count in (1, 2, 3, 11, 12, 22, 104)]
+    ['1st', '2nd', '3rd', '11th', '12th', '22nd', '104th']
+    """
+    teens = count % 100 // 10 == 1
+    return f"{count}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(count % 10, 'th')}"
+
+
+def alone_of(summary: Mapping[str, Any]) -> dict[str, float]:
+    """Return the scores of the model that one peer has trained alone, as read from its ``summary.json``.
+
+    There are none in the summary of all peers, whose ``alone`` is the mean of one score.
+    """
+    found = summary.get("alone") if "scores" in summary else None
+    return {name: score for name, score in (found or {}).items() if score is not None}
+
+
+def alarms_of(summary: Mapping[str, Any]) -> list[MasksUncancelled | LossRose]:
+    """Return the alarms that a summary lists, as read from ``summary.json``."""
+    listed = [restored(alarm) for alarm in summary.get("alarms", ())]
+    return msgspec.convert(listed, list[MasksUncancelled | LossRose])

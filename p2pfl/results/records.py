@@ -1,0 +1,146 @@
+"""Record of one round of one peer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+
+from p2pfl.core.errors import InputError
+from p2pfl.results.notices.kinds import SCHEMA
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """Round of one peer, a line of ``metrics.jsonl``.
+
+    Attributes
+    ----------
+    schema
+    time
+        In UTC; null in a simulation.
+    peer
+    round
+        Counted from 0.
+    scores
+        On the test part: the score of ``summary.json`` and ``loss``; empty where the peer was not evaluated.
+    training_loss
+        Mean loss of the last local epoch; null if the peer was absent.
+    distance
+        L2 distance by which the last gossip step moved the model; zero at consensus.
+    update
+        L2 distance by which local training moved it.
+    disagreement
+        L2 distance of the release from the mean of all peers. Simulations only.
+    diversity
+        Mean squared norm of all updates over the squared norm of their mean: 1 where all agree. Simulations only.
+    mixed
+        Whether the scores are those of the model after the last gossip step.
+    mean_model
+        Scores of the mean of all models. Simulations only.
+    bytes_out
+        Bytes sent since the start of the run.
+    bytes_in
+        Bytes received, likewise.
+    seconds_training
+        Of this round.
+    seconds_waiting
+        Likewise.
+    received
+        Models used in this round.
+    missed
+        Neighbours whose model did not arrive in time.
+    privacy_spent
+        Epsilon so far against the broker and ``privacy.colluders`` peers; null without a claim.
+    """
+
+    schema: Literal[1] = SCHEMA
+    time: datetime | None = None
+    peer: str
+    round: int
+    scores: dict[str, float]
+    training_loss: float | None
+    distance: float
+    bytes_out: int
+    bytes_in: int
+    seconds_training: float
+    seconds_waiting: float
+    received: int
+    missed: list[str] = []
+    privacy_spent: float | None = None
+    update: float | None = None
+    disagreement: float | None = None
+    diversity: float | None = None
+    mixed: bool | None = None
+    mean_model: dict[str, float] = {}
+
+
+def by_round(records: Sequence[Record]) -> dict[int, list[Record]]:
+    """Return the records of each round, in order."""
+    rounds: dict[int, list[Record]] = {}
+    for record in records:
+        rounds.setdefault(record.round, []).append(record)
+    return dict(sorted(rounds.items()))
+
+
+def mean_scores(records: Sequence[Record]) -> dict[str, float]:
+    """Return the mean of each score over the records that have it; a simulation may not evaluate every peer.
+
+    Examples
+    --------
+    >>> some = {"training_loss": None, "distance": 0.0, "bytes_out": 0, "bytes_in": 0, "received": 0}
+    >>> some |= {"round": 0, "seconds_training": 0.0, "seconds_waiting": 0.0}
+    >>> mean_scores([Record(peer="ada", scores={"loss": 0.5}, **some), Record(peer="bob", scores={}, **some)])
+    {'loss': 0.5}
+    """
+    found: dict[str, list[float]] = {}
+    for record in records:
+        for name, value in record.scores.items():
+            found.setdefault(name, []).append(value)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def columns_of(records: Sequence[Record]) -> dict[str, list[Any]]:
+    """Return the fields of records as columns of a table, with a column for each score; ``None`` where there is none.
+
+    A score whose name is that of a field has ``score`` before it, and one of the mean model has ``mean_model_``.
+    Simulations have no column of times.
+    """
+    apart = {"schema", "time", "scores", "missed", "mean_model"}
+    fields = [name for name in Record.__struct_fields__ if name not in apart]
+    columns = {name: [getattr(record, name) for record in records] for name in fields}
+    for name in dict.fromkeys(name for record in records for name in record.scores):
+        column = f"score {name}" if name in {*fields, "time", "missed"} else name
+        columns[column] = [record.scores.get(name) for record in records]
+    for name in dict.fromkeys(name for record in records for name in record.mean_model):
+        columns[f"mean_model_{name}"] = [record.mean_model.get(name) for record in records]
+    columns |= {"missed": [" ".join(record.missed) for record in records]}
+    timed = any(record.time is not None for record in records)
+    return columns | ({"time": [record.time for record in records]} if timed else {})
+
+
+def frame(columns: Mapping[str, Any], *, of: str, instead: str) -> Any:
+    """Return columns as a pandas data frame.
+
+    Parameters
+    ----------
+    columns
+        Values by name.
+    of
+        Attribute that needs pandas, for an error.
+    instead
+        Attribute that has the same without pandas, likewise.
+
+    Raises
+    ------
+    InputError
+        Pandas is not installed.
+    """
+    try:
+        import pandas as pd  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise InputError(
+            f'{of} needs pandas, which is not installed; run pip install "p2pfl-mqtt[pandas]", or use {instead}'
+        ) from None
+    return pd.DataFrame(columns)

@@ -1,0 +1,193 @@
+"""Modules of the user's own that an experiment names, and what these import from the same folder.
+
+Files of run directories are read here without importing anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import p2pfl
+from p2pfl.core.importing import REFERENCE
+
+FOLDER = "modules"
+"""Folder of the modules in a run directory."""
+
+MAX_FILES = 200
+"""Files of own modules that a run directory holds."""
+
+MAX_BYTES = 4 * 2**20
+"""Bytes of all of them."""
+
+INSTALLED = frozenset({"site-packages", "dist-packages"})
+"""Names of folders that hold installed packages, which a run directory does not copy."""
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """Source of the user's own modules.
+
+    Attributes
+    ----------
+    folder
+        Folder from which the first of the named modules is imported.
+    files
+        Content by path below the folder from which a module is imported, with ``/``, sorted.
+    whole
+        False if there was more than :data:`MAX_FILES` or :data:`MAX_BYTES`: the rest is missing.
+    """
+
+    folder: Path
+    files: Mapping[str, bytes]
+    whole: bool = True
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all paths and contents."""
+        whole = hashlib.sha256()
+        for path, content in self.files.items():
+            whole.update(f"{path}\0{len(content)}\0".encode() + content)
+        return whole.hexdigest()
+
+
+def own_code(names: Sequence[str]) -> OwnCode | None:
+    """Return own modules, with all that they import from the same folder.
+
+    Imports are read from the source, and no module is executed. Installed packages, p2pfl and the standard library are
+    left out, and so are data files and what a module imports by a computed name.
+
+    Parameters
+    ----------
+    names
+        Names of modules, such as those of :func:`named_modules`.
+
+    Returns
+    -------
+    OwnCode or None
+        The modules; ``None`` if none of them lies in a folder of the user's.
+    """
+    roots: dict[str, Path] = {}
+    for name in names:
+        root = _root(name)
+        if root is not None:
+            roots[name] = root
+    if not roots:
+        return None
+    found: dict[str, bytes] = {}
+    size = 0
+    pending = [*roots.items()]
+    known = {*pending}
+    while pending:
+        name, root = pending.pop(0)
+        for path in _files(name, root):
+            place = path.relative_to(root).as_posix()
+            if place in found:
+                continue
+            size += path.stat().st_size
+            if len(found) == MAX_FILES or size > MAX_BYTES:
+                return OwnCode(next(iter(roots.values())), dict(sorted(found.items())), whole=False)
+            try:
+                found[place] = content = path.read_bytes()
+            except OSError:  # whoever imports it reports that
+                continue
+            package = _package(path, root)
+            more = dict.fromkeys((imported, root) for imported in _imports(content, package))
+            pending += [each for each in more if each not in known]
+            known |= {*more}
+    return OwnCode(next(iter(roots.values())), dict(sorted(found.items()))) if found else None
+
+
+def named_modules(table: Mapping[str, Any]) -> list[str]:
+    """Return the modules of each ``package.module:name`` in the table of an experiment, sorted.
+
+    Nothing is imported.
+
+    Examples
+    --------
+    >>> named_modules({"learning": {"loss": "clinic.losses:focal"}, "model": {"name": "mlp"}})
+    ['clinic.losses']
+    """
+    return sorted({*_named(table)})
+
+
+def _named(value: Any) -> Iterator[str]:
+    if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
+        yield match[1]
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _named(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _named(each)
+
+
+def _root(module: str) -> Path | None:
+    """Return the folder of the user's from which a module is imported; ``None`` if it is not their own."""
+    try:
+        found = importlib.util.find_spec(
+            module.partition(".")[0]
+        )  # the top alone: to find what is in it would import it
+    except (ImportError, ValueError):
+        return None
+    if found is None:
+        return None
+    if found.submodule_search_locations:  # a package
+        folder = Path(next(iter(found.submodule_search_locations))).parent
+    elif found.origin is not None and found.has_location:
+        folder = Path(found.origin).parent
+    else:
+        return None
+    return folder.resolve() if _is_own(folder.resolve()) else None
+
+
+def _is_own(folder: Path) -> bool:
+    """Return whether a folder is neither one of installed packages nor of Python nor of p2pfl."""
+    paths = sysconfig.get_paths()
+    others = [Path(paths[key]).resolve() for key in ("stdlib", "platstdlib", "purelib", "platlib")]
+    others.append(Path(p2pfl.__file__).resolve().parent)
+    return not INSTALLED & {*folder.parts} and not any(folder.is_relative_to(other) for other in others)
+
+
+def _files(module: str, root: Path) -> Iterator[Path]:
+    """Yield the files that Python runs to import a module from a folder: those of its packages, and its own."""
+    parts = module.split(".")
+    if parts[0] == p2pfl.__name__:
+        return
+    for count in range(1, len(parts) + 1):
+        place = root.joinpath(*parts[:count])
+        for path in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if path.is_file() and path.resolve().is_relative_to(root) and _is_own(path.resolve().parent):
+                yield path
+                break
+
+
+def _package(path: Path, root: Path) -> tuple[str, ...]:
+    """Return the package of a file, to which its relative imports refer."""
+    return path.relative_to(root).parts[:-1]
+
+
+@lru_cache(maxsize=4 * MAX_FILES)
+def _imports(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of modules that a source may import."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return ()
+    found = list[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found += [base] if base else []
+            found += [f"{base}.{alias.name}" if base else alias.name for alias in node.names if alias.name != "*"]
+    return tuple(dict.fromkeys(found))

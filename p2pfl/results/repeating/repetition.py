@@ -1,0 +1,191 @@
+"""Comparison of a run with its repetition, to the bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from p2pfl.results.reading import table_of
+from p2pfl.results.records import Record
+from p2pfl.results.run import Run
+
+VARYING = frozenset({"time", "seconds_training", "seconds_waiting"})
+"""Fields of records that differ between two runs of one experiment, as clocks do."""
+
+RESULTS = ("metric", "rounds", "alone", "together", "pooled", "common", "bytes_sent", "gradients")
+"""Fields of a summary that are compared, besides the scores of each peer."""
+
+SCORES = ("alone", "together")
+"""Fields of a peer in a summary that are compared."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Difference of a run and its repetition.
+
+    Attributes
+    ----------
+    what
+        What differs: a file of a model, a field of the records, or a key of the summary.
+    largest
+        Largest difference of two numbers; null where one has none or they are no numbers.
+    count
+        Number of values that differ.
+    """
+
+    what: str
+    largest: float | None
+    count: int
+
+
+class Repetition(msgspec.Struct, frozen=True, kw_only=True):
+    """Comparison of a run with its repetition.
+
+    Attributes
+    ----------
+    run, repeated
+        Directories of the two.
+    models
+        Models that differ. Two models are equal if their tensors agree in every bit.
+    files
+        Number of models that were compared.
+    records
+        Fields of ``metrics.jsonl`` that differ, without durations.
+    compared
+        Number of records that were compared.
+    results
+        Keys of ``summary.json`` that differ, of scores and costs.
+    versions
+        Software and machine that differ: the old value and the new one, by name.
+    data
+        True if the digests of the data are equal; null where the run recorded none.
+    code
+        True if the own modules are equal; null where the experiment names none.
+    """
+
+    run: str
+    repeated: str
+    models: tuple[Difference, ...]
+    files: int
+    records: tuple[Difference, ...]
+    compared: int
+    results: tuple[Difference, ...]
+    versions: dict[str, tuple[Any, Any]]
+    data: bool | None
+    code: bool | None
+
+    @property
+    def same(self) -> bool:
+        """True if models, records and results agree in every bit."""
+        return not (self.models or self.records or self.results)
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The comparison as JSON values."""
+        return dict(msgspec.to_builtins(self)) | {"same": self.same}
+
+
+def repetition(run: Run, repeated: Run) -> Repetition:
+    """Compare a run with its repetition.
+
+    Parameters
+    ----------
+    run, repeated
+        Runs with a directory each.
+    """
+    before, after = run.folder or Path(), repeated.folder or Path()
+    names = sorted(path.name for path in {*before.glob("peers/*.safetensors")})
+    models = [found for name in names if (found := _model(before / "peers" / name, after / "peers" / name)) is not None]
+    mine, theirs = ({(each.peer, each.round): each for each in one.metrics} for one in (run, repeated))
+    old, new = (one.provenance.get("versions") or {} for one in (run, repeated))
+    kept, made = (table_of(folder / "data.json", what="digests of data") for folder in (before, after))
+    codes = [(one.provenance.get("code") or {}).get("digest") for one in (run, repeated)]
+    return Repetition(
+        run=str(before),
+        repeated=str(after),
+        models=tuple(models),
+        files=len(names),
+        records=tuple(_records(mine, theirs)),
+        compared=len(mine),
+        results=tuple(_results(run.summary, repeated.summary)),
+        versions={key: (old.get(key), new.get(key)) for key in {**old, **new} if old.get(key) != new.get(key)},
+        data=kept == made if kept else None,
+        code=codes[0] == codes[1] if codes[0] is not None else None,
+    )
+
+
+def _model(before: Path, after: Path) -> Difference | None:
+    """Return how two files of models differ; ``None`` if all tensors agree in every bit."""
+    import torch  # noqa: PLC0415
+    from safetensors.torch import load_file  # noqa: PLC0415 (imports torch)
+
+    if not after.is_file():
+        return Difference(before.name, None, 1)
+    if before.read_bytes() == after.read_bytes():
+        return None
+    mine, theirs = load_file(before), load_file(after)
+    largest, count = 0.0, 0
+    for name in {**mine, **theirs}:
+        if name not in mine or name not in theirs or mine[name].shape != theirs[name].shape:
+            return Difference(before.name, None, 1)
+        if mine[name].dtype == theirs[name].dtype and _bits(mine[name]) == _bits(theirs[name]):
+            continue
+        distance = (mine[name].double() - theirs[name].double()).abs()
+        distance = torch.where(mine[name].isnan() & theirs[name].isnan(), torch.zeros_like(distance), distance)
+        largest, count = max(largest, float(distance.max())), count + int((distance != 0).sum()) or 1
+    return Difference(before.name, largest, count) if count else None
+
+
+def _bits(tensor: Any) -> bytes:
+    import torch  # noqa: PLC0415
+
+    return bytes(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def _records(mine: Mapping[tuple[str, int], Record], theirs: Mapping[tuple[str, int], Record]) -> Iterator[Difference]:
+    """Yield the fields in which records differ, and how many records only one of the runs has."""
+    found: dict[str, list[float | None]] = {}
+    for key in mine.keys() & theirs.keys():
+        one, other = _fields(mine[key]), _fields(theirs[key])
+        for name in {**one, **other}:
+            if not _equal(one.get(name), other.get(name)):
+                found.setdefault(name, []).append(_distance(one.get(name), other.get(name)))
+    for name, distances in sorted(found.items()):
+        known = [distance for distance in distances if distance is not None]
+        yield Difference(name, max(known) if len(known) == len(distances) else None, len(distances))
+    if alone := len(mine.keys() ^ theirs.keys()):
+        yield Difference("records that one run lacks", None, alone)
+
+
+def _fields(record: Record) -> dict[str, Any]:
+    """Return what is compared of a record, with its scores by name."""
+    fields: dict[str, Any] = msgspec.structs.asdict(record)
+    scores: dict[str, Any] = fields.pop("scores")
+    return {name: value for name, value in fields.items() if name not in VARYING} | scores
+
+
+def _results(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the scores and costs in which two summaries differ."""
+    tables = [
+        {name: summary.get(name) for name in RESULTS}
+        | {f"{peer} {name}": each.get(name) for peer, each in summary.get("per_peer", {}).items() for name in SCORES}
+        for summary in (mine, theirs)
+    ]
+    for name in {**tables[0], **tables[1]}:
+        one, other = (table.get(name) for table in tables)
+        if not _equal(one, other):
+            yield Difference(name, _distance(one, other), 1)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one == other or (
+        isinstance(one, float) and isinstance(other, float) and math.isnan(one) and math.isnan(other)
+    )
+
+
+def _distance(one: Any, other: Any) -> float | None:
+    numbers = isinstance(one, int | float) and isinstance(other, int | float)
+    return abs(float(one) - float(other)) if numbers else None

@@ -1,0 +1,377 @@
+"""What runs have spent of data, in the accounts of their peers: one line per peer and release, before it is sent."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import math
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from p2pfl.core.errors import BudgetError, InputError, StorageError
+from p2pfl.experiment import Experiment
+from p2pfl.experiment.accounts import Account, Counts, Entry, SampleEntry, accounts, beside, contents, entries
+from p2pfl.experiment.schema import PrivacySettings
+from p2pfl.privacy.accounting.examples import Sampling, composed
+from p2pfl.privacy.accounting.spending import Cost, spent
+
+if TYPE_CHECKING:
+    from p2pfl.experiment.protection import Protection
+
+__all__ = ["Budget", "PeerAccounts", "beside"]
+
+_T = TypeVar("_T")
+
+
+class Budget:
+    """File of entries; several runs may spend at once, one release after the other.
+
+    All entries have the same adjacency and number of colluders, because costs under different conditions cannot be
+    added.
+
+    Parameters
+    ----------
+    path
+        Path of the file, which the first entry creates.
+    wanted
+        Guarantee to count.
+    names
+        Names of all peers of the experiment.
+    """
+
+    def __init__(self, path: Path, wanted: PrivacySettings, names: Iterable[str]) -> None:
+        self.path = path
+        self._wanted = wanted
+        self._swarm = hashlib.sha256(msgspec.json.encode(sorted(names))).hexdigest()[:16]
+        self._costs: dict[str, dict[str, Counter[Cost]]] = {}  # by swarm and peer
+        self._samplings: dict[str, dict[str, Counter[Sampling]]] = {}  # likewise
+        self._place = 0, 0  # bytes and lines read so far
+
+    def before(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Cost]:
+        """Return the largest cost so far of any of ``peers``, for peers as a whole.
+
+        A name stands for the same data in all experiments with the same peers. In an experiment with other peers the
+        data of a peer may have belonged to any of them, so there the peer with the largest cost counts.
+
+        Parameters
+        ----------
+        peers
+            Names of peers.
+        counts
+            Entries that count; ``"own"`` are those of the last paragraph.
+
+        Raises
+        ------
+        InputError
+            The file cannot be read, or has another adjacency or number of colluders.
+        """
+        self._catch_up()
+        return self._counted(self._costs, peers, counts, partial(spent, delta=self._wanted.delta))
+
+    def sampled(self, peers: Iterable[str], *, counts: Counts = "own") -> Counter[Sampling]:
+        """Return the largest cost so far of any of ``peers``, for single samples.
+
+        Parameters
+        ----------
+        peers, counts
+            Arguments as for :meth:`before`.
+
+        Raises
+        ------
+        InputError
+            As :meth:`before`.
+        """
+        self._catch_up()
+        return self._counted(self._samplings, peers, counts, partial(composed, delta=self._wanted.delta))
+
+    def _counted(
+        self,
+        kept: Mapping[str, Mapping[str, Counter[_T]]],
+        peers: Iterable[str],
+        counts: Counts,
+        price: Callable[[Mapping[_T, int]], float],
+    ) -> Counter[_T]:
+        found = Counter[_T]()
+        for swarm, spenders in kept.items():
+            if counts == "all":
+                found += sum(spenders.values(), Counter[_T]())
+            elif counts == "own" and swarm == self._swarm:
+                found += _most([spenders.get(peer, Counter()) for peer in peers], price)
+            else:
+                found += _most([*spenders.values()], price)
+        return found
+
+    def spend(
+        self,
+        peers: Sequence[str],
+        *,
+        run: str,
+        round: int,
+        cost: Cost,
+        samples: bool = False,
+        check: Callable[[], None] | None = None,
+    ) -> None:
+        """Record a release; it is on disk when this returns.
+
+        ``check`` is called while no other run can spend, and raises if nothing may be spent.
+
+        Parameters
+        ----------
+        peers, run, round, cost
+            The release.
+        samples
+            True for a cost for single samples, that of a total.
+        check
+            Function to call first.
+
+        Raises
+        ------
+        StorageError
+            The entry cannot be written, so nothing may be sent.
+        """
+        entry = self._sample_entry if samples else self._entry
+        self._append([entry(peer, run, round, cost) for peer in peers], check)
+
+    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+        """Record the training of a round, by peer; it is on disk when this returns.
+
+        Raises
+        ------
+        StorageError
+            The entry cannot be written, so nothing may be sent.
+        """
+        self._append(
+            [
+                SampleEntry(
+                    run=run,
+                    peer=peer,
+                    round=round,
+                    noise=each.noise,
+                    rate=each.rate,
+                    steps=each.steps,
+                    swarm=self._swarm,
+                )
+                for peer, each in steps.items()
+            ]
+        )
+
+    def _append(self, entries: Sequence[Entry | SampleEntry], check: Callable[[], None] | None = None) -> None:
+        lines = b"".join(msgspec.json.encode(entry) + b"\n" for entry in entries)
+        fresh = not self.path.exists()
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                if check is not None:
+                    check()
+                while lines:  # a nearly full disk takes a part, and refuses the rest
+                    lines = lines[file.write(lines) :]
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise StorageError(
+                f"the privacy budget {self.path} cannot be written ({error.strerror}), and nothing is sent "
+                "without it; free some space, or choose another place with privacy.budget"
+            ) from None
+        except BudgetError:
+            if fresh and not self.path.stat().st_size:
+                self.path.unlink()
+            raise
+
+    def _entry(self, peer: str, run: str, round: int, cost: Cost) -> Entry:
+        return Entry(
+            run=run,
+            peer=peer,
+            round=round,
+            mu=cost.mu,
+            probability=cost.probability,
+            adjacency=self._wanted.adjacency,
+            colluders=self._wanted.colluders,
+            swarm=self._swarm,
+        )
+
+    def _sample_entry(self, peer: str, run: str, round: int, cost: Cost) -> SampleEntry:
+        """Return the entry of a total: a Gaussian mechanism with all samples."""
+        return SampleEntry(
+            run=run,
+            peer=peer,
+            round=round,
+            noise=1 / cost.mu,
+            rate=cost.probability,
+            steps=1,
+            swarm=self._swarm,
+            adjacency=self._wanted.adjacency,
+            colluders=self._wanted.colluders,
+        )
+
+    def _catch_up(self) -> None:
+        """Read the lines appended since the last call; lines that cannot be read stay unread."""
+        start, number = self._place
+        data = contents(self.path, start=start)
+        read = [*entries(self.path, data.splitlines(), after=number)]
+        self._place = start + len(data), number + len(read)
+        for entry in read:
+            if isinstance(entry, SampleEntry):
+                if entry.colluders is not None:
+                    self._check(entry)
+                steps = self._samplings.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
+                steps[Sampling(entry.noise, entry.rate, entry.steps)] += 1
+                continue
+            self._check(entry)
+            costs = self._costs.setdefault(entry.swarm, {}).setdefault(entry.peer, Counter())
+            costs[Cost(entry.mu, entry.probability)] += 1
+
+    def _check(self, entry: Entry | SampleEntry) -> None:
+        """Raise :class:`InputError` for an entry under other conditions."""
+        kept, wanted = (entry.adjacency, entry.colluders), (self._wanted.adjacency, self._wanted.colluders)
+        if kept != wanted:
+            conditions = 'privacy.adjacency = "{}" and privacy.colluders = {}'.format
+            raise InputError(
+                f"{self.path}: the budget is kept under {conditions(*kept)}, but the experiment has "
+                f"{conditions(*wanted)}, under which costs differ; change the experiment, or name another file "
+                "in privacy.budget, which then starts at zero"
+            )
+
+
+def _most(costs: Sequence[Counter[_T]], price: Callable[[Mapping[_T, int]], float]) -> Counter[_T]:
+    """Return the counts with the largest epsilon."""
+    kinds = {frozenset(each.items()) for each in costs}  # few kinds, however many peers there are
+    return max((Counter(dict(kind)) for kind in kinds), key=price, default=Counter())
+
+
+class PeerAccounts:
+    """Accounts of the data of the local peers of a run, each in its own file or all in one.
+
+    Parameters
+    ----------
+    found
+        Account of each local peer.
+    wanted
+        Guarantee to count.
+    names
+        Names of all peers of the experiment.
+    samples
+        True if releases cost single samples something, and not peers as a whole: totals with private noise.
+    """
+
+    def __init__(
+        self, found: Mapping[str, Account], wanted: PrivacySettings, names: Iterable[str], *, samples: bool = False
+    ) -> None:
+        self._found, self._wanted, self._samples = found, wanted, samples
+        paths = {ledger.path for account in found.values() for ledger in account.ledgers}
+        self._files = {path: Budget(path, wanted, names) for path in paths}
+
+    @classmethod
+    def of(cls, experiment: Experiment, protection: Protection, peers: Iterable[str]) -> PeerAccounts | None:
+        """Return the accounts of the data of some peers; ``None`` if they have none, or nothing is claimed."""
+        return cls.at(experiment, protection, peers) if protection.claimed else None
+
+    @classmethod
+    def at(cls, experiment: Experiment, protection: Protection, peers: Iterable[str]) -> PeerAccounts | None:
+        """Return the accounts of the data of some peers, with or without a claim; ``None`` if they have none.
+
+        There are none where the noise follows from a seed: such a run has no cost that could be counted.
+        """
+        found = accounts(experiment, peers) if protection.secret else {}
+        names = protection.graph.peers
+        return cls(found, experiment.privacy, names, samples=bool(protection.totals)) if found else None
+
+    def path(self, peers: Iterable[str]) -> Path:
+        """Return the path of the account from which most was spent of any of ``peers``."""
+        return max(self._groups(peers), key=lambda each: self._price(self._spent(*each)))[0].path
+
+    def before(self, peers: Iterable[str]) -> Counter[Cost]:
+        """Return the largest cost so far of any of ``peers``, in the unit of the run.
+
+        Raises
+        ------
+        InputError
+            An account cannot be read, or has another adjacency or number of colluders.
+        """
+        return _most([self._spent(*each) for each in self._groups(peers)], self._price)
+
+    def sampled(self, peer: str) -> Counter[Sampling]:
+        """Return the largest cost so far of a peer, for single samples.
+
+        Raises
+        ------
+        InputError
+            As :meth:`before`.
+        """
+        return self._sampled(self._found[peer], [peer])
+
+    def spend(
+        self,
+        peers: Sequence[str],
+        *,
+        run: str,
+        round: int,
+        cost: Cost,
+        check: Callable[[Counter[Cost]], None] | None = None,
+    ) -> None:
+        """Record a release of each peer in its account; all are on disk when this returns.
+
+        Parameters
+        ----------
+        peers, run, round, cost
+            The release.
+        check
+            Function that is called with what was spent from an account, while no other run can spend from it, and
+            raises if nothing may be spent.
+
+        Raises
+        ------
+        StorageError
+            An entry cannot be written, so nothing may be sent.
+        """
+        groups = self._groups(peers)
+        if check is not None and len(groups) > 1:  # before any of them is charged
+            for account, members in groups:
+                check(self._spent(account, members))
+        for account, members in groups:
+
+            def checked(account: Account = account, members: Sequence[str] = members) -> None:
+                if check is not None:
+                    check(self._spent(account, members))
+
+            file = self._files[account.path]
+            file.spend(members, run=run, round=round, cost=cost, samples=self._samples, check=checked)
+
+    def sample(self, steps: Mapping[str, Sampling], *, run: str, round: int) -> None:
+        """Record the training of a round, by peer; it is on disk when this returns.
+
+        Raises
+        ------
+        StorageError
+            An entry cannot be written, so nothing may be sent.
+        """
+        for account, members in self._groups(steps):
+            self._files[account.path].sample({peer: steps[peer] for peer in members}, run=run, round=round)
+
+    def _groups(self, peers: Iterable[str]) -> list[tuple[Account, list[str]]]:
+        """Return the peers of each account."""
+        groups: dict[int, tuple[Account, list[str]]] = {}
+        for peer in peers:
+            account = self._found[peer]
+            groups.setdefault(id(account), (account, []))[1].append(peer)
+        return [*groups.values()]
+
+    def _spent(self, account: Account, peers: Sequence[str]) -> Counter[Cost]:
+        if self._samples:
+            found = Counter[Cost]()
+            for each, count in self._sampled(account, peers).items():
+                found[Cost(1 / each.noise if each.noise else math.inf, each.rate)] += each.steps * count
+            return found
+        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
+        return sum((file.before(peers, counts=counts) for file, counts in files), Counter[Cost]())
+
+    def _sampled(self, account: Account, peers: Sequence[str]) -> Counter[Sampling]:
+        files = ((self._files[ledger.path], ledger.counts) for ledger in account.ledgers)
+        return sum((file.sampled(peers, counts=counts) for file, counts in files), Counter[Sampling]())
+
+    def _price(self, costs: Mapping[Cost, int]) -> float:
+        return spent(costs, delta=self._wanted.delta)

@@ -1,0 +1,94 @@
+"""Counter of the steps of DP-SGD that local peers make; rounds that run again count again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.results.spending.budget import PeerAccounts
+
+if TYPE_CHECKING:
+    from p2pfl.experiment import Plan
+
+
+class SamplingMeter:
+    """Counter of the cost of training for single samples of the local peers.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    peers
+        Names of the local peers.
+    run
+        Name of this run in the budget file.
+    earlier
+        By peer, rounds for each kind of steps in earlier incarnations of this run.
+
+    Attributes
+    ----------
+    own
+        By peer, the number of rounds of this run for each kind of steps, including earlier incarnations.
+    """
+
+    def __init__(
+        self, plan: Plan, peers: Sequence[str], *, run: str, earlier: Mapping[str, Mapping[Sampling, int]] | None = None
+    ) -> None:
+        learner = plan.learner.bare
+        self._learner = learner if isinstance(learner, ExamplePrivateLearner) and learner.noise else None
+        self._budget = None if self._learner is None else PeerAccounts.at(plan.experiment, plan.protection, peers)
+        self._run = run
+        self.own = {peer: Counter((earlier or {}).get(peer, {})) for peer in peers}
+        self._all = self.own if self._budget is None else {peer: self._budget.sampled(peer) for peer in peers}
+
+    @property
+    def played(self) -> dict[str, dict[Sampling, int]] | None:
+        """Rounds by peer and kind of steps, including earlier runs on the same budget; ``None`` without DP-SGD."""
+        return None if self._learner is None else {peer: dict(rounds) for peer, rounds in self._all.items()}
+
+    def reported(self, peer: str) -> tuple[tuple[float, float, int, int], ...] | None:
+        """Return :attr:`played` of a peer as noise, rate, steps and count, in a form to send."""
+        if self._learner is None:
+            return None
+        return tuple((each.noise, each.rate, each.steps, count) for each, count in sorted(self._all[peer].items()))
+
+    def count_turns(self, rounds: Sequence[int]) -> None:
+        """Count training of local peers that are in rounds of their own; -1 for one that did not train.
+
+        Raises
+        ------
+        StorageError
+            As :meth:`count`.
+        """
+        for round in sorted({*rounds} - {-1}):
+            self.count(round, [each == round for each in rounds])
+
+    def count(self, round: int, active: Sequence[bool] | None) -> None:
+        """Count a round of training, before anything that depends on it leaves.
+
+        Parameters
+        ----------
+        round
+            Round number.
+        active
+            Local peers that trained; all by default.
+
+        Raises
+        ------
+        StorageError
+            The budget file cannot be written, so nothing may be sent.
+        """
+        if self._learner is None:
+            return
+        trained = [peer for peer, here in zip(self.own, active or [True] * len(self.own), strict=True) if here]
+        steps = {peer: Sampling(self._learner.noise, *self._learner.cost(peer)) for peer in trained}
+        steps = {peer: each for peer, each in steps.items() if each.steps}
+        if self._budget is not None:
+            self._budget.sample(steps, run=self._run, round=round)
+        for peer, each in steps.items():
+            self.own[peer][each] += 1
+            if self._all is not self.own:
+                self._all[peer][each] += 1

@@ -1,0 +1,400 @@
+"""Summary of a run, which answers what learning together gained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import torch
+
+from p2pfl.algorithms.baselines import Baseline, baseline, training
+from p2pfl.core.explanations import Explained
+from p2pfl.core.process import one_thread
+from p2pfl.core.rows import Rows
+from p2pfl.data import Federation
+from p2pfl.experiment import Plan
+from p2pfl.experiment.accounts import beside
+from p2pfl.experiment.rules.rule import Composition
+from p2pfl.learning import Learner, Pools
+from p2pfl.learning.scores.explanation import Explains
+from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.results.comparing.gaining import gain_interval, share_interval
+from p2pfl.results.content import (
+    BestKept,
+    Evaluated,
+    FeatureStatistics,
+    GainInterval,
+    PeerResult,
+    PushSumWeights,
+    Summary,
+    Unsettled,
+    WorkerResult,
+)
+from p2pfl.results.notices.advice import advice
+from p2pfl.results.notices.damage import LossRose, MasksUncancelled
+from p2pfl.results.notices.masses import Given, account
+from p2pfl.results.records import Record
+from p2pfl.results.spending.observers import stated
+from p2pfl.results.spending.promises import promise
+from p2pfl.results.spending.stated import BudgetStop, StatedGuarantee
+
+MOST_LISTED = 64
+"""Largest number of peers whose gains have intervals."""
+
+
+class Apart(Protocol):
+    """Function that trains peers alone."""
+
+    def __call__(self, learner: Learner, peers: tuple[str, ...], /, *, rounds: int) -> Baseline:
+        """Train for as many rounds."""
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Durations of a run, in seconds.
+
+    Attributes
+    ----------
+    start
+        Time until the first round.
+    rounds
+        Time from there to the end of the last one.
+    total
+        Total time without the baselines.
+    training
+        Time of local training of all peers together; ``None`` if the records contain it.
+    """
+
+    start: float
+    rounds: float
+    total: float
+    training: float | None = None
+
+
+def summarise(
+    plan: Plan,
+    *,
+    together: Mapping[str, Mapping[str, float]],
+    records: Sequence[Record],
+    seconds: Durations,
+    memory: int | None = None,
+    agreed: Mapping[str, Any] | None = None,
+    stopped: BudgetStop | None = None,
+    given: Mapping[str, Given] | None = None,
+    alarms: Sequence[MasksUncancelled | LossRose] = (),
+    unsettled: Mapping[str, Unsettled] | None = None,
+    best: Mapping[str, BestKept] | None = None,
+    spent: float | None = None,
+    played: Mapping[str, Mapping[Sampling, int]] | None = None,
+    baselines: bool = True,
+    everyone: Callable[[], Federation] | None = None,
+    gradients: int | None = None,
+    evaluation: Evaluated | None = None,
+    apart: Apart = baseline,
+    models: Callable[[], Mapping[str, torch.Tensor]] = dict,
+    workers: Sequence[WorkerResult] = (),
+) -> Summary:
+    """Return the content of ``summary.json``, with equal keys for ``run`` and ``simulate``, and means of honest peers.
+
+    Parameters
+    ----------
+    plan
+        Plan with the data of all peers.
+    together
+        Final scores of each peer.
+    records
+        All records of the run.
+    seconds
+        Durations of the run.
+    memory
+        Private memory of a peer in bytes, if each has its own process.
+    agreed
+        Common results of all peers: ``statistics`` of the features, and the score of the ``common`` model.
+    stopped
+        Where the privacy budget ended the run; ``None`` if it did not.
+    given
+        By peer, what it gave each neighbour, if the algorithm counts it.
+    alarms
+        Events that harmed the result, and whether they still do.
+    unsettled
+        By peer, what it could not settle with its neighbours, if anything.
+    best
+        By peer the round, loss and file of its best model, if one is kept.
+    spent
+        Largest epsilon of a peer, including charges after its last record; that of the records by default.
+    played
+        By peer, the number of rounds for each kind of steps of DP-SGD, including repeated rounds and earlier runs; the
+        number of records by default.
+    baselines
+        True to train every peer alone and one model on all data, for comparison; otherwise they are ``None``.
+    everyone
+        Function that returns the data of all peers, for the model on all data; those of the plan by default.
+    gradients
+        Number of gradients that all peers computed, if it was counted.
+    evaluation
+        Amount evaluated after each round, if that was not all.
+    apart
+        Function like :func:`p2pfl.algorithms.baselines.baseline`, with which every peer is trained alone.
+    models
+        Returns the final model ``[P]`` by peer, where it is known, for intervals of other gains than in accuracy, and
+        for importances or coefficients of features.
+    workers
+        Processes that shared the peers of a simulation, if there were several.
+
+    Returns
+    -------
+    Summary
+        Without provenance, which :meth:`p2pfl.results.Run.finish` adds.
+    """
+    peers = tuple(sorted(together))
+    metric = next((name for name in together[peers[0]] if name != "loss"), "loss")
+    scored = metric in together[peers[0]]  # a user-defined learner may have no scores
+    rounds = 1 + max((record.round for record in records), default=-1)
+    score = {peer: together[peer].get(metric) for peer in peers}
+    among = frozenset(plan.honest)
+    honest = [peer for peer in peers if peer in among]
+    compared = Compared()
+    between: dict[str, GainInterval | None] = {}
+    if baselines and scored:
+        with one_thread():
+            trained = apart(plan.learner, peers, rounds=rounds)
+            compared = _compared(plan, together, trained, everyone, rounds=rounds, metric=metric)
+            between = _intervals(plan, peers, (trained.rows, models), (compared.single, score), metric=metric)
+    last = {record.peer: record for record in records}
+    training = seconds.training
+    guarantee = describe(
+        plan,
+        spent=max([spent or 0.0, *(record.privacy_spent or 0.0 for record in last.values())]),
+        rounds=rounds,
+        played=played,
+    )
+    return Summary(
+        name=plan.experiment.name,
+        peers=len(peers),
+        rounds=rounds,
+        stopped=stopped,
+        accounted=plan.accounted,
+        steps=0 if plan.protection.totals else plan.gossip.steps,
+        metric=metric if scored else None,
+        alone=_mean([compared.single[peer] for peer in honest]) if compared.single else None,
+        together=_mean([value for peer in honest if (value := score[peer]) is not None]) if scored else None,
+        pooled=compared.pooled,
+        lossless=compared.lossless,
+        common=(agreed or {}).get("common"),
+        per_peer={
+            peer: PeerResult(
+                compared.single.get(peer),
+                score[peer],
+                attacker=peer not in among,
+                interval=between.get(peer),
+                **_counts(plan, peer),
+            )
+            for peer in peers
+        },
+        start_s=seconds.start,
+        wall_s=seconds.rounds,
+        total_s=seconds.total,
+        training_s=sum(record.seconds_training for record in records) if training is None else training,
+        peer_memory=memory,
+        bytes_sent=sum(record.bytes_out for record in last.values()),
+        missed=sum(len(record.missed) for record in records),
+        masses=msgspec.convert(account(plan, given), PushSumWeights) if given else None,
+        alarms=tuple(alarms),
+        unsettled=dict(unsettled or {}),
+        best=dict(best or {}),
+        advice=tuple(_advised(plan, records)),
+        statistics=msgspec.convert((agreed or {}).get("statistics"), FeatureStatistics | None),
+        privacy=msgspec.convert(guarantee, StatedGuarantee),
+        gradients=gradients,
+        evaluation=evaluation,
+        workers=tuple(workers),
+        explained=_explained(plan, honest, models),
+    )
+
+
+def explained(learner: Learner, row: torch.Tensor | None) -> Explained | None:
+    """Return what a model ``[P]`` says of its features; ``None`` if that is nothing, or there is no model."""
+    bare = learner.bare
+    return bare.explained(row) if row is not None and isinstance(bare, Explains) else None
+
+
+def _explained(plan: Plan, peers: Sequence[str], models: Callable[[], Mapping[str, torch.Tensor]]) -> Explained | None:
+    """Return what the model that all peers have says of its features."""
+    if not plan.protection.totals:
+        return None
+    final = models()
+    return explained(plan.learner, next((final[peer] for peer in peers if peer in final), None))
+
+
+def _counts(plan: Plan, peer: str) -> dict[str, int]:
+    """Return the numbers of a peer's samples; nothing for a learner that has data of its own."""
+    held = plan.federation.sizes(peer)
+    return {"samples": held.train, "tested": held.test} if held.train else {}
+
+
+UNSCALED = (
+    "the columns of the table keep their units, because a guarantee covers no mean and deviation of the samples; set "
+    "data.options.bounds to their public bounds"
+)
+"""Advice on a shared table under a claim."""
+
+
+def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
+    first = [UNSCALED] if Composition.of(plan.experiment).unscaled else []
+    return first + advice(
+        records,
+        steps=plan.gossip.steps,
+        noise=plan.protection.settings.noise,
+        attack=plan.experiment.attack.name,
+        rule=plan.experiment.robustness.rule,
+        masked=plan.masked,
+        totals=bool(plan.protection.totals),
+        finished=bool(getattr(getattr(plan.learner.bare, "model", None), "converges", False)),
+        guess=_guess(plan),
+    )
+
+
+def _guess(plan: Plan) -> float:
+    """Return the loss of a model that finds all classes equally likely; infinite with another loss."""
+    classes = plan.federation.dataset.classes
+    usual = plan.experiment.learning.loss in (None, "cross_entropy")
+    return math.log(classes) if classes and usual else math.inf
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Scores with which learning together is compared.
+
+    Attributes
+    ----------
+    single
+        Scores of peers that learn alone; empty without baselines.
+    pooled
+        Score of one model on all data; ``None`` with a learner that cannot train it.
+    lossless
+        True if that model has, at each peer, exactly the scores of the model of the peers; ``None`` unless models
+        follow from totals, or where other processes hold samples.
+    """
+
+    single: Mapping[str, float] = field(default_factory=dict)
+    pooled: float | None = None
+    lossless: bool | None = None
+
+
+def _compared(
+    plan: Plan,
+    together: Mapping[str, Mapping[str, float]],
+    trained: Baseline,
+    everyone: Callable[[], Federation] | None,
+    *,
+    rounds: int,
+    metric: str,
+) -> Compared:
+    """Return the scores of peers that learned alone, and of one model on all data with as many epochs or steps.
+
+    A user-defined learner has no model on all data, because only its owner knows how to train it.
+    """
+    peers = tuple(sorted(together))
+    single = dict(zip(peers, trained.scores[metric].tolist(), strict=True))
+    bare = plan.learner.bare
+    if not isinstance(bare, Pools):
+        return Compared(single)
+    union = (everyone() if everyone else plan.federation).of(*plan.honest).pooled()
+    everything = bare.pooled(union, peers=len(peers), rounds=rounds)
+    *_, rows = training(everything, union.peers, rounds=rounds)
+    pooled = float(everything.evaluate(rows, peers=union.peers)[metric][0])
+    comparable = plan.protection.totals and plan.federation.elsewhere is None
+    return Compared(single, pooled, _lossless(plan, together, rows) if comparable else None)
+
+
+def _lossless(plan: Plan, together: Mapping[str, Mapping[str, float]], rows: Rows) -> bool:
+    """Return whether a model on all data ``[1, P]`` has, at each peer, the scores of the model of the peers."""
+    peers = tuple(sorted(together))
+    found = plan.learner.evaluate(rows.expand(len(peers), -1), peers=peers)
+    return all(
+        together[peer].get(name) == float(values[number])
+        for name, values in found.items()
+        for number, peer in enumerate(peers)
+    )
+
+
+def _intervals(
+    plan: Plan,
+    peers: tuple[str, ...],
+    models: tuple[Rows | None, Callable[[], Mapping[str, torch.Tensor]]],
+    scores: tuple[Mapping[str, float], Mapping[str, float | None]],
+    *,
+    metric: str,
+) -> dict[str, GainInterval | None]:
+    """Return the intervals of the gains of the first peers from models and scores, each alone and together."""
+    before, after = scores
+    scored = {peer: value for peer in peers[:MOST_LISTED] if (value := after[peer]) is not None}
+    if metric == "accuracy" and plan.federation.dataset.targets.dim() == 1:
+        counts = {peer: _counts(plan, peer).get("tested", 0) for peer in scored}
+        return {
+            peer: share_interval(scored[peer], before[peer], count=count) for peer, count in counts.items() if count
+        }
+    rows, final = models
+    if rows is None:
+        return {}
+    apart, together = dict(zip(peers, rows, strict=True)), final()
+    known = [peer for peer in scored if peer in together]
+    how: dict[str, Any] = {"metric": metric, "seed": plan.experiment.seed, "peers": len(known)}
+    return {
+        peer: gain_interval(
+            plan.learner, peer, alone=apart[peer], together=together[peer], recorded=scored[peer], **how
+        )
+        for peer in known
+    }
+
+
+def describe(
+    plan: Plan,
+    *,
+    spent: float | None,
+    rounds: int | None = None,
+    played: Mapping[str, Mapping[Sampling, int]] | None = None,
+) -> dict[str, Any]:
+    """Return the privacy statement: what hides the updates, what this guarantees, and what it does not.
+
+    After a run it contains who learns what.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    spent
+        Epsilon so far; ``None`` before the run, for the cost of all rounds.
+    rounds
+        Number of rounds that have run; all by default.
+    played
+        Argument as in :func:`summarise`.
+    """
+    count = plan.protection.affordable if rounds is None else rounds
+    account = beside(plan.experiment)
+    examples = plan.examples(count, played=played)
+    said = promise(plan.experiment, plan.protection, spent=spent, examples=examples, recomputable=plan.recomputable)
+    if said["epsilon"] is not None or examples is not None:
+        said["account"] = None if account is None else account.name
+    return said if spent is None else said | stated(plan.protection, rounds=count)
+
+
+def assess(plan: Plan, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
+    """Return the scores on the test part, each ``[R]``; with a validation part also those under ``validation_...``."""
+    found = plan.learner.evaluate(rows, peers=peers)
+    if plan.validates:
+        held = plan.learner.evaluate(rows, peers=peers, part="validation")
+        found = found | {f"validation_{name}": values for name, values in held.items()}
+    return found
+
+
+def scores(evaluated: Mapping[str, torch.Tensor], index: int) -> dict[str, float]:
+    """Return the scores of one peer from those of the stack."""
+    return {name: float(values[index]) for name, values in evaluated.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,248 @@
+"""One sentence about a swarm: what it does, and who blocks the others."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from p2pfl.results.formats import listed
+from p2pfl.results.notices.wording import counted, duration
+from p2pfl.results.swarm.blocking import Blockage, blockages, urgent_first, waits_of
+from p2pfl.results.swarm.state import ABSENT, Activity, PeerState, Swarm
+
+Tone = Literal["quiet", "good", "waiting", "blocked", "failed"]
+"""Urgency of a headline."""
+
+LONG = 10.0
+"""Seconds below which no wait counts as a blockage."""
+
+USUAL = 4.0
+"""Ratio of a wait to the usual duration of a round from which it counts as a blockage."""
+
+
+DOING: Mapping[Activity, str] = {
+    "offline": "cannot reach the broker",
+    "silent": "gives no sign of life",
+    "unseen": "has not been seen yet",
+    "present": "is present, and nothing more is known of it here",
+    "joining": "has not begun to learn",
+    "gathering": "has not begun to learn",
+    "leaving": "has ended its rounds and leaves",
+    "finished": "has finished",
+    "gone": "is gone",
+}
+"""Activity of a peer of which nothing else is known."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """Sentence about a swarm.
+
+    Attributes
+    ----------
+    tone
+        Urgency.
+    sentence
+        The sentence.
+    peers
+        Peers that it is about: those that block or have failed.
+    """
+
+    tone: Tone
+    sentence: str
+    peers: tuple[str, ...] = ()
+
+
+def headline(swarm: Swarm, *, now: float) -> Headline:
+    """Return the most urgent sentence about a swarm.
+
+    Parameters
+    ----------
+    swarm
+        State of the swarm.
+    now
+        Seconds since the start of the run.
+    """
+    peers = swarm.peers.values()
+    doing = Counter(peer.activity for peer in peers)
+    failed = [peer for peer in peers if peer.activity == "failed"]
+    if failed:
+        return Headline("failed", _failed(failed), tuple(peer.name for peer in failed))
+    offline = [peer for peer in peers if peer.activity == "offline"]
+    if offline:
+        return _offline(offline, now=now)
+    found = urgent_first(blockages(waits_of(swarm)), swarm)
+    if found and _pressing(swarm, found[0], now=now):
+        return _blocked(swarm, found, now=now)
+    silent = [peer for peer in peers if peer.activity == "silent"]
+    if silent:
+        return _silent(silent, now=now)
+    if found and not doing["gone"]:  # a short wait, which each round may have, does not hide that a peer is gone
+        return _blocked(swarm, found, now=now)
+    return _course(swarm, doing, now=now)
+
+
+def blocked_since(swarm: Swarm, blockage: Blockage) -> float:
+    """Return the time since which the longest of the waits behind a blockage lasts."""
+    names = (*blockage.waiting, *(blockage.blockers if blockage.cycle else ()))
+    return min(peer.waiting_since for name in names if (peer := swarm.peers[name]).waiting_since is not None)
+
+
+def patience(swarm: Swarm) -> float:
+    """Return the seconds of waiting from which a swarm counts as blocked: some usual rounds, and not below ten."""
+    usual = [peer.usual for peer in swarm.peers.values() if peer.usual is not None]
+    return max(LONG, USUAL * statistics.median(usual)) if usual else LONG
+
+
+def remaining(swarm: Swarm) -> float | None:
+    """Return the seconds that the rounds of a swarm will still take at their usual duration.
+
+    It is ``None`` if nobody learns, or while fewer than three rounds have a duration.
+
+    Examples
+    --------
+    >>> from p2pfl.results.swarm.state import Setting
+    >>> remaining(Swarm(Setting(peers=("ada",), rounds=10))) is None
+    True
+    """
+    learning = [peer for peer in swarm.peers.values() if peer.activity in {"learning", "waiting"}]
+    usual = [peer.usual for peer in learning if peer.usual is not None]
+    left = max((swarm.setting.rounds - peer.rounds for peer in learning), default=0)
+    return left * statistics.median(usual) if usual and left > 0 else None
+
+
+def seconds(value: float) -> str:
+    """Return a duration for people.
+
+    Examples
+    --------
+    >>> seconds(3.14), seconds(41.3), seconds(200.0)
+    ('3.1 s', '41 s', '3 min 20 s')
+    """
+    return f"{value:.1f} s" if value < 10 else duration(round(value))
+
+
+def doing(peer: PeerState, *, now: float) -> str:
+    """Return what a peer does, as the end of a sentence that begins with "it".
+
+    Examples
+    --------
+    >>> doing(PeerState("ada"), now=3.0)
+    'has not been seen yet'
+    """
+    match peer.activity:
+        case "learning":
+            since = "" if peer.since is None else f" for {seconds(max(0.0, now - peer.since))}"
+            usual = "" if peer.usual is None else f" (usually {seconds(peer.usual)})"
+            return f"has worked on round {peer.rounds + 1}{since}{usual}"
+        case "waiting":
+            return f"waits for {listed(peer.waits_for)}"
+        case "failed":
+            return f"has failed: {peer.failure}"
+        case other:
+            return DOING[other]
+
+
+def _pressing(swarm: Swarm, blockage: Blockage, *, now: float) -> bool:
+    """Return whether a blockage lasts for long, or will because nothing comes from the peer behind it."""
+    absent = any(swarm.peers[name].activity in ABSENT for name in blockage.blockers)
+    return absent or now - blocked_since(swarm, blockage) >= patience(swarm)
+
+
+def _failed(failed: Sequence[PeerState]) -> str:
+    first = failed[0]
+    if len(failed) == 1:
+        return f"{first.name} has failed: {first.failure}"
+    return f"{listed([peer.name for peer in failed])} have failed; {first.name}: {first.failure}"
+
+
+def _offline(offline: Sequence[PeerState], *, now: float) -> Headline:
+    names = tuple(peer.name for peer in offline)
+    lasted = max(now - peer.waiting_since for peer in offline if peer.waiting_since is not None)
+    who = "has" if len(names) == 1 else "have"
+    return Headline("blocked", f"{listed(names)} {who} not reached the broker for {seconds(lasted)}", names)
+
+
+def _silent(silent: Sequence[PeerState], *, now: float) -> Headline:
+    names = tuple(peer.name for peer in silent)
+    lasted = max(now - peer.silent_since for peer in silent if peer.silent_since is not None)
+    give = "gives" if len(names) == 1 else "give"
+    return Headline("blocked", f"{listed(names)} {give} no sign of life for {seconds(lasted)}", names)
+
+
+def _blocked(swarm: Swarm, found: Sequence[Blockage], *, now: float) -> Headline:
+    first = found[0]
+    lasted = now - blocked_since(swarm, first)
+    tone: Tone = "blocked" if lasted >= patience(swarm) else "waiting"
+    more = (
+        "" if len(found) == 1 else f". Others wait for {listed([name for each in found[1:] for name in each.blockers])}"
+    )
+    if first.cycle:
+        behind = f", and {listed(first.waiting)} for them" if first.waiting else ""
+        said = f"{listed(first.blockers)} wait for each other{behind}, for {seconds(lasted)}{more}"
+        return Headline(tone, said, first.blockers)
+    [name] = first.blockers
+    waits = f"{listed(first.waiting)} {'waits' if len(first.waiting) == 1 else 'wait'} for it"
+    directly = all(name in swarm.peers[each].waits_for for each in first.waiting)
+    chain = "" if directly else ", some through others"
+    blocks = f"{'blocks' if tone == 'blocked' else 'holds up'} {counted(len(first.waiting), 'peer')}"
+    what = doing(swarm.peers[name], now=now)
+    said = f"{name} {blocks}: it {what}; {waits}{chain}, for {seconds(lasted)}{more}"
+    return Headline(tone, said, first.blockers)
+
+
+def _course(swarm: Swarm, counts: Counter[Activity], *, now: float) -> Headline:
+    """Return a sentence about a swarm in which nobody waits for long."""
+    total, seen = len(swarm.peers), sum(counts.values()) - counts["unseen"] - counts["present"]
+    own = [peer for peer in swarm.peers.values() if peer.phase is not None]  # a device knows of its own peer alone
+    if not seen or not own:
+        return Headline("quiet", "no peer has begun yet")
+    ended = [peer for peer in own if peer.activity == "finished"]
+    whose = counted(len(own), "peer") if len(own) > 1 else own[0].name
+    if len(ended) == len(own):
+        return Headline("good", f"{whose} {_have(own)} finished{_score(swarm, own)}")
+    gone = [peer.name for peer in swarm.peers.values() if peer.activity == "gone"]
+    if gone:
+        return Headline(
+            "waiting", f"{listed(gone)} {'is' if len(gone) == 1 else 'are'} gone; the others learn without", tuple(gone)
+        )
+    if counts["gathering"] + counts["joining"]:
+        missing = [peer.name for peer in swarm.peers.values() if peer.activity in {"unseen", "joining"}]
+        waits = f"; {listed(missing)} {'is' if len(missing) == 1 else 'are'} missing" if missing and total > 1 else ""
+        return Headline("quiet", f"peers gather: {seen - counts['joining']} of {total} are there{waits}")
+    silence = now - swarm.at
+    if silence >= patience(swarm):
+        usual = f"; {pace}" if (pace := _pace(own)) else ""
+        return Headline("waiting", f"no peer has reported anything for {seconds(silence)}{usual}")
+    return Headline("good", _learning(swarm, own, whose))
+
+
+def _learning(swarm: Swarm, own: Sequence[PeerState], whose: str) -> str:
+    rounds = sorted(peer.rounds for peer in own)
+    of = f" of {swarm.setting.rounds}" if swarm.setting.rounds else ""
+    low, high = min(rounds[0] + 1, swarm.setting.rounds or rounds[0] + 1), rounds[-1]
+    done = f"round {low}{of}" if high <= low else f"rounds {low} to {high}{of}"
+    pace = f"; {usual}" if (usual := _pace(own)) else ""
+    if own[0].since is None or all(peer.activity == "leaving" for peer in own):
+        return f"{whose} {_have(own)} ended the rounds and {'leave' if len(own) > 1 else 'leaves'}"
+    return f"{whose} {'learn' if len(own) > 1 else 'learns'} in {done}{pace}{_score(swarm, own)}"
+
+
+def _pace(peers: Sequence[PeerState]) -> str:
+    usual = [peer.usual for peer in peers if peer.usual is not None]
+    return f"a round takes {seconds(statistics.median(usual))}" if usual else ""
+
+
+def _have(peers: Sequence[PeerState]) -> str:
+    return "have" if len(peers) > 1 else "has"
+
+
+def _score(swarm: Swarm, peers: Sequence[PeerState]) -> str:
+    name = swarm.metric
+    values = [peer.scores[name] for peer in peers if name is not None and name in peer.scores]
+    if not values:
+        return ""
+    return f"; {'median ' if len(values) > 1 else ''}{name} {statistics.median(values):.3f}"

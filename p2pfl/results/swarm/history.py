@@ -1,0 +1,155 @@
+"""Scores of all peers by round, in bounded memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from p2pfl.results.records import Record
+
+MOST = 100_000
+"""Largest number of records that are kept; beyond it, every second round is dropped."""
+
+POINTS = 400
+"""Largest number of points of a curve."""
+
+FEW = 8
+"""Largest number of peers whose curves are shown one by one."""
+
+
+@dataclass(frozen=True)
+class ScoreCurves:
+    """A score over rounds.
+
+    Attributes
+    ----------
+    rounds
+        Rounds, counted from 1.
+    median, low, high
+        Median over the peers, and their tenth and ninetieth percentile.
+    peers
+        Score by peer, for few peers or those that were asked for; ``None`` where a peer has none.
+    """
+
+    rounds: list[int]
+    median: list[float]
+    low: list[float]
+    high: list[float]
+    peers: dict[str, list[float | None]]
+
+
+class History:
+    """Scores by round and peer.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> history.names
+    []
+    """
+
+    def __init__(self) -> None:
+        self._rounds: dict[int, dict[str, dict[str, float]]] = {}
+        self._names: dict[str, None] = {}
+        self._count = 0
+        self._stride = 1
+        self._own: set[int] = set()  # rounds whose table no copy shares
+
+    def add(self, record: Record) -> None:
+        """Keep the scores of a round; a round that runs again replaces its scores."""
+        if record.round % self._stride:
+            return
+        self._names |= dict.fromkeys(record.scores)
+        scores = {name: value for name, value in record.scores.items() if math.isfinite(value)}
+        self._put(record.round, record.peer, scores)
+
+    def recall(self, peer: str, score: str, values: Mapping[int, float]) -> None:
+        """Keep a score of earlier rounds of a peer, where no record has one.
+
+        Parameters
+        ----------
+        peer, score
+            Name of the peer and of the score.
+        values
+            Score by round.
+        """
+        self._names |= {score: None}
+        for number, value in values.items():
+            known = self._rounds.get(number, {}).get(peer, {})
+            if number % self._stride == 0 and score not in known and math.isfinite(value):
+                self._put(number, peer, {**known, score: value})
+
+    def _put(self, number: int, peer: str, scores: dict[str, float]) -> None:
+        """Keep the scores of one peer in one round."""
+        if number not in self._own:
+            self._rounds[number] = dict(self._rounds.get(number, {}))
+            self._own.add(number)
+        round = self._rounds[number]
+        self._count += peer not in round
+        round[peer] = scores
+        while self._count > MOST and len(self._rounds) > 2:
+            self._stride *= 2
+            self._rounds = {number: found for number, found in self._rounds.items() if not number % self._stride}
+            self._count = sum(map(len, self._rounds.values()))
+
+    def copy(self) -> History:
+        """Return a copy that further records do not change; both share the rounds until one of them changes."""
+        made = History()
+        made._rounds, made._names = dict(self._rounds), dict(self._names)
+        made._count, made._stride = self._count, self._stride
+        self._own = set()
+        return made
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the scores, in the order in which they came."""
+        return list(self._names)
+
+    def curves(self, score: str, *, peers: Sequence[str] = ()) -> ScoreCurves:
+        """Return a score over rounds.
+
+        Parameters
+        ----------
+        score
+            Name of the score.
+        peers
+            Peers whose own curves are asked for; by default all, if there are few.
+        """
+        known = {
+            number: values
+            for number, found in sorted(self._rounds.items())
+            if (values := {peer: scores[score] for peer, scores in found.items() if score in scores})
+        }
+        numbers = list(known)
+        step = max(1, math.ceil(len(numbers) / POINTS))
+        numbers = sorted({*numbers[::step], *numbers[-1:]})
+        bands = [_band(sorted(known[number].values())) for number in numbers]
+        everyone = sorted({peer for found in known.values() for peer in found})
+        shown = [peer for peer in peers if peer in everyone] or (everyone if len(everyone) <= FEW else [])
+        return ScoreCurves(
+            rounds=[number + 1 for number in numbers],
+            median=[band[0] for band in bands],
+            low=[band[1] for band in bands],
+            high=[band[2] for band in bands],
+            peers={peer: [known[number].get(peer) for number in numbers] for peer in shown},
+        )
+
+
+def _band(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the median, the tenth and the ninetieth percentile of sorted values."""
+    return _quantile(values, 0.5), _quantile(values, 0.1), _quantile(values, 0.9)
+
+
+def _quantile(values: Sequence[float], share: float) -> float:
+    """Return a quantile of sorted values, interpolated.
+
+    Examples
+    --------
+    >>> _quantile([1.0, 2.0, 4.0], 0.5), _quantile([1.0, 2.0], 0.5)
+    (2.0, 1.5)
+    """
+    place = share * (len(values) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(values) - 1)
+    return values[below] + (place - below) * (values[above] - values[below])

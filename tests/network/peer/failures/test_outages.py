@@ -1,0 +1,135 @@
+"""Peers whose broker restarts, goes away or takes some of them for dead: they end where the simulation ends."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import pytest
+import torch
+
+from p2pfl.core.errors import TransportError
+from p2pfl.experiment import read
+from p2pfl.network.protocol.session import naming, session
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.network.transport.backoff import Backoff
+from p2pfl.network.transport.lasting import Lasting
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.simulation import simulate
+from swarms import SMALL, live
+
+pytestmark = pytest.mark.slow
+
+SOON = Backoff(first=0.01, largest=0.05, outage=60.0)
+RING = ["topology.kind=ring", "topology.peers=4", "rounds=6"]
+SOURCE = SeededSource(5)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    monkeypatch.setattr(session, "PULSE", 0.1)
+    monkeypatch.setattr(naming, "PULSE", 0.1)
+
+
+def reached(alive, exchange):
+    return len(alive) == 4 and any(peer.mailbox.gossip_step >= exchange for peer in alive.values())
+
+
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 (nothing tells of this)
+        await asyncio.sleep(0)
+
+
+def agree(experiment, ended):
+    """All rows are those of the simulation, and nothing was missed."""
+    run = simulate(experiment, source=SOURCE, baselines=False)
+    for name, end in ended.items():
+        model = end.peer.plan.learner.state_dict(end.state.rows[0])
+        assert not any(record.missed for record in end.records)
+        assert all((model[key] - value).abs().max() < 2.0**-20 for key, value in run.models[name].items())
+
+
+@pytest.mark.sampled(fast=0, all=3)
+@pytest.mark.parametrize("privacy", [[], ["privacy.mode=pairwise"]], ids=["plain", "masked"])
+@pytest.mark.parametrize("wills", [False, True], ids=["killed", "ended in order"])
+@pytest.mark.parametrize("persistent", [False, True], ids=["forgetful", "persistent"])
+async def test_a_broker_that_restarts_in_the_middle_of_a_run_changes_nothing(privacy, wills, persistent):
+    experiment, alive = read(SMALL, changes=[*RING, *privacy]), {}
+
+    async with asyncio.timeout(40):
+        broker = MemoryTransport()
+        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
+        for round in (1, 2, 4):
+            await until(lambda round=round: reached(alive, (round, 1)))
+            broker.restart(wills=wills, persistent=persistent)
+        ended = await running
+    assert all(end.peer.connection.channel.outages == 3 for end in ended.values())
+    agree(experiment, ended)
+
+
+async def test_an_outage_that_is_longer_than_patience_is_nobodys_fault():
+    experiment, alive = read(SMALL, changes=[*RING, "transport.patience=0.6"]), {}
+
+    async with asyncio.timeout(40):
+        broker = MemoryTransport()
+        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=SOON), source=SOURCE, alive=alive))
+        await until(lambda: reached(alive, (2, 1)))
+        broker.stop()
+        await until(lambda: all(peer.connection.channel.away > 1.2 for peer in alive.values()))
+        assert not any(peer.progress.connected for peer in alive.values())
+        broker.start()
+        agree(experiment, await running)
+
+
+async def test_one_whose_connection_alone_is_lost_for_a_while_comes_back():
+    experiment, alive = read(SMALL, changes=[*RING, "rounds=12"]), {}
+
+    async def main():
+        broker, gate = MemoryTransport(), asyncio.Event()
+
+        class Gated:
+            """Lets peer0 in again only once the others have gone on without it."""
+
+            @asynccontextmanager
+            async def join(self, client, *, will=None):
+                if "peer0" in alive and alive["peer0"]._connection is not None:
+                    await gate.wait()
+                async with broker.join(client, will=will) as channel:
+                    yield channel
+
+        async def one(name, transport):
+            return await live(experiment, transport, source=SOURCE, alive=alive, names=[name])
+
+        names = [f"peer{number}" for number in range(4)]
+        transports = [Lasting([Gated()], backoff=SOON), *[Lasting([broker], backoff=SOON)] * 3]
+        running = [asyncio.create_task(one(*pair)) for pair in zip(names, transports, strict=True)]
+        await until(lambda: reached(alive, (2, 1)))
+        victim = next(channel for name, channel in broker._broker.channels.items() if "-peer0-" in name)
+        victim.lose("it was cut off")
+        await until(lambda: "peer0" not in alive["peer1"].membership.present)
+        await until(lambda: alive["peer1"].mailbox.gossip_step >= (4, 0))
+        gate.set()
+        ended = {}
+        for task in running:
+            ended |= await task
+        return ended
+
+    ended = await asyncio.wait_for(main(), 40)
+    neighbour = ended["peer1"].records
+    assert any("peer0" in record.missed for record in neighbour)
+    assert not neighbour[-1].missed
+    assert all(end.records[-1].round == 11 and torch.isfinite(end.state.rows).all() for end in ended.values())
+
+
+async def test_a_peer_without_a_broker_gives_up_with_one_sentence():
+    experiment, alive = read(SMALL, changes=RING), {}
+    short = Backoff(first=0.01, largest=0.02, outage=0.1)
+
+    async def main():
+        broker = MemoryTransport()
+        running = asyncio.create_task(live(experiment, Lasting([broker], backoff=short), alive=alive))
+        await until(lambda: reached(alive, (1, 0)))
+        broker.stop()
+        await running
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await asyncio.wait_for(main(), 40)
+    assert caught.group_contains(TransportError, match="raise transport.outage")

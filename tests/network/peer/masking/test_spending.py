@@ -1,0 +1,91 @@
+"""What live peers record of what they spend: before a release leaves, and after the fact without condition."""
+
+import asyncio
+
+import pytest
+
+from lives import Held, Lives
+from p2pfl.core.errors import BudgetError
+from p2pfl.experiment import plan, read
+from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.transport import MemoryTransport
+from p2pfl.results.spending.meter import Meter
+from sourcing import shared_source
+from swarms import SMALL, live
+
+pytestmark = pytest.mark.slow
+
+NOISY = ["topology.kind=ring", "topology.peers=8", "gossip.steps=1", "privacy.mode=pairwise", "privacy.epsilon=4"]
+
+
+async def outcome(changes):
+    """What became of all peers, and the plan."""
+    experiment = read(SMALL, changes=[*NOISY, *changes])
+    return await live(experiment, MemoryTransport(), source=shared_source()), plan(experiment)
+
+
+async def test_a_peer_that_its_budget_stops_takes_no_mask_that_it_does_not_apply(monkeypatch):
+    charge = Meter.charge
+
+    def refuse(meter, round, *, whole):
+        if meter._peers == ("peer0",) and round == 1:
+            raise BudgetError("nothing is left")
+        charge(meter, round, whole=whole)
+
+    monkeypatch.setattr(Meter, "charge", refuse)
+    ended, _ = await outcome(["rounds=2"])
+    own = {partner: note.own for partner, note in ended["peer0"].peer.session.ledgers.masks.journal().notes.items()}
+    assert {partner: [slot.round for slot, _ in drawn] for partner, drawn in own.items()} == {
+        "peer1": [0],
+        "peer7": [0],
+    }
+    for partner in ("peer1", "peer7"):
+        heard = ended[partner].peer.session.ledgers.masks.journal().notes["peer0"].received
+        assert [slot.round for slot, _ in heard] == [0]
+
+
+async def test_a_neighbours_word_after_the_last_round_is_recorded_and_fails_nobody(monkeypatch):
+    partners = Cover.partners
+
+    def overlook(cover, round, *, present, **given):
+        hides = cover.ledger.peer == "peer1" and round == 5
+        return partners(cover, round, present=present - {"peer0"} if hides else present, **given)
+
+    monkeypatch.setattr(Cover, "partners", overlook)
+    monkeypatch.setattr(Cover, "covers", lambda *_, **__: True)  # what peer1 spends is not looked at
+    ended, resolved = await outcome(["rounds=6"])
+    assert all(len(end.records) == 6 for end in ended.values())
+    protection = resolved.protection
+    assert ended["peer0"].peer.meter.spent == pytest.approx(protection.spent({protection.cost: 5, protection.local: 1}))
+    assert ended["peer3"].peer.meter.spent == pytest.approx(4.0)
+    assert ended["peer0"].peer.meter.overdrawn.epsilon == 4
+
+
+SAMPLES = ["topology.kind=ring", "topology.peers=4", "rounds=4", "learning.example_noise=1", "learning.batch=8"]
+
+
+async def test_rounds_that_are_played_again_after_a_crash_count_for_each_sample(tmp_path):
+    """All are killed three times in the third round of four, and go back to its beginning."""
+    experiment = read(SMALL, changes=SAMPLES)
+
+    async with asyncio.timeout(50):
+        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        for life in range(3):
+            lives.start(resume=life > 0, at=2 if life else None)
+            for peer in lives.now.values():
+                Held(peer, round=3)
+            await lives.until(lambda now: all(peer.mailbox.gossip_step >= (2, 1) for peer in now.values()))
+            await lives.kill()
+        lives.start(resume=True, at=2)
+        ended = await lives.end()
+    resolved = plan(experiment)
+    for name, end in ended.items():
+        journal = Store(tmp_path, name).former().journal
+        assert journal is not None
+        assert [*journal.sampled.values()] == [3 + 1 + 1 + 2]
+        assert end.peer.meter.samples.played == {name: dict(journal.sampled)}
+    played = {name: end.peer.meter.samples.played[name] for name, end in ended.items()}
+    promised, really = resolved.examples(4), resolved.examples(4, played=played)
+    assert 4 * really["steps"] == 7 * promised["steps"]
+    assert really["epsilon"] > 1.3 * promised["epsilon"]

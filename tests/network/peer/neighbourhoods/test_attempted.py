@@ -1,0 +1,61 @@
+"""Tests of the record of a round after attempts that failed."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from p2pfl.core.neighbourhood import Released
+from p2pfl.network.peer.masking.attempts import AgainError
+from p2pfl.network.peer.neighbourhoods.attempted import AttemptedNeighbourhood
+from p2pfl.network.protocol.wire.rows import Delivery, Head
+
+
+class Failing:
+    """Attempts at a round of which the first fails once a model is missing."""
+
+    attempt, last = 0, 1
+
+    @property
+    def step(self):
+        return 2 * self.attempt
+
+    def row(self, planned):
+        return planned
+
+    async def fail(self):
+        raise AgainError("a model is missing")
+
+
+class Scripted(AttemptedNeighbourhood):
+    """A neighbourhood of three peers, whose models arrive or not as written."""
+
+    def __init__(self, *arrivals, attempts):
+        shared = SimpleNamespace(me=SimpleNamespace(peer="peer0"))
+        session = SimpleNamespace(shared=shared, ledgers=SimpleNamespace(conserving=False))
+        super().__init__(SimpleNamespace(session=session), attempts=attempts, round=3, totalling=object())
+        self.arrivals = [*arrivals]
+
+    def _row_weights(self):
+        return {"peer0": 0.5, "peer1": 0.25, "peer2": 0.25}
+
+    async def _publish(self, *_):
+        return ["peer1", "peer2"]
+
+    async def _expect(self, *_, **__):
+        return Delivery(Head(3, 0, "float32", 2), torch.ones(2)) if self.arrivals.pop(0) else None
+
+    def _close(self):
+        self.step += 1
+
+
+async def test_a_record_has_what_arrived_in_the_attempt_that_counts():
+    attempts = Failing()
+    net = Scripted(True, False, True, True, attempts=attempts)
+    with pytest.raises(AgainError):
+        await net.mix(Released(torch.zeros(1, 2)))
+    assert (net.received, net.missed) == (1, ["peer2"])
+    attempts.attempt = 1
+    mixed = await net.mix(Released(torch.zeros(1, 2)))
+    assert (net.received, net.missed) == (2, [])
+    assert (mixed.rows.tolist(), net.step) == ([[0.5, 0.5]], 3)

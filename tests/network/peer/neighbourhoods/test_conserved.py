@@ -1,0 +1,35 @@
+"""The average of a settled gossip step."""
+
+import pytest
+import torch
+
+from p2pfl.core.neighbourhood import Released
+from p2pfl.network.peer.neighbourhoods.live import Conserved
+from p2pfl.network.protocol.incoming.mailbox import Delivery
+from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers
+from p2pfl.network.protocol.wire.rows import Head
+
+NOW = (0, 0)
+OTHERS = ("bob", "eve", "mia")
+
+
+def model(value):
+    return Delivery(Head(*NOW, "float64", 1), torch.full((1,), value, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("late", [(), ("eve",), ("bob", "eve")])
+def test_a_model_that_came_late_has_the_weight_of_the_others_if_it_counts(late):
+    ledgers = PeerLedgers("ada", gossip=OTHERS)
+    total = Conserved(Released(torch.tensor([[8.0]], dtype=torch.float64)), ledgers, gossip_step=NOW, chain=0, peers=4)
+    ledgers.open(NOW, total.own, weights=dict.fromkeys(OTHERS, 0.25), chain=0)
+    values = {"bob": 4.0, "eve": 0.0}
+    for name in sorted(values.keys() - {*late}):
+        total.add(name, 0.25, model(values[name]))
+    for name in late:
+        assert ledgers.late(name, model(values[name]))
+    total.gather()
+    total.average()
+    total.final()
+    assert not ledgers.late("mia", model(100.0))
+    assert total.close().values == torch.tensor([[4.0]])
+    assert ledgers.remainder() is None

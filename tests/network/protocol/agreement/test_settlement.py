@@ -1,0 +1,284 @@
+"""The releases of one round: what a peer does until all of them have a verdict, and what follows."""
+
+import pytest
+
+from p2pfl.network.protocol.agreement.effects import Contradicted, MemberRecord, Send, TickAt
+from p2pfl.network.protocol.agreement.messages import (
+    COUNTED,
+    DROPPED,
+    Ballot,
+    Committee,
+    Decision,
+    Prepare,
+    Promise,
+    Proposal,
+    Release,
+    Vote,
+    counted,
+)
+from p2pfl.network.protocol.agreement.settlement import Continue, Fetch, Repair, Restore, Settlement, Write
+
+NAMES = ("ada", "bob", "eve")
+RELEASES = {name: Release(name, 7, 3, 0) for name in NAMES}
+COMMITTEES = {RELEASES[name]: Committee(NAMES, owner=name) for name in NAMES}
+OUTCOMES = (Continue, Repair, Restore)
+
+
+def settlement(name="bob", **given):
+    mixed = [release for peer, release in RELEASES.items() if peer != name]
+    partners = [peer for peer in NAMES if peer != name]
+    how = {"mixed": mixed, "departures": "go_on", "partners": partners, "least": 1} | given
+    return Settlement(name, COMMITTEES, **how)
+
+
+def vote(name, owner, ballot=None, value=COUNTED):
+    release = RELEASES[owner]
+    return Vote(release, name, COMMITTEES[release].first if ballot is None else ballot, value)
+
+
+def acceptance(name, owner, ballot, value=COUNTED):
+    return Vote(RELEASES[owner], name, ballot, value, final=False)
+
+
+def promise(name, owner, ballot):
+    return Promise(RELEASES[owner], name, ballot)
+
+
+def written(made, effects):
+    """All that follows once the disk is done."""
+    found = list(effects)
+    writes = [each for each in found if isinstance(each, Write)]
+    while writes:
+        more = made.stored(writes.pop(0).release, now=0.0)
+        found += more
+        writes += [each for each in more if isinstance(each, Write)]
+    return found
+
+
+def received(made, owner):
+    """What follows the release of a peer."""
+    return written(made, made.holds(vote(owner, owner), now=0.0))
+
+
+def released(made):
+    return written(made, made.releases(RELEASES[made.me], now=0.0))
+
+
+def wakes(effects):
+    return [each.when for each in effects if isinstance(each, TickAt)]
+
+
+def outcomes(effects):
+    return [each for each in effects if isinstance(each, OUTCOMES)]
+
+
+def decided(owner, value):
+    """A verdict, as two members show it."""
+    ballot = Ballot(1, "eve")
+    votes = tuple(vote(each, owner, ballot, value) for each in NAMES if each != owner)
+    return Decision(RELEASES[owner], value, votes)
+
+
+def test_a_round_in_which_all_releases_arrive_is_settled_without_a_prompt_message():
+    bob = settlement()
+    effects = [*released(bob), *received(bob, "ada"), *received(bob, "eve")]
+    assert outcomes(effects) == []
+    assert bob.open == (RELEASES["bob"],)
+    effects += written(bob, bob.receives("ada", vote("ada", "bob"), now=0.0))
+    assert outcomes(effects) == [Continue()]
+    assert not any(each.prompt for each in effects if isinstance(each, Send))
+    assert {type(each) for each in effects} == {Send, Write, Continue}
+
+
+def test_a_release_leaves_once_the_vote_for_it_is_durable():
+    bob = settlement()
+    (write,) = bob.releases(RELEASES["bob"], now=0.0)
+    own = vote("bob", "bob")
+    assert write == Write(RELEASES["bob"], MemberRecord(Ballot(0, "bob"), own, proof=(own,)))
+    assert [each.message for each in bob.stored(RELEASES["bob"], now=0.0)] == [vote("bob", "bob")] * 2
+
+
+def test_the_release_of_a_peer_that_died_after_a_majority_had_it_counts():
+    bob = settlement()
+    effects = [*released(bob), *received(bob, "eve"), *received(bob, "ada")]
+    bob.doubts("ada", now=0.0)
+    effects += written(bob, bob.receives("eve", vote("eve", "bob"), now=0.0))
+    assert outcomes(effects) == [Continue(counted=(RELEASES["ada"],))]
+
+
+def test_a_proposal_to_count_a_release_waits_until_the_release_is_here():
+    bob, ballot = settlement(), Ballot(1, "eve")
+    bob.doubts("ada", now=0.0)
+    written(bob, bob.receives("eve", Prepare(RELEASES["ada"], ballot), now=0.0))
+    proposed = Proposal(
+        acceptance("eve", "ada", ballot), (promise("bob", "ada", ballot), promise("eve", "ada", ballot))
+    )
+    for message in (proposed, vote("eve", "ada", ballot)):
+        assert bob.receives("eve", message, now=0.0) == []
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
+    sent = received(bob, "ada")
+    assert Send("eve", acceptance("bob", "ada", ballot)) in sent
+    assert Send("eve", vote("bob", "ada", ballot)) in sent
+    assert RELEASES["ada"] not in bob.open
+
+
+def test_a_verdict_to_count_a_release_waits_until_the_release_is_here():
+    bob = settlement()
+    written(bob, bob.receives("eve", decided("ada", COUNTED), now=0.0))
+    assert RELEASES["ada"] in bob.open
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
+    received(bob, "ada")
+    assert RELEASES["ada"] not in bob.open
+
+
+def test_the_owner_is_not_asked_for_a_copy():
+    bob = settlement()
+    assert bob.receives("ada", vote("ada", "ada"), now=0.0) == []
+
+
+def test_who_does_not_mix_a_release_votes_without_it():
+    bob = settlement(mixed=[RELEASES["eve"]])
+    effects = written(bob, bob.receives("ada", vote("ada", "ada"), now=0.0))
+    assert Send("eve", vote("bob", "ada"), prompt=False) in effects
+
+
+def dropped(made, *owners):
+    """What follows once the releases of these peers are dropped, and all others counted."""
+    effects = released(made)
+    for owner in NAMES:
+        if owner in owners:
+            effects += written(made, made.receives("eve", decided(owner, DROPPED), now=0.0))
+        elif owner != made.me:
+            effects += received(made, owner)
+    helper = next(name for name in NAMES if name not in {made.me, *owners})
+    return effects + written(made, made.receives(helper, vote(helper, made.me), now=0.0))
+
+
+def test_a_dropped_release_is_repaired_among_the_living():
+    assert outcomes(dropped(settlement(), "ada")) == [Repair((RELEASES["ada"],))]
+
+
+@pytest.mark.parametrize("departures", ["wait", "stop"])
+def test_without_leave_to_go_on_a_dropped_release_ends_the_round(departures):
+    assert outcomes(dropped(settlement(departures=departures), "ada")) == [Restore((RELEASES["ada"],))]
+
+
+def test_a_repair_with_too_few_living_partners_would_show_what_it_hides():
+    assert outcomes(dropped(settlement(least=2), "ada")) == [Restore((RELEASES["ada"],))]
+
+
+def test_who_was_only_cut_off_goes_back_when_it_learns_that_its_release_is_dropped():
+    bob = settlement()
+    effects = [*received(bob, "ada"), *received(bob, "eve")]
+    effects += written(bob, bob.receives("eve", decided("bob", DROPPED), now=0.0))
+    assert outcomes(effects) == [Restore((RELEASES["bob"],))]
+
+
+def test_a_copy_that_comes_after_the_verdict_changes_nothing():
+    bob = settlement()
+    found = dropped(bob, "ada")
+    assert received(bob, "ada") == []
+    assert outcomes(found) == [bob.outcome]
+
+
+def test_a_doubt_begins_a_ballot_at_the_first_member_that_lives():
+    bob = settlement()
+    bob.doubts("ada", now=1.0)
+    asked = written(bob, bob.tick(now=1.0))
+    assert [each.message for each in asked if isinstance(each, Send)] == [
+        Prepare(RELEASES["ada"], Ballot(1, "bob")),
+        Prepare(RELEASES["ada"], Ballot(1, "bob")),
+    ]
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    assert acceptance("bob", "ada", Ballot(1, "bob"), DROPPED) in [
+        each.message.vote for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal)
+    ]
+
+
+def test_a_ballot_that_is_due_later_is_announced_again_when_an_earlier_one_begins():
+    """One timer serves all ballots of a round."""
+    eve = settlement("eve")
+    (first,) = wakes(eve.doubts("ada", now=0.0))
+    (second,) = wakes(eve.doubts("bob", now=first / 2))
+    assert first < second
+    assert second in wakes(eve.tick(now=first))
+
+
+def test_a_request_is_answered_once_the_member_doubts_the_owner_too():
+    """Else one member alone could bring the others to drop a release that has not reached them yet."""
+    bob, prepare = settlement(), Prepare(RELEASES["ada"], Ballot(1, "eve"))
+    assert bob.receives("eve", prepare, now=0.0) == []
+    sent = written(bob, bob.doubts("ada", now=1.0))
+    assert Send("eve", promise("bob", "ada", Ballot(1, "eve"))) in sent
+
+
+def test_a_request_after_the_verdict_is_answered_without_a_doubt():
+    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=decided("ada", DROPPED))})
+    sent = bob.receives("eve", Prepare(RELEASES["ada"], Ballot(1, "eve")), now=0.0)
+    assert sent == [Send("eve", decided("ada", DROPPED))]
+
+
+def test_a_member_answers_one_request_of_another_in_half_a_pause():
+    bob = settlement(pause=2.0)
+    bob.doubts("ada", now=0.0)
+    answers = []
+    for number, now in [(1, 0.0), (2, 0.5), (1, 0.9), (3, 1.0), (4, 1.9), (5, 2.0)]:
+        sent = written(bob, bob.receives("eve", Prepare(RELEASES["ada"], Ballot(number, "eve")), now=now))
+        answers += [each.message.ballot.number for each in sent if isinstance(each, Send) and each.to == "eve"]
+    assert answers == [1, 3, 5]
+
+
+def test_a_vote_that_waits_for_the_release_must_not_be_hidden():
+    ballot = Ballot(1, "mia")
+    bob = Settlement("bob", {RELEASES["ada"]: Committee((*NAMES, "mia"), owner="ada")}, mixed=[RELEASES["ada"]])
+    known = vote("eve", "ada")
+    bob.receives("eve", known, now=0.0)
+    promises = tuple(promise(each, "ada", ballot) for each in ("bob", "eve", "mia"))
+    proposed = Proposal(acceptance("mia", "ada", ballot, DROPPED), promises)
+    assert bob.receives("mia", proposed, now=0.0) == [Contradicted(known, promises[1])]
+
+
+def test_a_doubting_member_that_holds_the_release_proposes_that_it_counts():
+    bob = settlement()
+    bob.holds(vote("ada", "ada"), now=0.0)
+    record = MemberRecord(Ballot(0, "ada"), vote("bob", "ada"), proof=(vote("ada", "ada"),))
+    bob = settlement(records={RELEASES["ada"]: record})
+    bob.doubts("ada", now=1.0)
+    written(bob, bob.tick(now=1.0))
+    sent = written(bob, bob.receives("eve", promise("eve", "ada", Ballot(1, "bob")), now=1.0))
+    proposed = next(each.message for each in sent if isinstance(each, Send) and isinstance(each.message, Proposal))
+    assert (proposed.value, proposed.proof) == (COUNTED, (vote("ada", "ada"),))
+
+
+def test_who_lost_a_release_that_counts_in_a_crash_asks_the_members_that_had_it():
+    verdict = decided("ada", COUNTED)
+    bob = settlement(records={RELEASES["ada"]: MemberRecord(decided=verdict)})
+    assert RELEASES["ada"] in bob.open
+    assert bob.missing == (Fetch(RELEASES["ada"], COUNTED, ("eve",)),)
+    received(bob, "ada")
+    assert bob.missing == ()
+
+
+def test_a_verdict_on_another_copy_waits_until_that_copy_is_here():
+    bob = settlement()
+    effects = bob.holds(vote("ada", "ada"), now=0.0)
+    written(bob, effects + bob.receives("eve", decided("ada", counted(b"other")), now=0.0))
+    assert bob.missing == (Fetch(RELEASES["ada"], counted(b"other"), ("eve",)),)
+    assert bob.holds(vote("ada", "ada", value=counted(b"other")), now=0.0) == []
+    assert RELEASES["ada"] not in bob.open
+    assert bob.verdict(RELEASES["ada"]) == counted(b"other")
+
+
+def test_two_copies_that_its_owner_has_signed_contradict_each_other():
+    bob = settlement()
+    bob.holds(vote("ada", "ada"), now=0.0)
+    other = vote("ada", "ada", value=counted(b"other"))
+    assert bob.holds(other, now=0.0) == [Contradicted(vote("ada", "ada"), other)]
+    assert bob.latest[RELEASES["ada"]].voted == vote("bob", "ada")
+
+
+def test_what_is_not_of_this_round_is_ignored():
+    bob = settlement()
+    other = RELEASES["ada"]._replace(round=9)
+    assert bob.receives("eve", Prepare(other, Ballot(1, "eve")), now=0.0) == []
+    assert bob.holds(Vote(other, "ada", Ballot(0, "ada"), COUNTED), now=0.0) == []

@@ -1,0 +1,105 @@
+"""Proofs of equivocation, kept for third parties."""
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from p2pfl.core.errors import InputError
+from p2pfl.network.peer.storage.checkpoint import Store
+from p2pfl.network.protocol.agreement.messages import COUNTED, DROPPED, Ballot, Promise, Release, Vote
+from p2pfl.network.protocol.incoming.equivocation import Proof
+from p2pfl.network.protocol.wire.messages import Announcement
+from p2pfl.network.protocol.wire.sums import sum_statement
+from p2pfl.network.protocol.wire.trailer import SignedStatement
+from p2pfl.privacy.keys import Identity, SeededSource
+
+EVE, ADA = (Identity.generate(SeededSource(7), peer=name) for name in ("eve", "ada"))
+
+
+def roll(*here, round=3, life=1, receiver="eve"):
+    announcement = Announcement(receiver, life, "up")
+    return sum_statement(announcement, announcement, swarm="clinic", round=round, step=0, here=here)
+
+
+def signed(statement, *, by=EVE, domain="roll"):
+    return SignedStatement(statement, by.sign(statement, domain=domain))
+
+
+def test_two_rolls_of_one_sum_convict_who_signed_them_and_nobody_else(tmp_path):
+    proof = Proof(signed(roll("ada", "bob")), signed(roll("ada")), "roll")
+    assert proof.gossip_step == (3, 0)
+    path = Store(tmp_path, "ada").accuse("eve", proof)
+    assert path == tmp_path / "ada.accuses-eve.json"
+    kept = Proof.read(path)
+    assert kept == proof
+    assert kept.holds(EVE.public)
+    assert not kept.holds(ADA.public)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        signed(roll("ada", "bob")),
+        signed(roll("ada", round=4)),
+        signed(roll("ada", life=2)),
+        signed(roll("ada", receiver="bob")),
+        signed(roll("ada"), by=ADA),
+        signed(roll("ada"), domain="consent"),
+        signed(b"clinic/" + bytes(9)),
+        SignedStatement(b"", b""),
+    ],
+)
+def test_what_is_no_contradiction_convicts_nobody(other):
+    assert not Proof(signed(roll("ada", "bob")), other, "roll").holds(EVE.public)
+
+
+RELEASE = Release("ada", 1, 3, 0)
+VOTE = Vote(RELEASE, "eve", Ballot(0, "ada"), COUNTED, incarnation=1)
+
+
+def voted(made, *, by=EVE, swarm=b"clinic"):
+    return signed(swarm + b"/" + made.statement, by=by, domain="vote")
+
+
+HIDES = Promise(RELEASE, "eve", Ballot(1, "bob"), incarnation=1)
+OTHER = Vote(RELEASE, "eve", Ballot(1, "bob"), DROPPED, incarnation=1, final=False)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(VOTE, HIDES), (OTHER, replace(OTHER, value=COUNTED)), (VOTE, replace(VOTE, value=DROPPED))]
+)
+def test_statements_on_a_release_that_contradict_each_other_convict_who_signed_them(one, other, tmp_path):
+    proof = Proof(voted(one), voted(other), "vote")
+    assert proof.gossip_step == (3, 0)
+    kept = Proof.read(Store(tmp_path, "ada").accuse("eve", proof))
+    assert kept.holds(EVE.public)
+    assert not kept.holds(ADA.public)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        voted(VOTE),
+        voted(OTHER),
+        voted(HIDES, by=ADA),
+        voted(HIDES, swarm=b"other"),
+        voted(replace(HIDES, incarnation=2)),
+        voted(replace(HIDES, subject=RELEASE._replace(round=4))),
+        voted(replace(HIDES, voted=Ballot(0, "ada"), value=COUNTED)),
+        signed(b"clinic/" + msgspec.msgpack.encode(("vote", "Release")), domain="vote"),
+        signed(b"clinic/" + msgspec.msgpack.encode(7), domain="vote"),
+        signed(b"clinic", domain="vote"),
+    ],
+)
+def test_statements_on_a_release_that_can_both_be_true_convict_nobody(other):
+    assert not Proof(voted(VOTE), other, "vote").holds(EVE.public)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"domain": "row", "said": [1, 2]}', '{"domain": "odd", "said": []}'])
+def test_a_file_that_is_no_proof_is_refused_in_one_sentence(text, tmp_path):
+    path = tmp_path / "odd.json"
+    with pytest.raises(InputError, match="cannot be read"):
+        Proof.read(path)
+    path.write_text(text)
+    with pytest.raises(InputError, match="is no proof of equivocation"):
+        Proof.read(path)

@@ -1,0 +1,197 @@
+"""Tests of the statements that a malicious member may not make, and of the proof that is kept against it."""
+
+import pytest
+from msgspec.structs import replace
+
+from acquaintance import IDENTITIES, SWARM
+from counting import totalling
+from honest import promise, repromised, revoted, vote
+from p2pfl.core.errors import DecodeError
+from p2pfl.network.protocol.agreement.translation import VerdictRecord, read_vote
+from p2pfl.network.protocol.interface.effects import Decided
+from p2pfl.network.protocol.interface.requests import Open
+from p2pfl.network.protocol.session.deciding import statements
+from p2pfl.network.protocol.wire.verdicts import (
+    DecisionMessage,
+    Halves,
+    PrepareMessage,
+    Promised,
+    PromiseMessage,
+    ProposalMessage,
+    Votes,
+    WireVote,
+)
+from sessions import announced, arrived, arrives, met
+from triangles import KEY, Triangle
+
+
+def signed(vote, by):
+    statement = SWARM.encode() + b"/" + read_vote(vote).statement
+    return replace(vote, signature=by.sign(statement, domain="vote"))
+
+
+PROPOSED = revoted(WireVote("bob", 1, 0, "ada", 1, "ada", False, bytes(64), 1, False))
+FREE = promise("ada").promise, promise("cleo").promise
+UNSIGNED = replace(vote("bob", "bob"), signature=bytes(64))
+FORGED = replace(promise("cleo").promise, signature=bytes(64))
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (Votes((WireVote("ada", 1, 0, "cleo", 0, "ada", True, bytes(64)),)), 'expected votes of "ada"'),
+        (Votes((WireVote("ada", 1, 0, "ada", 0, "ada", True, bytes(64)),)), 'a statement that "ada" has signed'),
+        (Votes((signed(WireVote("ada", 1, 0, "ada", 0, "ada", True, b""), IDENTITIES["eve"]),)), "has signed"),
+        (Votes((WireVote("eve", 1, 0, "ada", 0, "eve", True, bytes(64)),)), "is not on the committee"),
+        (DecisionMessage(()), "expected votes for one value"),
+        (PromiseMessage(promise("cleo").promise), 'a promise of "ada"'),
+        (PromiseMessage(Promised("bob", 1, 0, "ada", 1, "ada", bytes(64))), 'a statement that "ada" has signed'),
+        (PromiseMessage(promise("ada").promise, (vote("eve", "bob"),)), 'statements of the committee of "bob"'),
+        (PromiseMessage(promise("ada").promise, (vote("bob", "cleo"),)), 'statements of the committee of "bob"'),
+        (PromiseMessage(promise("ada").promise, (UNSIGNED,)), 'a statement that "bob" has signed'),
+        (
+            PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
+            "that its statements prove, got a Promise",
+        ),
+        (
+            PromiseMessage(repromised(replace(promise("ada").promise, number=0))),
+            "that its statements prove, got a Promise",
+        ),
+        (Votes((revoted(replace(vote("ada"), counted=False)),)), "that its statements prove, got a Vote"),
+        (ProposalMessage(PROPOSED, (promise("ada").promise,)), "that its statements prove, got a Proposal"),
+        (ProposalMessage(PROPOSED, (promise("ada").promise,) * 150), "that its statements prove, got a Proposal"),
+        (DecisionMessage((vote("ada"),)), "that its statements prove, got a Decision"),
+        (DecisionMessage((vote("ada"), vote("ada"), vote("bob"))), "that its statements prove, got a Decision"),
+        (Votes((revoted(replace(vote("ada"), voter=0)),)), 'the announced incarnation of "ada"'),
+        (Votes((revoted(replace(vote("ada"), voter=2)),)), 'the announced incarnation of "ada"'),
+        (PromiseMessage(repromised(replace(promise("ada").promise, voter=0))), 'the announced incarnation of "ada"'),
+        (ProposalMessage(revoted(replace(PROPOSED, voter=2)), FREE), 'the announced incarnation of "ada"'),
+        (DecisionMessage((vote("ada"), revoted(replace(vote("bob"), voter=2)))), 'the announced incarnation of "bob"'),
+        (ProposalMessage(vote("cleo"), ()), 'a proposal of "ada"'),
+        (ProposalMessage(PROPOSED, (promise("ada").promise, FORGED)), 'a statement that "cleo" has signed'),
+        (Halves(0, {"eve": KEY}), 'keys of masks of "ada"'),
+        (Halves(0, {"bob": KEY[:5]}), 'keys of masks of "ada"'),
+    ],
+)
+def test_what_an_insider_may_not_say_is_refused(message, why):
+    bob = totalling("bob", "bob")
+    with pytest.raises(DecodeError, match=why):
+        bob.verdicts.receive("ada", message)
+    assert bob.verdicts.records() == ()
+
+
+def test_the_proof_against_a_member_that_signs_two_values_in_one_ballot_is_kept():
+    bob = totalling("bob", "bob")
+    for counted in (True, False):
+        lie = WireVote("bob", 1, 0, "ada", 1, "ada", counted, bytes(64), 1, False)
+        bob.handle(arrived("ada", Votes((revoted(lie),)), swarm=SWARM), now=0.0)
+    assert bob.membership.excluded == {"ada"}
+    assert bob.verdicts.ballots.proofs["ada"].holds(IDENTITIES["ada"].public)
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_after_a_verdict_only_signed_statements_that_contradict_it_are_kept_as_a_proof(signed):
+    bob = totalling("bob", "bob")
+    votes = tuple(vote(member, "bob") for member in ("bob", "ada", "cleo"))
+    bob.verdicts.restore([VerdictRecord("bob", 1, 0, (0, "bob"), decided=votes)])
+    lie = WireVote("bob", 1, 0, "ada", 0, "bob", False, bytes(64), 1)
+    bob.handle(arrived("ada", Votes((revoted(lie) if signed else lie,)), swarm=SWARM), now=0.0)
+    assert bob.membership.excluded == ({"ada"} if signed else set())
+    assert {name: proof.holds(IDENTITIES[name].public) for name, proof in bob.verdicts.ballots.proofs.items()} == (
+        {"ada": True} if signed else {}
+    )
+
+
+def test_an_insider_cannot_fill_the_memory_with_releases_that_cannot_be():
+    bob = totalling("bob", "bob")
+    for incarnation in (0, 1, 2, 50):
+        for round in (0, 1, 2, 3, 1000):
+            bob.verdicts.receive("ada", PrepareMessage("cleo", incarnation, round, 1))
+    kept = {(each.incarnation, each.round) for each in bob.verdicts.records()}
+    assert kept <= {(life, round) for life in (0, 1) for round in (0, 1, 2)}
+
+
+def test_a_single_member_cannot_drop_a_model_that_the_others_hold():
+    """It votes without a proposal, and proposes without promises."""
+    three = Triangle()
+    three.release("ada", "bob")
+    three.decide("ada", "bob")
+    acceptance = WireVote("ada", 7, 0, "eve", 1, "eve", False, bytes(64), 7, False)
+    for name in ("ada", "bob"):
+        three.ask(name, arrived("eve", Votes((replace(acceptance, final=True), acceptance))))
+        three.ask(name, arrived("eve", ProposalMessage(acceptance, ())))
+        own = Promised("ada", 7, 0, "eve", 1, "eve", bytes(64), 7)
+        three.ask(name, arrived("eve", ProposalMessage(acceptance, (own, own))))
+    three.flush()
+    three.decide("bob", "ada", masked=("ada",))
+    assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.mark.parametrize("announced_life", [7, 9])
+def test_requests_about_releases_that_never_were_do_not_crowd_out_the_real_one(announced_life):
+    """The release is of the announced incarnation, or of the one that released before its owner restarted."""
+    ada = met("ada", keeps=True)
+    ada.handle(Open((0, 0), ("bob", "eve"), since=0), now=0.0)
+    for event in arrives("bob", voted=True):
+        ada.handle(event, now=0.0)
+    ada.handle(announced("bob", life=announced_life), now=0.0)
+    for incarnation in range(5):
+        ada.handle(arrived("eve", PrepareMessage("bob", incarnation, 0, 1)), now=0.0)
+    ada.handle(arrived("eve", Votes((WireVote("bob", 7, 0, "eve", 0, "bob", True, bytes(64), 7),))), now=0.0)
+    admitted = {each.incarnation for each in ada.verdicts.ballots.open[0, 0].admitted if each.peer == "bob"}
+    assert admitted == {0, 1, 2, 3, 7}
+
+
+def test_a_release_counts_although_a_malicious_peer_has_asked_about_others_of_its_owner_first():
+    three = Triangle("eve")
+    for incarnation in range(4):
+        three.ask("bob", arrived("eve", PrepareMessage("ada", incarnation, 0, 1)))
+    three.release("ada", "bob")
+    three.ask("bob", arrived("eve", PrepareMessage("ada", 7, 0, 2)))
+    for name, other in (("ada", "bob"), ("bob", "ada")):
+        three.decide(name, other, masked=(other,))
+    assert three.answers["bob"] == [Decided(frozenset())]
+
+
+@pytest.fixture
+def verified(monkeypatch):
+    """Members whose signatures were verified, in order."""
+    found, verify = [], statements.verify
+    names = {identity.public: name for name, identity in IDENTITIES.items()}
+
+    def counted(key, *given, **how):
+        found.append(names[key])
+        return verify(key, *given, **how)
+
+    monkeypatch.setattr(statements, "verify", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ProposalMessage(PROPOSED, (promise("ada").promise,) * 150, (vote("bob", "bob"),) * 150),
+        PromiseMessage(promise("ada").promise, (vote("bob", "bob"),) * 150),
+        DecisionMessage((vote("ada"),) * 200),
+    ],
+)
+def test_no_signature_is_verified_in_a_message_that_proves_nothing(message, verified):
+    bob = totalling("bob", "bob")
+    with pytest.raises(DecodeError, match="that its statements prove"):
+        bob.verdicts.receive("ada", message)
+    assert verified == []
+
+
+def test_a_signature_is_verified_once(verified):
+    bob = totalling("bob", "bob")
+    bob.verdicts.receive("ada", Votes((vote("ada"), vote("ada"))))
+    bob.verdicts.receive("ada", Votes((vote("ada"),)))
+    assert verified == ["ada"]
+
+
+def test_statements_of_earlier_incarnations_still_prove():
+    """Ada shows what it has signed before it restarted."""
+    bob = totalling("bob", "bob")
+    old = revoted(replace(vote("ada", "bob"), voter=0))
+    bob.verdicts.receive("ada", DecisionMessage((old, vote("bob", "bob"))))
+    assert [each.counted for each in bob.verdicts.records()] == [True]

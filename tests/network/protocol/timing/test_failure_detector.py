@@ -1,0 +1,98 @@
+"""Suspicion from silence, held against the paper's formula."""
+
+import math
+from statistics import NormalDist
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from p2pfl.network.protocol.timing.failure_detector import DEVIATION, LEAST, THRESHOLD, Detector
+
+INTERVALS = st.lists(st.floats(0.6, 30.0), min_size=LEAST, max_size=60)
+
+
+def beating(intervals, **given):
+    """A detector that has heard a peer's heartbeats, and when it heard the last."""
+    detector, now = Detector(period=1.0, **given), 100.0
+    detector.receive("ada", now=now, beat=True)
+    for interval in intervals:
+        now += interval
+        detector.receive("ada", now=now, beat=True)
+    return detector, now
+
+
+def later(silence, intervals):
+    """P_later of the paper (equation 4): the tail of the normal distribution of the intervals."""
+    deviation = max(DEVIATION, float(np.std(intervals)))
+    return NormalDist(float(np.mean(intervals)), deviation).cdf(2 * float(np.mean(intervals)) - silence)
+
+
+@given(INTERVALS, st.floats(0.0, 20.0))
+def test_phi_is_that_of_the_paper(intervals, silence):
+    detector, now = beating(intervals)
+    assert detector.phi("ada", now=now + silence) == pytest.approx(-math.log10(later(silence, intervals)), abs=1e-6)
+
+
+def test_of_longer_silence_than_numbers_can_say_phi_is_infinite():
+    detector, now = beating([1.0] * LEAST)
+    assert detector.phi("ada", now=now + 1e6) == math.inf
+
+
+@given(INTERVALS, st.floats(0.0, 100.0), st.floats(0.0, 100.0))
+def test_suspicion_grows_with_silence_and_ends_with_a_word(intervals, silence, more):
+    detector, now = beating(intervals)
+    assert detector.phi("ada", now=now + silence) <= detector.phi("ada", now=now + silence + more)
+    detector.receive("ada", now=now + silence + more)
+    assert detector.suspected(now=now + silence + more) == frozenset()
+
+
+@given(st.lists(st.floats(0.0, 1000.0), max_size=LEAST), st.floats(0.0, 1e6))
+def test_nobody_is_suspected_of_whom_too_little_is_known(intervals, silence):
+    detector, now = beating(intervals[: LEAST - 1])
+    assert detector.suspected(now=now + silence) == frozenset()
+
+
+@given(INTERVALS)
+def test_whose_heartbeats_go_on_as_before_is_never_suspected(intervals):
+    detector, now = beating(intervals)
+    usual = sum(intervals) / len(intervals)
+    assert "ada" not in detector.suspected(now=now + usual)
+
+
+@given(st.lists(st.floats(0.5, 1.5), min_size=LEAST, max_size=60), st.floats(0.0, 1e4))
+def test_time_in_which_nothing_could_be_heard_does_not_count(intervals, outage):
+    detector, now = beating(intervals)
+    before = detector.phi("ada", now=now + 2.0)
+    detector.stand(outage, now=now + 2.0 + outage)
+    assert detector.phi("ada", now=now + 2.0 + outage) == pytest.approx(before, abs=1e-6)
+
+
+def test_heartbeats_of_many_streams_are_one():
+    detector, streams = Detector(period=1.0), 5
+    for second in range(30):
+        for stream in range(streams):
+            detector.receive("ada", now=second + 0.01 * stream, beat=True)
+    assert detector.phi("ada", now=29.0 + 2.0) < 1.0
+    assert detector.phi("ada", now=29.05 + 9.0) < THRESHOLD < detector.phi("ada", now=29.05 + 10.0)
+
+
+def test_a_flood_of_rows_does_not_make_the_rest_of_the_time_look_like_silence():
+    detector = Detector(period=1.0)
+    for tick in range(20_000):
+        detector.receive("ada", now=tick / 1000, beat=tick % 1000 == 0)
+    assert detector.suspected(now=20.0 + 8.0) == frozenset()
+
+
+def test_a_line_that_stutters_is_given_more_time():
+    steady, now = beating([1.0] * 50)
+    stutters, then = beating([1.0, 1.0, 1.0, 1.0, 12.0] * 10)
+    assert steady.suspected(now=now + 12.0)
+    assert not stutters.suspected(now=then + 20.0)
+
+
+def test_a_new_life_is_not_held_to_the_habits_of_the_one_before():
+    detector, now = beating([1.0] * 50)
+    detector.forget("ada")
+    assert detector.suspected(now=now + 1e6) == frozenset()

@@ -1,0 +1,171 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from effort import MANY
+from p2pfl.core.codecs import Zstd
+from p2pfl.core.errors import DecodeError
+from p2pfl.core.rows import narrowed
+from p2pfl.network.protocol.wire.rows import DTYPES, VOTE, decode_row, encode_row, pieces, read_row, row_bytes
+from p2pfl.network.protocol.wire.trailer import Checksum
+
+
+class Unchecked(Checksum):
+    """Lets everything pass, so that what lies before the trailer is looked at."""
+
+    def check(self, digest, trailer):
+        pass
+
+
+def message(row, **fields):
+    return b"".join(pieces(encode_row(row, round=3, step=1, **fields), size=1000))
+
+
+@pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)
+def test_a_row_of_every_type_survives_the_wire(dtype):
+    row = torch.arange(-500, 500).to(dtype)
+    head, back = decode_row(message(row, grid=20, mass=1.5))
+    assert torch.equal(back, row)
+    assert back.dtype == dtype
+    assert (head.round, head.step, head.grid, head.mass) == (3, 1, 20, 1.5)
+
+
+def test_the_numbers_are_read_where_they_lie():
+    buffer = bytearray(message(torch.ones(10)))
+    _, row = decode_row(buffer)
+    row[0] = 7.0
+    _, again = decode_row(buffer, trailer=Unchecked())
+    assert again[0] == 7.0
+
+
+def test_an_empty_row_survives_the_wire():
+    head, row = decode_row(message(torch.empty(0)))
+    assert head.length == 0
+    assert row.shape == (0,)
+
+
+@given(st.integers(1, 3000), st.integers(1, 4000))
+@settings(MANY)
+def test_pieces_put_together_are_the_message_whatever_their_size(length, size):
+    parts = encode_row(torch.arange(length), round=0, step=0)
+    cut = list(pieces(parts, size=size))
+    assert all(len(piece) == size for piece in cut[:-1])
+    assert torch.equal(decode_row(b"".join(cut))[1], torch.arange(length))
+
+
+def test_a_row_on_the_wire_costs_less_than_its_bound():
+    for dtype in DTYPES.values():
+        assert len(message(torch.zeros(1000, dtype=dtype), grid=40, mass=math.pi)) <= row_bytes(1000, dtype)
+        parts = encode_row(
+            torch.zeros(1000, dtype=dtype), round=3, step=1, partners=dict.fromkeys(range(277), 2**63 - 1)
+        )
+        assert len(b"".join(pieces([*parts, bytes(VOTE)], size=1000))) <= row_bytes(1000, dtype, partners=277)
+
+
+@pytest.mark.parametrize(
+    "listed", [b"\x82\x00\x07", b"\x81\x00\xff", b"\x81\xff\x07", b"\x92\x00\x07", b"\x80\x00\x00"]
+)
+def test_a_malformed_list_of_mask_partners_is_refused(listed):
+    head, numbers, right = encode_row(torch.ones(3), round=3, step=1, partners={0: 7})
+    assert len(right) == len(listed)
+    with pytest.raises(DecodeError, match="mask partners"):
+        decode_row(b"".join(pieces([head, numbers, listed, bytes(VOTE)], size=1000)))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_numbers_that_are_not_finite_are_refused(number, dtype):
+    row = torch.zeros(100, dtype=dtype)
+    row[50] = number
+    with pytest.raises(DecodeError, match="contains NaN or infinity"):
+        decode_row(message(row))
+
+
+def test_large_finite_numbers_whose_sum_overflows_are_accepted():
+    row = torch.full((100,), 3e38)
+    assert torch.equal(decode_row(message(row))[1], row)
+
+
+@pytest.mark.parametrize("mass", [math.nan, math.inf])
+def test_a_mass_that_is_not_finite_is_refused(mass):
+    with pytest.raises(DecodeError, match="`float`"):
+        decode_row(message(torch.zeros(3), mass=mass))
+
+
+@given(st.data())
+@settings(MANY)
+def test_a_row_with_any_changed_byte_is_refused(data):
+    buffer = bytearray(message(torch.arange(20)))
+    place = data.draw(st.integers(0, len(buffer) - 1))
+    buffer[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DecodeError):
+        decode_row(buffer)
+
+
+@given(st.binary(max_size=300))
+@settings(MANY)
+def test_hostile_rows_raise_decode_error_and_nothing_else(data):
+    with pytest.raises(DecodeError):
+        decode_row(data, trailer=Unchecked())
+
+
+def test_integers_travel_in_four_bytes_where_they_fit():
+    assert narrowed(torch.tensor([2**31 - 1, -(2**31)])).dtype == torch.int32
+    assert narrowed(torch.tensor([2**31, 0])).dtype == torch.int64
+    assert narrowed(torch.tensor([1.0])).dtype == torch.float32
+
+
+def test_a_squeezed_row_comes_back_and_takes_less():
+    pytest.importorskip("zstandard")
+    row = torch.arange(5000) % 7
+    squeezed = message(row, zstd=Zstd())
+    head, back = decode_row(squeezed)
+    assert head.zstd
+    assert torch.equal(back, row)
+    assert len(squeezed) < 1000 < len(message(row))
+
+
+def test_a_row_that_does_not_squeeze_travels_as_it_is():
+    pytest.importorskip("zstandard")
+    row = torch.rand(100, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    head, back = decode_row(message(row[:3], zstd=Zstd()))
+    assert not head.zstd
+    assert torch.equal(back, row[:3])
+
+
+def test_a_squeezed_row_of_more_than_the_largest_is_refused_before_it_is_expanded():
+    pytest.importorskip("zstandard")
+    squeezed = message(torch.zeros(10**6), zstd=Zstd())
+    with pytest.raises(DecodeError, match="has 4000000 bytes, and 4000 are allowed"):
+        read_row(squeezed, trailer=Checksum(), largest=4000)
+
+
+@given(st.data())
+@settings(MANY)
+def test_a_squeezed_row_with_any_changed_byte_raises_decode_error_and_nothing_else(data):
+    pytest.importorskip("zstandard")
+    buffer = bytearray(message(torch.arange(200) % 5, zstd=Zstd()))
+    place = data.draw(st.integers(0, len(buffer) - 1))
+    buffer[place] ^= data.draw(st.integers(1, 255))
+    with pytest.raises(DecodeError):
+        read_row(buffer, trailer=Checksum(), largest=1600)
+    try:
+        _, row, *_ = read_row(buffer, trailer=Unchecked(), largest=1600)
+    except DecodeError:
+        return
+    assert row.numel() * row.element_size() <= 1600 + len(buffer)
+
+
+def test_a_squeezed_row_of_numbers_that_are_not_finite_is_refused():
+    pytest.importorskip("zstandard")
+    with pytest.raises(DecodeError, match="contains NaN or infinity"):
+        decode_row(message(torch.full((1000,), math.inf), zstd=Zstd()))
+
+
+def test_the_longest_head_lies_within_the_bytes_that_are_signed_as_they_are():
+    row = torch.zeros(2**16, dtype=torch.bfloat16)
+    prefix, _ = encode_row(row, round=2**31, step=2**15, grid=60, mass=math.pi, codec=127)
+    assert len(prefix) <= 64

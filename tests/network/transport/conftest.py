@@ -1,0 +1,177 @@
+import itertools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certificates import certificate, write
+from p2pfl.network.transport.broker import Program, embedded, iotcore, mosquitto, running
+from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.memory import MemoryTransport
+from p2pfl.network.transport.mqtt import MqttTransport
+
+COUNTER = itertools.count()
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """A CA, what it signed for the broker and for a peer, a CA of others, and certificates too early and late."""
+
+    ca: Path
+    broker: Path
+    broker_key: Path
+    peer: Path
+    peer_key: Path
+    stranger: Path
+    early: Path
+    late: Path
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("certificates")
+    keys = {name: ec.generate_private_key(ec.SECP256R1()) for name in ("ca", "broker", "peer", "stranger")}
+    ca = certificate("a CA", key=keys["ca"], ca=True)
+    broker, peer = (
+        certificate(name, key=keys[name], issuer=ca.subject, issuer_key=keys["ca"]) for name in ("broker", "peer")
+    )
+    early = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], begins=2110)
+    late = certificate("broker", key=keys["broker"], issuer=ca.subject, issuer_key=keys["ca"], ends=2021)
+    return Certificates(
+        ca=write(folder, "ca.pem", ca),
+        broker=write(folder, "broker.pem", broker),
+        broker_key=write(folder, "broker.key", keys["broker"]),
+        peer=write(folder, "peer.pem", peer),
+        peer_key=write(folder, "peer.key", keys["peer"]),
+        stranger=write(folder, "stranger.pem", certificate("another CA", key=keys["stranger"], ca=True)),
+        early=write(folder, "early.pem", early),
+        late=write(folder, "late.pem", late),
+    )
+
+
+def configured(*lines, replace=None):
+    """The embedded mosquitto with further lines in its configuration."""
+    found = mosquitto() or pytest.skip("mosquitto is not installed")
+
+    def configuration(host, port):
+        text = found.configuration(host, port)
+        for old, new in (replace or {}).items():
+            text = text.replace(old, new)
+        return text + "\n".join(lines) + "\n"
+
+    return running(Program(found.kind, found.command, configuration), host="127.0.0.1", port=0)
+
+
+@pytest.fixture(scope="session")
+def mosquitto_url():
+    if mosquitto() is None:
+        pytest.skip("mosquitto is not installed")
+    with embedded(kind="mosquitto") as broker:
+        yield broker.url
+
+
+@pytest.fixture(scope="session")
+def iotcore_url():
+    if iotcore() is None:
+        pytest.skip("iotcore is not installed")
+    with embedded(kind="iotcore") as broker:
+        yield broker.url
+
+
+@pytest.fixture(scope="session")
+def tls_url(certificates):
+    """A broker that shows a certificate and asks for one."""
+    lines = [
+        f"cafile {certificates.ca}",
+        f"certfile {certificates.broker}",
+        f"keyfile {certificates.broker_key}",
+        "require_certificate true",
+    ]
+    with configured(*lines) as broker:
+        yield broker.url.replace("mqtt://", "mqtts://")
+
+
+WEBSOCKETS = """
+id = 0
+[router]
+id = 0
+max_connections = 1000
+max_outgoing_packet_count = 200
+max_segment_size = 104857600
+max_segment_count = 10
+[ws.1]
+name = "websockets"
+listen = "{host}:{port}"
+next_connection_delay_ms = 1
+[ws.1.connections]
+connection_timeout_ms = 60000
+max_payload_size = 2097152
+max_inflight_count = 100
+"""
+
+SERVE = (
+    "import logging, sys; from iotcore.iotcore import IotCoreBroker;"
+    "logging.getLogger('rumqttd').setLevel(logging.CRITICAL + 1); IotCoreBroker(config_path=sys.argv[1]).run_forever()"
+)
+
+
+@pytest.fixture(scope="session")
+def websocket_url(tmp_path_factory):
+    """iotcore speaks websockets from a file; Debian's mosquitto does not."""
+    found = iotcore() or pytest.skip("iotcore is not installed")
+    file = tmp_path_factory.mktemp("websockets") / "rumqttd.toml"
+
+    def command(host, port):
+        file.write_text(WEBSOCKETS.format(host=host, port=port))
+        return [sys.executable, "-c", SERVE, str(file)]
+
+    with running(Program(found.kind, command), host="127.0.0.1", port=0) as broker:
+        yield broker.url.replace("mqtt://", "ws://")
+
+
+@pytest.fixture(
+    params=[
+        "memory",
+        "memory that lasts",
+        "mosquitto",
+        "mosquitto that lasts",
+        "mosquitto with MQTT 5",
+        "mosquitto with TLS",
+        "iotcore",
+        "iotcore with websockets",
+    ]
+)
+def transport(request):
+    match request.param:
+        case "memory":
+            return MemoryTransport()
+        case "memory that lasts":
+            return Lasting([MemoryTransport()])
+        case "mosquitto that lasts":
+            return Lasting([MqttTransport(request.getfixturevalue("mosquitto_url"))])
+        case "mosquitto":
+            return MqttTransport(request.getfixturevalue("mosquitto_url"))
+        case "mosquitto with MQTT 5":
+            return MqttTransport(request.getfixturevalue("mosquitto_url"), version=5)
+        case "mosquitto with TLS":
+            files = request.getfixturevalue("certificates")
+            url = request.getfixturevalue("tls_url")
+            return MqttTransport(url, ca=files.ca, certificate=files.peer, key=files.peer_key)
+        case "iotcore with websockets":
+            return MqttTransport(request.getfixturevalue("websocket_url"))
+        case _:
+            return MqttTransport(request.getfixturevalue("iotcore_url"))
+
+
+@pytest.fixture
+def room():
+    """A prefix of topics and names that no other test uses."""
+    return f"room{next(COUNTER)}"
+
+
+@pytest.fixture
+def configured_broker():
+    """Start the embedded mosquitto with other settings."""
+    return configured

@@ -1,0 +1,169 @@
+"""Brokers that refuse subscriptions: for now, or for good; over real MQTT bytes."""
+
+import asyncio
+import contextlib
+import json
+import shutil
+import socketserver
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from p2pfl.core.errors import BusyError, RefusedError, TransportError
+from p2pfl.network.transport.backoff import Backoff
+from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.mqtt import MqttTransport
+
+DEADLINE = 20.0
+SOON = Backoff(first=0.001, largest=0.004, outage=60.0)
+SHORT = Backoff(first=0.001, largest=0.004, outage=0.05)
+
+
+class Refusing(socketserver.ThreadingTCPServer):
+    """A broker that grants subscriptions after so many refusals with one code, and acknowledges nothing else."""
+
+    daemon_threads = True
+
+    def __init__(self, version, code, refusals):
+        super().__init__(("127.0.0.1", 0), Session)
+        self.version, self.code, self.refusals = version, code, refusals
+        self.asked = 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self):
+        return f"mqtt://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self):
+        """The code of the next subscription."""
+        with self.lock:
+            self.asked += 1
+            return self.code if self.asked <= self.refusals else 0x01
+
+
+class Session(socketserver.StreamRequestHandler):
+    """One connection: CONNECT, then SUBSCRIBE of one filter each, then DISCONNECT."""
+
+    def handle(self):
+        none = b"\x00" if self.server.version == 5 else b""  # MQTT 5 has properties
+        with contextlib.suppress(ConnectionError):
+            while header := self.rfile.read(1):
+                [size] = self.rfile.read(1)  # packets of these tests are short
+                body = self.rfile.read(size)
+                if header == b"\x10":
+                    self.wfile.write(bytes([0x20, 2 + len(none), 0, 0]) + none)
+                elif header == b"\x82":
+                    self.wfile.write(bytes([0x90, 3 + len(none)]) + body[:2] + none + bytes([self.server.answer()]))
+                elif header == b"\xe0":
+                    return
+
+
+@contextlib.contextmanager
+def refusing(version, code, refusals=10**9):
+    with Refusing(version, code, refusals) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+async def subscribed(url, version, backoff, said):
+    async with Lasting([MqttTransport(url, version=version)], backoff=backoff, notice=said.append).join("ada") as ada:
+        await ada.subscribe("a/b")
+        return ada.outages
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x80), (5, 0x83), (5, 0x97)])
+async def test_a_subscription_that_is_refused_for_now_is_asked_for_again_until_it_is_granted(version, code):
+    said = []
+    with refusing(version, code, refusals=3) as broker:
+        assert await asyncio.wait_for(subscribed(broker.url, version, SOON, said), DEADLINE) == 0
+        assert broker.asked == 4
+    [wait] = said
+    assert str(wait.error).startswith(f"{broker.url} refuses the subscription a/b (")
+    assert wait.seconds == 60
+
+
+@pytest.mark.parametrize(("version", "code"), [(4, 0x80), (5, 0x97)])
+async def test_after_the_deadline_both_possible_causes_of_a_refused_subscription_are_named(version, code):
+    with refusing(version, code) as broker, pytest.raises(TransportError) as caught:
+        await asyncio.wait_for(subscribed(broker.url, version, SHORT, []), DEADLINE)
+    assert broker.asked > 2
+    assert caught.value.status == 1
+    assert (
+        "its access list forbids it, or it is busy; check its access list and its log; this peer gave up after 0.05 s"
+        in str(caught.value)
+    )
+
+
+@pytest.mark.parametrize("code", [0x87, 0x8F, 0x9E, 0xA1, 0xA2])
+async def test_what_mqtt_5_refuses_for_good_is_not_asked_for_again(code):
+    said = []
+    with refusing(5, code) as broker, pytest.raises(RefusedError, match=r"refuses the subscription a/b \(\w+"):
+        await asyncio.wait_for(subscribed(broker.url, 5, SOON, said), DEADLINE)
+    assert (broker.asked, said) == (1, [])
+
+
+async def test_without_an_outage_a_refused_subscription_is_asked_for_once():
+    with (
+        refusing(4, 0x80) as broker,
+        pytest.raises(
+            BusyError,
+            match=(
+                r"refuses the subscription a/b \(Unspecified error\): its access list "
+                "forbids it, or it is busy; check its access list and its log"
+            ),
+        ),
+    ):
+        await asyncio.wait_for(subscribed(broker.url, 4, Backoff(outage=0.0), []), DEADLINE)
+    assert broker.asked == 1
+
+
+PLUGIN = next(Path("/usr/lib").glob("*/mosquitto_dynamic_security.so"), None)
+RIGHTS = {"defaultACLAccess": dict.fromkeys(("publishClientSend", "publishClientReceive", "unsubscribe"), True)}
+
+
+@pytest.fixture
+def guarded(tmp_path, configured_broker):
+    """A mosquitto whose access list lets ada subscribe to ada/# alone; an ``acl_file`` hides refusals of these."""
+    if PLUGIN is None:
+        pytest.skip("mosquitto has no dynamic security")
+    rights = tmp_path / "rights.json"
+    control = shutil.which("mosquitto_ctrl")
+    if control is None or subprocess.run([control, "dynsec", "init", rights, "ada", "p"], check=False).returncode:
+        pytest.skip("mosquitto_ctrl does not run")
+    table = json.loads(rights.read_text()) | RIGHTS
+    table["defaultACLAccess"]["subscribe"] = False
+    table["roles"] = [
+        {"rolename": "own", "acls": [{"acltype": "subscribePattern", "topic": "ada/#", "priority": 0, "allow": True}]}
+    ]
+    table["clients"][0]["roles"] = [{"rolename": "own"}]
+    rights.write_text(json.dumps(table))
+    for file in (tmp_path, *tmp_path.parents, rights):
+        with contextlib.suppress(PermissionError):
+            file.chmod(file.stat().st_mode | 0o055)  # mosquitto gives up root
+    lines = [f"plugin {PLUGIN}", f"plugin_opt_config_file {rights}"]
+    with configured_broker(*lines, replace={"allow_anonymous true": "allow_anonymous false"}) as broker:
+        yield broker.url.replace("mqtt://", "mqtt://ada:p@")
+
+
+@pytest.mark.parametrize(("version", "kind"), [(4, TransportError), (5, RefusedError)])
+async def test_a_real_access_list_is_final_where_mqtt_5_says_so_and_one_of_two_causes_where_not(guarded, version, kind):
+    async def scenario():
+        transport = Lasting([MqttTransport(guarded, version=version)], backoff=SHORT)
+        async with transport.join("ada") as ada:
+            await ada.subscribe("ada/news")
+            await ada.publish("ada/news", b"x")
+            assert (await anext(ada)).data == b"x"
+            await ada.subscribe("bob/news")
+
+    with pytest.raises(
+        kind, match=r"refuses the subscription bob/news \((Not authorized|Unspecified error)\)"
+    ) as caught:
+        await asyncio.wait_for(scenario(), DEADLINE)
+    assert ("or it is busy" in str(caught.value)) == (version == 4)

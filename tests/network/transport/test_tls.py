@@ -1,0 +1,109 @@
+"""TLS to a broker: certificates, private keys and clocks."""
+
+import asyncio
+import re
+
+import pytest
+
+from p2pfl.core.errors import BrokerError, TransportError
+from p2pfl.network.transport.backoff import Backoff
+from p2pfl.network.transport.lasting import Lasting
+from p2pfl.network.transport.mqtt import MqttTransport
+from refusals import DEADLINE, refusal
+
+
+async def test_tls_problems_say_what_to_do(certificates, tls_url, mosquitto_url):
+    ours = {"ca": certificates.ca, "certificate": certificates.peer, "key": certificates.peer_key}
+    assert "its certificate is not trusted (self-signed certificate in certificate chain)" in await refusal(
+        MqttTransport(tls_url)
+    )
+    stranger = MqttTransport(tls_url, **{**ours, "ca": certificates.stranger})
+    assert "name the CA that signed it" in await refusal(stranger)
+    elsewhere = MqttTransport(tls_url.replace("127.0.0.1", "localhost"), **ours)
+    assert "not valid for 'localhost'" in await refusal(elsewhere)
+    assert "whether it asks for a certificate" in await refusal(MqttTransport(tls_url, ca=certificates.ca))
+    assert "check scheme, port" in await refusal(MqttTransport(tls_url.replace("mqtts:", "mqtt:")))
+    plain = await refusal(MqttTransport(mosquitto_url.replace("mqtt:", "mqtts:"), **ours))
+    assert re.search(
+        "check scheme, port|check that this is its TLS port", plain
+    )  # as the broker's farewell is read or not
+
+
+async def test_a_clock_that_is_behind_keeps_nobody_out_of_a_broker_whose_authority_is_named(
+    certificates, configured_broker
+):
+    with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
+        url = broker.url.replace("mqtt://", "mqtts://")
+        async with asyncio.timeout(DEADLINE), MqttTransport(url, ca=certificates.ca).join("ada") as ada:
+            await ada.subscribe("news")
+            await ada.publish("news", b"hello")
+            assert (await anext(ada)).data == b"hello"
+        stranger = MqttTransport(url, ca=certificates.stranger)
+        assert "its certificate is not trusted" in await refusal(stranger)
+        elsewhere = MqttTransport(url.replace("127.0.0.1", "localhost"), ca=certificates.ca)
+        assert "not valid for 'localhost'" in await refusal(elsewhere)
+
+
+async def test_where_the_clock_is_behind_and_the_system_decides_the_broker_is_asked_again(
+    certificates, configured_broker, monkeypatch
+):
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.ca))  # the authorities of the system
+
+    async def scenario(transport):
+        said = []
+        with pytest.raises(TransportError, match=r"set the clock; this peer gave up after 0.05 s"):
+            async with Lasting([transport], backoff=Backoff(outage=0.05), notice=said.append).join("ada"):
+                pass
+        assert len(said) == 1
+
+    with configured_broker(f"certfile {certificates.early}", f"keyfile {certificates.broker_key}") as broker:
+        transport = MqttTransport(broker.url.replace("mqtt://", "mqtts://"))
+        assert "its certificate is not valid yet by the clock of this device; set the clock" in await refusal(transport)
+        await asyncio.wait_for(scenario(transport), DEADLINE)
+
+
+async def test_an_expired_certificate_is_refused_and_a_clock_ahead_is_named_as_a_reason(
+    certificates, configured_broker
+):
+    with configured_broker(f"certfile {certificates.late}", f"keyfile {certificates.broker_key}") as broker:
+        url = broker.url.replace("mqtt://", "mqtts://")
+        said = await refusal(MqttTransport(url, ca=certificates.ca))
+        assert "its certificate has expired by the clock of this device; renew the certificate, or set" in said
+        lenient = MqttTransport(url, ca=certificates.ca)
+        lenient._options["tls_context"] = lenient._early  # as after a certificate of another that was too early
+        assert "its certificate has expired by the clock" in await refusal(lenient)
+
+
+def test_certificates_that_cannot_be_used_are_named(certificates, tmp_path):
+    with pytest.raises(
+        BrokerError,
+        match=r" cannot be used \(No such file or directory\); give PEM files, with a key that has no passphrase",
+    ):
+        MqttTransport("mqtts://host", ca=tmp_path / "missing.pem")
+    with pytest.raises(
+        BrokerError,
+        match=r" and .* cannot be used \(KEY_VALUES_MISMATCH\); give PEM files, with a key that has no passphrase",
+    ):
+        MqttTransport("mqtts://host", certificate=certificates.peer, key=certificates.broker_key)
+    with pytest.raises(BrokerError, match=r"the key .* has no certificate; name its file as well"):
+        MqttTransport("mqtts://host", key=certificates.peer_key)
+    with pytest.raises(
+        BrokerError,
+        match="mqtt://host:1883 has no TLS for the certificates; change the URL to mqtts:// or leave them out",
+    ):
+        MqttTransport("mqtt://host", ca=certificates.ca)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610])
+@pytest.mark.parametrize("together", [False, True], ids=["in a file of its own", "in the certificate's"])
+def test_a_private_key_that_others_can_read_is_refused(certificates, tmp_path, mode, together):
+    path = tmp_path / "peer.pem"
+    path.write_bytes(certificates.peer_key.read_bytes() + together * certificates.peer.read_bytes())
+    shown = {"certificate": path} if together else {"certificate": certificates.peer, "key": path}
+    path.chmod(mode)
+    with pytest.raises(
+        BrokerError, match=rf"other users can read this private key \(mode {mode:04o}\); run chmod 600 {path}"
+    ):
+        MqttTransport("mqtts://host", **shown)
+    path.chmod(0o600)
+    MqttTransport("mqtts://host", **shown)

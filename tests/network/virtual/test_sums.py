@@ -1,0 +1,49 @@
+"""What the world notices of sums."""
+
+import numpy as np
+import pytest
+
+from p2pfl.network.protocol.wire.sums import Unmasking
+from p2pfl.network.secagg.sender import Giving
+from p2pfl.privacy.secagg.protocol import SumSlot
+from worlds.explore import outcome
+from worlds.keys import KeyWatch
+from worlds.settings import Plans, setting
+from worlds.sums import SumWatch
+
+SLOT = SumSlot("eve", 0, 0)
+
+
+@pytest.fixture
+def failures():
+    return []
+
+
+@pytest.fixture
+def watch(failures):
+    return SumWatch(failures.append, KeyWatch(failures.append))
+
+
+def test_a_sum_is_that_of_the_terms_on_its_roll(watch, failures):
+    for sender, number in (("ada", 1), ("bob", 2), ("cleo", 4)):
+        watch.terms[SLOT, sender].append(np.array([number, -number]))
+    watch.summed(SLOT, ("ada", "cleo"), np.array([5, -5]))
+    assert not failures
+    watch.summed(SLOT, ("ada", "bob"), np.array([5, -5]))
+    assert failures == [f"the sum of {SLOT} is not that of the terms of ada, bob"]
+
+
+def test_the_keys_that_open_a_term_are_never_given_together(watch, failures):
+    watch.opened(SLOT, "ada", Unmasking(0, 0, bytes(32), {"bob": bytes(32)}))
+    watch.opened(SumSlot("eve", 0, 1), "bob", Unmasking(0, 1, bytes(32), {}))
+    assert not failures
+    watch.opened(SLOT, "bob", Unmasking(0, 0, bytes(32), {}))
+    assert "the term of bob" in failures[0]
+
+
+def test_worlds_look_at_sums(monkeypatch):
+    """A sender that masks another term than it says is noticed in the first world with sums."""
+    masked = Giving.mask
+    monkeypatch.setattr(Giving, "mask", lambda self, slot, points: masked(self, slot, points + 1))
+    seed = next(seed for seed in range(200) if "privacy.mode=secagg" in setting(seed).changes)
+    assert "is not that of the terms" in outcome(seed, plans=Plans(), kinds=()).failure

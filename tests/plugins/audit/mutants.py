@@ -1,0 +1,396 @@
+"""Builds that are broken on purpose, which part of the audit must notice each, and which tests look near it.
+
+Some are those of security reviews, the others are ours. ``python -m benchmarks.audit`` prints what the audit and the
+tests make of each.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib
+import inspect
+import textwrap
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from types import CodeType
+
+import builds
+import numpy as np
+import torch
+from scipy.special import ndtr
+from scipy.stats import laplace
+from sklearn import datasets
+
+from p2pfl.algorithms import averaging
+from p2pfl.core import files
+from p2pfl.core.neighbourhood import Public as Known
+from p2pfl.core.neighbourhood import derived
+from p2pfl.experiment import plan, read
+from p2pfl.network.peer.masking import paying
+from p2pfl.network.peer.masking.paying import Republished
+from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.protocol.wire import envelope
+from p2pfl.plugins.audit import accounts, claims, noise_claims, total_attacks, training
+from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.live import restarts, secure_sums
+from p2pfl.privacy import PrivateNeighbourhood, Settings
+from p2pfl.privacy import release as release_
+from p2pfl.privacy.accounting import accountant
+from p2pfl.privacy.keys import SecretSource, SeededSource, SenderKey
+from p2pfl.privacy.secagg import protocol as secagg
+from p2pfl.results.spending import sampling
+from p2pfl.results.spending.meter import Meter
+from p2pfl.topology import metropolis, ring
+
+BOTH = Settings(clip=1.0, noise=1.0, mask=4.0, participation=0.5)
+MASKS = Settings(mask=4.0)
+LAYERS = Settings(clip=1.0, noise=1.0, layers=(900, 30, 7))
+ROUNDS = 8
+
+RING = {"topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+RING |= {"learning": {"device": "cpu"}}
+COMPLETE = RING | {"topology": {"kind": "complete", "peers": 5}}
+ACCOUNTED = (
+    RING | {"privacy": {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}},
+    COMPLETE | {"rounds": 6, "privacy": {"mode": "pairwise", "epsilon": 8.0, "adjacency": "replace", "colluders": 2}},
+    COMPLETE | {"rounds": 6, "privacy": {"mode": "secagg", "noise": 1.0, "clip": 1.0, "colluders": 2}},
+    RING | {"privacy": {"mode": "pairwise", "clip": 1.0, "noise": 2.0, "mask": 4.0, "participation": 0.5}},
+)
+SAMPLED = RING | {"rounds": 3, "learning": {"device": "cpu", "example_noise": 1.0, "example_clip": 1.0, "batch": 8}}
+EXACT = {"rounds": 3, "topology": {"kind": "complete", "peers": 4}, "data": {"name": "wine"}}
+EXACT |= {"model": {"name": "boosting"}, "privacy": {"mode": "pairwise"}}
+BOUNDS = {name: [-5.0, 5.0] for name in datasets.load_wine().feature_names}
+BOOSTED = EXACT | {
+    "rounds": 5,
+    "model": {"name": "random_boosting", "options": {"bounds": BOUNDS}},
+    "privacy": {"mode": "pairwise", "epsilon": 4.0, "colluders": 1},
+}
+
+
+def patched(*lines):
+    """Return a build in which lines of functions read otherwise.
+
+    ``lines`` are triples: the function as ``package.module:qualified.name``, a text that is once in its source, and
+    another text. Code is replaced within the function, so whoever has imported it runs the other text, too.
+    """
+
+    def build(patch):
+        for place, old, new in lines:
+            function = _function(place)
+            source = textwrap.dedent(inspect.getsource(function))
+            assert source.count(old) == 1, f"{place} has {source.count(old)} times: {old}"
+            patch.setattr(function, "__code__", _compiled(function, source.replace(old, new)))
+
+    return build
+
+
+def _function(place):
+    module, _, name = place.partition(":")
+    found = importlib.import_module(module)
+    for part in name.split("."):
+        found = inspect.getattr_static(found, part)
+    found = getattr(found, "fget", None) or getattr(found, "__func__", None) or found  # of properties and class methods
+    return inspect.unwrap(found)
+
+
+def _compiled(function, source):
+    """Return the code of a function with another source, and with the same variables from around it."""
+    (definition,) = ast.parse(source).body
+    definition.decorator_list.clear()
+    around = ast.parse(f"def around({', '.join(function.__code__.co_freevars)}): pass")
+    around.body[0].body = [definition]
+    code = compile(ast.fix_missing_locations(around), function.__code__.co_filename, "exec", annotations.compiler_flag)
+    for _ in range(2):
+        code = next(each for each in code.co_consts if isinstance(each, CodeType))
+    return code
+
+
+def drawn_as(change):
+    """Change the normal numbers of private noise: ``change(numbers)``, ``[K, P]``."""
+
+    def build(patch):
+        class Changed(release_.NoiseSampler):
+            def __init__(self, deviation):
+                super().__init__(deviation)
+                self.deviation = deviation
+
+            def window(self, keys, span):
+                points = super().window(keys, span)
+                return np.rint(change(points / self.deviation) * self.deviation).astype(points.dtype)
+
+        patch.setattr(release_, "NoiseSampler", Changed)
+
+    return build
+
+
+def without(place):
+    """Leave numbers of a release without private noise."""
+
+    def change(numbers):
+        numbers[:, place] = 0.0
+        return numbers
+
+    return drawn_as(change)
+
+
+def cut(patch):
+    """Cut all normal numbers at three deviations."""
+    drawn_as(lambda numbers: np.clip(numbers, -3.0, 3.0))(patch)
+
+
+def unmasked(keep):
+    """Leave out masks of sums; ``keep(key, own)`` says which stay."""
+
+    def build(patch):
+        own, begin, mask = set(), secagg.Sender.__init__, secagg.mask
+
+        def noted(self, *args, **how):
+            begin(self, *args, **how)
+            own.add(self._own)
+
+        def fewer(values, *, plus, minus):
+            some = [[key for key in keys if keep(key, own)] for keys in (plus, minus)]
+            mask(values, plus=some[0], minus=some[1])
+
+        patch.setattr(secagg.Sender, "__init__", noted)
+        patch.setattr(secagg, "mask", fewer)
+
+    return build
+
+
+def halves_not_charged(patch):
+    real = Meter.charge
+    patch.setattr(Cover, "uncovered", lambda _self, _halves: [])
+    patch.setattr(Meter, "charge", lambda self, round, *, whole: real(self, round, whole=whole or True))
+    patch.setattr(Meter, "correct", lambda *_: None)
+
+
+def seeded_peers(patch):
+    """Live peers draw all their secrets from the experiment's seed."""
+    for module in ("peer", "launch.worker"):
+        patch.setattr(f"p2pfl.network.peer.{module}.SecretSource", lambda: SeededSource(0))
+
+
+def twice(numbers):
+    half = numbers.shape[1] // 2
+    numbers[:, half : 2 * half] = numbers[:, :half]
+    return numbers
+
+
+def settled_in_the_open(patch):
+    """The release that pays masks holds what the algorithm keeps to itself."""
+    real = paying.settle
+
+    async def settle(algorithm, state, learner, net, **how):
+        shift = state.extra.get("shift")
+        leaking = state if shift is None else replace(state, public=derived(lambda rows: rows + shift, state.public))
+        return await real(algorithm, leaking, learner, net, **how)
+
+    patch.setattr(paying, "settle", settle)
+    patch.setattr(Republished, "release", lambda self, rows, **how: self._net.release(rows, **how))
+
+
+def restarts_not_charged(patch):
+    """What was spent before a restart is forgotten."""
+    real = Meter.__init__
+    patch.setattr(Meter, "__init__", lambda self, *args, **how: real(self, *args, **{**how, "earlier": None}))
+
+
+def partial_keeps_private_numbers(patch):
+    """Partial sharing takes what nobody sent for public."""
+
+    async def mean(self, net, rows, *, since, masses):
+        released = await net.release(rows, since=since, masses=masses)
+        return (await self.gossip(net, released)).average(own=Known(rows))
+
+    patch.setattr(averaging.Averaging, "__call__", mean)
+
+
+def noise_before_clip(patch):
+    """Private noise is added to the update, and then both are clipped."""
+    real = PrivateNeighbourhood._hide
+
+    def hide(self, update, attempt):
+        keys = self._noise_keys(attempt)
+        if not keys:
+            return real(self, update, attempt)
+        unit = 2.0**self._settings.bits
+        sampler = release_.NoiseSampler(self._settings.noise * unit)
+        size = update.rows.shape[1]
+        width = release_.BLOCK // len(keys)
+        drawn = [sampler.window(keys, span).copy() for span in release_.spans(size, width)]
+        noise = torch.from_numpy(np.concatenate(drawn, axis=1) / unit)
+        kept, self._settings = self._settings, replace(self._settings, noise=0.0)
+        try:
+            return real(self, replace(update, rows=update.rows.double() + noise), attempt)
+        finally:
+            self._settings = kept
+
+    patch.setattr(PrivateNeighbourhood, "_hide", hide)
+
+
+def one_sender_key(patch):
+    """The sender key follows from the exchange key, which incarnations share."""
+    real = envelope.Envelope.__init__
+
+    def begin(self, *given):
+        real(self, *given)
+        self.sender = SenderKey(hashlib.sha256(self.exchange._private.private_bytes_raw()).digest())
+
+    patch.setattr(envelope.Envelope, "__init__", begin)
+
+
+def accounted_at(**changes):
+    """DP-SGD is accounted with other numbers than those of training."""
+
+    def build(patch):
+        real = sampling.Sampling
+        made = lambda noise, rate, steps: real(  # noqa: E731
+            noise * changes.get("noise", 1), rate * changes.get("rate", 1), int(steps * changes.get("steps", 1))
+        )
+        patch.setattr(sampling, "Sampling", made)
+        patch.setattr("p2pfl.experiment.resolved.Sampling", made)
+
+    return build
+
+
+def replacements_count_half(patch):
+    """Replacing an update by another counts as leaving it out."""
+    patch.setitem(accountant._CHANGE, "replace", 1.0)
+
+
+def health_says_scores(patch):
+    module = importlib.import_module("p2pfl.network.peer.telemetry")
+    real = module.encoded
+    patch.setattr(module, "encoded", lambda entry, **_: real(entry, level="scores"))
+
+
+def files_for_all(patch):
+    real = files.Drive.write
+    patch.setattr(files.Drive, "write", lambda self, path, data, *, mode: real(self, path, data, mode=mode | 0o044))
+
+
+def _claimed(settings):
+    graph = ring(6)
+    return claims.claims(settings, graph=graph, weights=[metropolis(graph)], fresh=_fresh, keys=2000)
+
+
+def _fresh(_number):
+    return SecretSource()
+
+
+@cache
+def _secagg():
+    table = {"topology": {"kind": "complete", "peers": 4}, "data": {"name": "wine"}, "model": {"name": "linear"}}
+    return plan(read({**table, "learning": {"device": "cpu"}, "privacy": {"mode": "secagg"}}))
+
+
+def _released(settings):
+    return restarts.released(replace(settings, participation=1.0, layers=()), rounds=ROUNDS)
+
+
+def _planned(table):
+    return plan(read(table))  # not kept: a mutant may change it
+
+
+def _accounted():
+    """Check the accounting in four modes."""
+    found = []
+    for table in ACCOUNTED:
+        resolved = _planned(table)
+        found += accounts.accounts(resolved, stated=resolved.protection.observers())
+    return found
+
+
+PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
+    "clip": lambda: _claimed(LAYERS) + _claimed(BOTH),
+    "stacked": lambda: noise_claims.stacked(BOTH, fresh=_fresh),
+    "live": lambda: _released(BOTH),
+    "masks": lambda: _released(MASKS),
+    "settling": lambda: restarts.settling(replace(BOTH, participation=1.0)),
+    "sums": lambda: secure_sums.sums(_secagg()),
+    "keys of sums": lambda: [secure_sums.keyed()],
+    "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
+    "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
+    "training": lambda: training.training(_planned(SAMPLED), fresh=_fresh),
+    "accounting": _accounted,
+}
+"""Parts of the audit that can be run alone, each with the settings under which it looks."""
+
+PRIVATE = ("tests/privacy/test_release.py", "tests/privacy/test_every_round.py")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One of them.
+
+    Attributes
+    ----------
+    name
+        For people.
+    build
+        Breaks the build for as long as a patch lasts.
+    part
+        Of the audit, which must notice it; empty if none does.
+    said
+        The claim that must be broken.
+    tests
+        That look near it.
+    """
+
+    name: str
+    build: Callable
+    part: str
+    said: str
+    tests: Sequence[str] = PRIVATE
+
+
+STREAM = ("tests/privacy/test_mask_stream.py", *PRIVATE)
+MASKED = (
+    "tests/network/protocol/ledgers/test_payments.py",
+    "tests/privacy/test_masks.py",
+    "tests/privacy/keys/test_exchange.py",
+    "tests/network/protocol/ledgers/test_mask_ledger.py",
+)
+SEALED = ("tests/privacy/keys/test_sealing.py", "tests/network/peer/masking/test_secrets.py")
+LIVE = (
+    "tests/network/peer/masking/test_secrets.py",
+    "tests/network/peer/attacks/test_security.py",
+    "tests/network/peer/test_live.py",
+)
+LATE = ("tests/network/peer/masking/test_settling.py", "tests/network/peer/masking/test_churn.py")
+SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_live.py")
+
+EPOCHS = ("tests/privacy/keys/test_exchange.py", *LIVE)
+ENVELOPE = ("tests/network/protocol/wire/test_envelope.py", *SEALED)
+TOTALS = ("tests/privacy/test_totals.py", "tests/network/protocol/totals")
+BOOSTING = (
+    "tests/plugins/exact/trees/test_random_boosting.py",
+    "tests/privacy/test_totals.py",
+)
+SAMPLES = ("tests/learning/test_example_private.py",)
+METER = ("tests/results/test_meter.py",)
+ACCOUNTS = ("tests/privacy/test_accountant.py", "tests/privacy/test_leakage.py", "tests/experiment/test_protection.py")
+
+
+def _mutants():
+    """Read the table."""
+    for owner, rows in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items():
+        for name, (claim, tests, *change) in rows.items():
+            part, _, said = claim.partition(": ")
+            build = patched(*zip(*[iter(change)] * 3, strict=True)) if len(change) > 1 else eval(change[0])  # noqa: S307
+            yield owner, Mutant(name, build, part, said, globals().get(tests) or tests.split("|"))
+
+
+OWNED = list(_mutants())
+MUTANTS = [mutant for _, mutant in OWNED]
+"""All of them."""
+
+HEADINGS = {number: owner for number, (owner, _) in enumerate(OWNED) if not number or OWNED[number - 1][0] != owner}
+"""Whose the mutants from each number on are."""
+
+__all__ = ["HEADINGS", "MUTANTS", "PARTS", "Mutant", "builds", "laplace", "ndtr"]  # the table knows the last three

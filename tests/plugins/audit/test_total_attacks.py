@@ -1,0 +1,149 @@
+"""An audit of totals holds for what runs, and finds noise that is too small, used twice, or made for less."""
+
+from dataclasses import replace
+
+import pytest
+from sklearn import datasets
+
+from p2pfl.experiment import plan, read
+from p2pfl.plugins.audit import Effort, audit
+from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.total_attacks import _changed
+from p2pfl.plugins.audit.words import EXPOSED
+from p2pfl.plugins.exact import ExactLearner, PrivateDescription, PrivateGLM, RandomBoosting
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.privacy.release import PrivateNeighbourhood
+
+pytestmark = pytest.mark.slow
+
+LEAST = Effort(trials=20_000)
+
+
+BOUNDS = {name: [-3.0, 3.0] for name in datasets.load_wine().feature_names}
+TABLE = {
+    "rounds": 4,
+    "topology": {"kind": "ring", "peers": 5},
+    "data": {"name": "wine"},
+    "model": {"name": "random_boosting", "options": {"bounds": BOUNDS, "max_depth": 3}},
+    "privacy": {"mode": "pairwise", "mask_graph": "complete", "noise": 0.7, "colluders": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def resolved():
+    return plan(read(TABLE))
+
+
+def test_totals_with_noise_keep_their_guarantee(resolved):
+    found = audit(resolved, fresh=SeededSource, effort=LEAST)
+    assert found.broken == []
+    assert found.promised
+    names = [claim.name for claim in found.claims]
+    assert "masks of totals cancel" in names
+    assert sum("two totals of one round" in name for name in names) == 3
+    change = next(claim for claim in found.claims if claim.name == "what a sample changes")
+    assert 0.3 < change.measured <= 1.0
+    games = [claim for claim in found.claims if "one total" in claim.name]
+    assert all(0.8 * claim.allowed < claim.measured for claim in games)  # the attack is as good as it can be
+
+
+def test_noise_of_too_few_colluders_is_found(resolved):
+    protection = resolved.protection
+    less = replace(protection.settings, noise=protection.settings.noise * (3 / 5) ** 0.5)
+    mutant = replace(resolved, protection=replace(protection, settings=less))
+    honest = [guarantee.mu for guarantee in protection.observers()]
+    object.__setattr__(mutant.protection, "observers", protection.observers)
+    broken = audit(mutant, fresh=SeededSource, effort=LEAST).broken
+    assert honest
+    assert any(said.startswith("one total, the broker and 2 peers") for said in broken)
+
+
+def test_noise_that_two_totals_share_is_found(resolved, monkeypatch):
+    noised = PrivateNeighbourhood._noised
+
+    def repeated(self, contribution, *, size, number, change):
+        del number
+        return noised(self, contribution, size=size, number=0, change=change)
+
+    monkeypatch.setattr(PrivateNeighbourhood, "_noised", repeated)
+    broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
+    assert any(said.startswith("two totals of one round") for said in broken)
+    assert not any(said.startswith("totals of two rounds") for said in broken)
+
+
+def test_a_change_that_is_declared_too_small_is_found(resolved, monkeypatch):
+    true = RandomBoosting.change
+    monkeypatch.setattr(RandomBoosting, "change", property(lambda self: true.fget(self) / 2))
+    broken = audit(resolved, fresh=SeededSource, effort=LEAST).broken
+    assert any(said.startswith("what a sample changes") for said in broken)
+
+
+def test_what_a_sample_changes_of_a_private_description_is_found(monkeypatch):
+    model = {"name": "private_description", "options": {"bounds": BOUNDS}}
+    described = plan(read(TABLE | {"model": model, "rounds": 1}))
+    assert 0.3 < _changed(described, seed=0).measured <= 1.0
+    true = PrivateDescription.change
+    monkeypatch.setattr(PrivateDescription, "change", property(lambda self: true.fget(self) / 2))
+    assert _changed(described, seed=0).measured > 1.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+@pytest.mark.parametrize("name", ["private_pca", "private_kaplan_meier"])
+def test_what_a_sample_changes_of_private_statistics_is_found(monkeypatch, name, share):
+    if name == "private_pca":
+        data, options = {"name": "wine"}, {"bounds": BOUNDS}
+    else:
+        data, options = {"name": "diabetes"}, {"horizon": 3.0, "width": 0.25}
+    resolved = plan(read(TABLE | {"data": data, "model": {"name": name, "options": options}, "rounds": 1}))
+    asked = ExactLearner.asking
+
+    def declared(self, row, *, round):
+        asking = asked(self, row, round=round)
+        total = yield replace(question := next(asking), change=share * question.change)
+        try:
+            asking.send(total)
+        except StopIteration as ended:
+            return ended.value
+
+    monkeypatch.setattr(ExactLearner, "asking", declared)
+    found = _changed(resolved, seed=0).measured
+    assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
+
+
+@pytest.mark.parametrize("share", [1.0, 0.2])
+def test_what_a_sample_changes_of_a_private_regression_is_found(monkeypatch, share):
+    names = datasets.load_breast_cancer().feature_names
+    model = {"name": "private_glm", "options": {"bounds": {name: [-4.0, 4.0] for name in names}}}
+    resolved = plan(read(TABLE | {"data": {"name": "breast_cancer"}, "model": model}))
+    asked = PrivateGLM._question
+
+    def declared(self, terms, own, *, size, change, spare=0):
+        return asked(self, terms, own, size=size, change=share * change, spare=spare)
+
+    monkeypatch.setattr(PrivateGLM, "_question", declared)
+    found = _changed(resolved, seed=0).measured
+    assert 0.2 < found <= 1.0 if share == 1.0 else found > 1.0
+
+
+@pytest.mark.fast
+def test_exact_totals_are_audited_without_a_promise():
+    table = {
+        "rounds": 2,
+        "topology": {"kind": "ring", "peers": 4},
+        "data": {"name": "wine"},
+        "model": {"name": "boosting"},
+        "privacy": {"mode": "pairwise"},
+    }
+    found = audit(plan(read(table)), fresh=SeededSource, effort=LEAST)
+    assert found.broken == []
+    assert not found.promised
+    assert [claim.name for claim in found.claims] == [
+        "masks of totals cancel",
+        "masks of totals are uniform",
+        "no two totals share masks",
+        "masks of a total never repeat",
+        "keys of totals are of one use",
+    ]
+    assert [each.peers for each in found.exposures] == [1, 2, 3, 4]
+    assert found.results()["exposures"][-1]["observer"] == "everybody"
+    assert EXPOSED in page(found)

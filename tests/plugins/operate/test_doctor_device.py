@@ -1,0 +1,121 @@
+"""``p2pfl doctor`` names what is wrong with this device: keys, certificates, data, memory, disk and clock."""
+
+import datetime as dt
+import os
+import shutil
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certificates import certificate, write
+from examined import sole
+from p2pfl.experiment import schema
+from p2pfl.plugins.operate.checks import identities, machine
+from p2pfl.privacy.keys import Roster
+
+
+def test_keys_that_are_missing_open_or_of_another_user_are_named(site):
+    trust = schema.TrustSettings(keys=str(site.folder / "keys"), roster=str(site.folder / "roster.toml"))
+    found, identity = identities.key(trust, peer="peer0")
+    assert (found.status, identity.public) == ("ok", site.identity("peer0").public)
+    assert f"chown {os.geteuid() + 1}" in identities.key(trust, peer="peer0", user=os.geteuid() + 1)[0].message
+    path = site.folder / "keys" / "peer0.pem"
+    path.chmod(0o644)
+    assert "other users can read" in identities.key(trust, peer="peer0")[0].message
+    path.unlink()
+    missing, _ = identities.key(trust, peer="peer0")
+    assert (missing.status, "make the key with p2pfl identity peer0" in missing.message) == ("problem", True)
+    assert identities.key(schema.TrustSettings(), peer="peer0")[0].status == "warning"
+    assert identities.key(schema.TrustSettings(roster="roster.toml"), peer="peer0")[0].status == "problem"
+
+
+def test_a_key_that_the_roster_does_not_list_and_peers_that_are_missing_there_are_named(site):
+    path = site.folder / "roster.toml"
+    trust = schema.TrustSettings(roster=str(path))
+    ours = site.identity("peer0")
+    judge = {"peer": "peer0", "identity": ours, "peers": ["peer0", "peer1"]}
+    assert identities.roster(trust, **judge).status == "ok"
+    Roster({"peer0": ours.public}).write(path)
+    assert "does not list peer1" in identities.roster(trust, **judge).message
+    Roster({"peer1": site.identity("peer1").public}).write(path)
+    assert 'the roster does not contain "peer0"' in identities.roster(trust, **judge).message
+    path.unlink()
+    assert "cannot be read" in identities.roster(trust, **judge).message
+    assert identities.roster(schema.TrustSettings(), **judge).status == "warning"
+
+
+def test_data_with_another_column_than_agreed_are_named(site):
+    table = site.folder / "own.csv"
+    table.write_text("age,ill\n" + "".join(f"{20 + number},{number % 2}\n" for number in range(40)))
+    columns = '{weight = "integer", ill = ["0", "1"]}'
+    declared = ["data.name=table", f'data.options={{path = "{table}", target = "ill", columns = {columns}}}']
+    data = sole(site.examine(*declared, "transport.broker=mqtts://127.0.0.1:9"), "data")
+    assert data.status == "problem"
+    assert "weight" in data.message
+
+
+def test_an_experiment_that_cannot_be_read_and_a_peer_that_it_does_not_have_are_named(site):
+    assert "learning.rat" in sole(site.examine("learning.rat=1"), "experiment").message
+    assert 'has no peer "eve"' in sole(site.examine(peer="eve"), "experiment").message
+
+
+def test_builds_of_torch_that_are_too_old_or_for_a_gpu_that_is_not_there_are_named():
+    facts = {"version": "2.13.0", "cuda": "13.0", "usable": False, "machine": "aarch64"}
+    cuda = machine.build(facts)
+    assert (cuda.status, '"torch<2.11"' in cuda.message) == ("warning", True)
+    assert machine.build(facts | {"usable": True}).status == "ok"
+    assert machine.build(facts | {"version": "2.5.1", "cuda": None}).status == "problem"
+    assert machine.builds().status == "ok"
+
+
+def test_too_little_memory_is_named_and_control_groups_count(tmp_path):
+    assert machine.memory(10**9, available=4 * 10**9).status == "problem"
+    assert machine.memory(10**6, available=4 * 10**9).status == "ok"
+    for name, text in {
+        "proc/meminfo": "MemTotal: 4000000 kB\nMemAvailable: 2000000 kB\n",
+        "proc/self/statm": "100 0 0 0 0 0 0\n",
+        "sys/fs/cgroup/memory.max": "300000000\n",
+        "sys/fs/cgroup/memory.current": "200000000\n",
+    }.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert machine.available_memory(tmp_path) == 100_000_000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert machine.available_memory(tmp_path) == 2_048_000_000
+    (tmp_path / "proc/meminfo").unlink()
+    assert machine.available_memory(tmp_path) is None
+
+
+def test_a_disk_that_is_full_slow_or_read_only_is_named(tmp_path, monkeypatch):
+    [fine] = machine.disk(tmp_path / "runs", 1000)
+    assert fine.status == "ok"
+    assert not [*tmp_path.iterdir()]
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+    [full] = machine.disk(tmp_path / "runs", 1000)
+    assert (full.status, "1.0 kB are free" in full.message) == ("problem", True)
+    monkeypatch.setattr(machine.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(machine, "SLOW_FSYNC", -1.0)
+    [slow] = machine.disk(tmp_path / "runs", 1000)
+    assert (slow.status, "transport.checkpoint" in slow.message) == ("warning", True)
+    [closed] = machine.disk(tmp_path.joinpath("/proc/self/runs"), 1000)
+    assert (closed.status, "cannot be written" in closed.message) == ("problem", True)
+
+
+def test_a_clock_before_the_installation_is_named():
+    assert machine.clock(now=0.0).status == "warning"
+    assert machine.clock(now=2e9, latest={"a neighbour": 2e9 + 30}).status == "ok"
+
+
+def test_a_client_certificate_of_another_is_named_at_once(tmp_path, now):
+    key = ec.generate_private_key(ec.SECP256R1())
+    path = write(tmp_path, "peer1.pem", certificate("peer1", key=key))
+    settings = schema.TransportSettings(certificate=str(path))
+    other = identities.certificate(settings, peer="peer0", now=now)
+    assert (other.status, 'the certificate of "peer1" and this peer is "peer0"' in other.message) == ("problem", True)
+    assert identities.certificate(settings, peer="peer1", now=now).status == "ok"
+    soon = dt.datetime(2119, 12, 20, tzinfo=dt.UTC)
+    assert identities.certificate(settings, peer="peer1", now=soon).status == "warning"
+    after = dt.datetime(2121, 1, 1, tzinfo=dt.UTC)
+    assert "has expired 366 days ago" in identities.certificate(settings, peer="peer1", now=after).message
+    path.write_text("no certificate")
+    assert "is not a certificate" in identities.certificate(settings, peer="peer1", now=now).message

@@ -1,0 +1,170 @@
+"""Values of data: closed-form games, the axioms, and peers whose labels are wrong."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from p2pfl.cli import main
+from p2pfl.core.errors import InputError
+from p2pfl.data import Federation
+from p2pfl.experiment import plan, read
+from p2pfl.plugins.study.valuation import sampled_banzhaf, sampled_shapley, semivalue, valuation
+
+SMALL = {
+    "name": "small",
+    "rounds": 3,
+    "topology": {"kind": "complete", "peers": 4},
+    "data": {"name": "wine"},
+    "model": {"name": "linear"},
+    "learning": {"rate": 0.5, "batch": "all", "dtype": "float64", "device": "cpu"},
+}
+
+
+def members(coalition, peers):
+    return [peer for peer in range(peers) if coalition >> peer & 1]
+
+
+def airport(coalition):
+    """Return the cost of the longest runway that a coalition of 5 needs."""
+    return max([peer + 1.0 for peer in members(coalition, 5)], default=0.0)
+
+
+def glove(coalition):
+    """Return the pairs of gloves of a coalition: peer 0 has a left one, peers 1 and 2 right ones."""
+    return float(coalition & 1 and coalition & 6 != 0)
+
+
+def test_values_of_games_are_those_of_their_closed_forms():
+    costs = np.array([airport(each) for each in range(32)])
+    shares = np.cumsum([1 / 5, 1 / 4, 1 / 3, 1 / 2, 1])
+    assert np.allclose(semivalue(costs, peers=5, method="shapley"), shares, atol=1e-14)
+    gloves = np.array([glove(each) for each in range(8)])
+    assert np.allclose(semivalue(gloves, peers=3, method="shapley"), [2 / 3, 1 / 6, 1 / 6], atol=1e-15)
+    assert np.allclose(semivalue(gloves, peers=3, method="banzhaf"), [3 / 4, 1 / 4, 1 / 4], atol=1e-15)
+    votes = np.array([float(sum([4, 3, 2, 1][peer] for peer in members(each, 4)) >= 6) for each in range(16)])
+    assert np.allclose(semivalue(votes, peers=4, method="shapley"), np.array([5, 3, 3, 1]) / 12, atol=1e-15)
+
+
+@pytest.mark.parametrize("method", ["shapley", "banzhaf"])
+def test_drawn_coalitions_estimate_the_values_within_their_intervals(method):
+    weights = np.random.default_rng(0).random(12)
+
+    def utility(coalitions):
+        return np.array([np.sqrt(sum(weights[peer] for peer in members(each, 12))) for each in coalitions])
+
+    exact = semivalue(utility(range(1 << 12)), peers=12, method=method)
+    sample = sampled_shapley if method == "shapley" else sampled_banzhaf
+    found, errors = sample(utility, peers=12, draws=400, seed=3)
+    assert (np.abs(found - exact) < 4 * errors).all()
+    assert errors.max() < 0.05
+    fewer = sample(utility, peers=12, draws=100, seed=3)[1]
+    assert np.median(fewer / errors) == pytest.approx(2, rel=0.3)  # errors fall by the root of the draws
+
+
+@pytest.fixture(scope="module")
+def twins():
+    """Return a plan in which peers 1 and 2 have the same data, and peer 3 has none."""
+    resolved = plan(read(SMALL))
+    own = dict(resolved.federation.train)
+    own["peer2"], own["peer3"] = own["peer1"], own["peer3"][:0]
+    found = resolved.federation
+    federation = Federation(found.dataset, own, found.validation, found.test)
+    return dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "loss"])
+def test_shapley_values_are_efficient_symmetric_and_zero_without_data(twins, metric):
+    found = valuation(twins, metric=metric)
+    values = [each.value for each in found.values]
+    assert sum(values) == pytest.approx(found.everybody - found.nobody, abs=1e-12)
+    assert values[1] == pytest.approx(values[2], abs=1e-12)
+    assert values[3] == 0
+    assert found.coalitions == 7  # without the one of no data, and once for those that differ by the empty peer
+
+
+def test_a_peer_with_wrong_labels_is_worth_least():
+    resolved = plan(read(SMALL, changes=["topology.peers=6"]))
+    dataset = resolved.federation.dataset
+    wrong = resolved.federation.train["peer4"]
+    targets = dataset.targets.clone()
+    targets[wrong] = (targets[wrong] + 1) % 3
+    federation = dataclasses.replace(resolved.federation, dataset=dataclasses.replace(dataset, targets=targets))
+    changed = dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+    for method in ("shapley", "banzhaf"):
+        found = {each.peer: each.value for each in valuation(changed, method=method, metric="loss").values}
+        assert min(found, key=found.__getitem__) == "peer4"
+
+
+def test_values_of_a_sum_of_scores_are_the_sums_of_values():
+    """The accuracy on the test data is the sum of those on two halves, each times its share."""
+    resolved = plan(read(SMALL))
+    test = resolved.federation.test["peer0"]
+    parts = {"first": test[::2], "second": test[1::2]}
+    values = {}
+    for name, positions in ({"all": test} | parts).items():
+        federation = dataclasses.replace(resolved.federation, test=dict.fromkeys(resolved.federation.test, positions))
+        changed = dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+        values[name] = np.array([each.value for each in valuation(changed, metric="accuracy").values])
+    shares = {name: len(positions) / len(test) for name, positions in parts.items()}
+    whole = sum(shares[name] * values[name] for name in parts)
+    assert np.allclose(values["all"], whole, atol=1e-12)
+    assert not np.allclose(values["first"], values["second"], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_three_of_ten_peers_with_wrong_labels_have_the_least_values():
+    changes = ["topology.peers=10", "data.name=digits", "data.split=iid", "rounds=10"]
+    resolved = plan(read(SMALL, changes=changes))
+    dataset, wrong = resolved.federation.dataset, ("peer1", "peer4", "peer8")
+    targets = dataset.targets.clone()
+    for name in wrong:
+        own = resolved.federation.train[name]
+        targets[own] = (targets[own] + 1) % 10
+    federation = dataclasses.replace(resolved.federation, dataset=dataclasses.replace(dataset, targets=targets))
+    changed = dataclasses.replace(resolved, federation=federation, learner=resolved.learner.on(federation))
+    found = valuation(changed, metric="accuracy")
+    assert found.coalitions == 1023
+    order = sorted(found.values, key=lambda each: each.value)
+    assert {each.peer for each in order[:3]} == {*wrong}
+
+
+def test_leaving_a_peer_out_is_compared_with_everybody(twins):
+    found = valuation(twins, method="loo")
+    assert found.coalitions == 4  # nothing changes without the peer that has no data
+    assert found.values[3].value == 0
+
+
+def test_more_peers_have_intervals():
+    resolved = plan(read(SMALL, changes=["topology.peers=11", "rounds=1"]))
+    found = valuation(resolved, draws=6)
+    assert all(each.low <= each.value <= each.high for each in found.values)
+    assert sum(each.value for each in found.values) == pytest.approx(found.everybody - found.nobody, abs=1e-12)
+
+
+def test_models_from_totals_have_values():
+    table = {"model": {"name": "boosting", "options": {"max_bins": 8}}, "privacy": {"mode": "none"}, "learning": {}}
+    found = valuation(plan(read(SMALL | table)), method="loo")
+    assert found.everybody > found.nobody
+
+
+def test_an_unknown_score_or_value_is_refused(twins):
+    with pytest.raises(InputError, match='no score "auc"; choose from loss, accuracy'):
+        valuation(twins, metric="auc")
+    with pytest.raises(InputError, match='no value "core"; choose from shapley, banzhaf, loo'):
+        valuation(twins, method="core")
+
+
+def test_the_command_prints_and_writes_values(tmp_path, capsys):
+    page, table = tmp_path / "page.html", tmp_path / "table.csv"
+    sets = ["data.name=wine", "model.name=linear", "topology.kind=complete", "data.split=iid", "rounds=1"]
+    changes = [part for each in sets for part in ("--set", each)]
+    command = ["value", "digits", "--peers", "3", *changes]
+    assert main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["peer"] for each in found["values"]] == ["peer0", "peer1", "peer2"]
+    assert main([*command, "--html", str(page), "--csv", str(table), "--method", "banzhaf"]) == 0
+    assert "7 models" in capsys.readouterr().out
+    assert "Banzhaf" in page.read_text()
+    assert table.read_text().startswith("peer,samples,value,low,high")

@@ -1,0 +1,195 @@
+"""Sections of the page of a run: gains with intervals, the topology, who learns what, and costs as bars."""
+
+import math
+import re
+import sys
+from unittest import mock
+
+import pytest
+from msgspec.structs import replace
+
+from markup import checked
+from p2pfl.experiment import read
+from p2pfl.results.comparing.exports import run_tex
+from p2pfl.results.comparing.intervals import newcombe, wilson
+from p2pfl.results.pages.bars import Segment, stacked
+from p2pfl.results.pages.run.gains import gains
+from p2pfl.results.pages.run.graph_section import neighbourhoods
+from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.plots import figure
+from p2pfl.results.reading import apart_by_masks
+from p2pfl.results.run import Run
+from p2pfl.simulation import simulate
+from swarms import SMALL
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    changes = ["privacy.mode=pairwise", "privacy.epsilon=8", "privacy.clip=1"]
+    return simulate(read(SMALL, changes=changes), folder=tmp_path_factory.mktemp("sections") / "run")
+
+
+def of(text, heading):
+    """Return the rows of the table with a caption, each as its cells."""
+    found = text.partition(f"<caption>{heading}<")[2].partition("</table>")[0]
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", found)
+    return [re.findall(r"<t[hd][^>]*>(?:<[^>]*>)?([^<]*)", row) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("right", "reference", "count", "low", "high"), [(9, 3, 10, 0.1705, 0.8090), (10, 0, 10, 0.6075, 1.0)]
+)
+def test_intervals_of_differences_are_those_that_newcombe_printed(right, reference, count, low, high):
+    found = newcombe(right / count, reference / count, count)
+    assert [round(end, 4) for end in found] == [low, high]
+
+
+def test_an_interval_of_a_share_stays_between_zero_and_one_and_holds_the_share():
+    for count in (1, 5, 300):
+        for right in range(0, count + 1, max(1, count // 5)):
+            low, high = wilson(right / count, count)
+            assert -1e-12 <= low <= right / count + 1e-12
+            assert right / count - 1e-12 <= high <= 1 + 1e-12
+
+
+def test_each_gain_stands_beside_its_samples_and_its_interval(run):
+    summary = run.summary
+    rows = {row[0]: row for row in of(run_page(run), f"{summary['metric']} by peer")}
+    for name, score in summary["per_peer"].items():
+        low, high = newcombe(score["together"], score["alone"], score["tested"])
+        assert low < score["together"] - score["alone"] < high
+        assert rows[name][1] == str(score["samples"])
+        assert rows[name][-1] == f"{low:+.3f} to {high:+.3f}"
+    assert rows["one model on all data"][1] == str(sum(each["samples"] for each in summary["per_peer"].values()))
+
+
+def test_the_graph_of_a_run_is_drawn_and_listed(run):
+    found = str(neighbourhoods(run))
+    graph = of(found, "Neighbours by peer")
+    edges = {frozenset((row[0], other)) for row in graph if row for other in row[1].split(", ") if row[0] != "peer"}
+    assert len(edges) == found.count("<line ") == 12
+    assert found.count("<circle ") == 6
+    [gap] = [row[1] for row in of(found, "Graph and consensus") if row[0] == "spectral gap"]
+    assert 0 < float(gap) < 1
+
+
+def test_arrows_of_a_directed_graph_lead_to_the_receivers():
+    run = Run(read({"topology": {"kind": "exponential", "peers": 8}}))
+    found = str(neighbourhoods(run))
+    assert found.count('marker-end="url(#arrow)"') == found.count("<line ") == 24
+    assert of(found, "Neighbours by peer")[1] == ["peer0", "peer4, peer6, peer7"]
+
+
+def test_a_topology_whose_file_is_gone_is_named(tmp_path):
+    lost = Run(read({"topology": {"file": str(tmp_path / "gone.json")}}))
+    assert "gone.json" in neighbourhoods(lost)
+    assert str(tmp_path) not in neighbourhoods(lost)
+
+
+def test_a_topology_of_very_many_peers_is_not_built_again():
+    many = Run(read({"topology": {"kind": "random_regular", "peers": 100_000, "degree": 8}}))
+    with mock.patch("p2pfl.experiment.outline.built", side_effect=AssertionError):
+        assert neighbourhoods(many) is None
+
+
+def test_a_score_that_is_no_number_has_no_interval(run):
+    broken = {name: each | {"together": math.nan} for name, each in run.summary["per_peer"].items()}
+    text = gains(run.summary | {"per_peer": broken}, run.metrics)
+    assert "nan" not in text
+    assert "95 %" not in text
+
+
+def test_the_page_to_sign_says_what_each_observer_could_learn(run):
+    text = run_page(run)
+    checked(text)
+    rows = of(text, "What all rounds give away, by observer")[1:]
+    stated = run.summary["privacy"]["observers"]
+    assert [row[0] for row in rows] == [each["observer"] for each in stated]
+    [promised] = [each for each in stated if each["promised"]]
+    assert promised["epsilon"] == pytest.approx(run.summary["privacy"]["epsilon"])
+    assert {each["observer"] for each in stated} >= {"broker that only listens", "broker that lies", "everyone else"}
+
+
+def test_a_run_without_a_claim_has_no_table_of_observers():
+    found = simulate(read(SMALL, changes=["privacy.mode=pairwise", "rounds=1"]))
+    assert "observers" not in found.summary["privacy"]
+    assert "by observer" not in run_page(found)
+
+
+def test_bars_are_as_long_as_what_they_show():
+    drawn = str(
+        stacked(
+            {"ada": [3.0, 1.0], "bob": [2.0, 0.0]},
+            (Segment("a", "c0"), Segment("b", "c1")),
+            title="T",
+            name="t",
+            form=str,
+        )
+    )
+    widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', drawn)]
+    assert widths == [pytest.approx(width, abs=0.2) for width in (210.0, 70.0, 140.0)]
+    assert "the longest is that of ada, 4.0" in drawn
+    assert stacked({"ada": [0.0]}, (Segment("a", "c0"),), title="T", name="t", form=str) is None
+
+
+def test_the_table_of_a_run_for_latex_has_the_numbers_of_its_summary(run):
+    text = run_tex(run)
+    for name, score in run.summary["per_peer"].items():
+        assert rf"{name} & ${score['alone']:.3f}$ & ${score['together']:.3f}$ &" in text
+    assert text.count("{") == text.count("}")
+
+
+def test_the_page_does_not_take_masks_for_a_lack_of_consensus():
+    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
+    masked = simulate(read(SMALL, changes=[*changes, "privacy.mode=pairwise"]))
+    [moved] = [
+        row[1] for row in of(str(neighbourhoods(masked)), "Graph and consensus") if row[0].startswith("observed")
+    ]
+    assert moved == "hidden by masks"
+    assert "last gossip step, most of it by masks" in run_page(masked)
+    plain = run_page(simulate(read(SMALL, changes=[*changes, "privacy.mode=none"])))
+    assert "masks" not in plain.partition("how far models move")[2].partition("</figure>")[0]
+
+
+@pytest.mark.parametrize("ended", [True, False])
+def test_a_plot_leaves_out_distances_that_measure_masks(ended):
+    pytest.importorskip("matplotlib")
+    changes = ["topology.kind=complete", "gossip.steps=1", "rounds=1"]
+    for mode, drawn in (("pairwise", 1), ("none", 2)):
+        run = simulate(read(SMALL, changes=[*changes, f"privacy.mode={mode}"]), baselines=False)
+        run.summary = run.summary if ended else {}
+        assert len(run.plot().axes) == drawn
+
+
+@pytest.mark.parametrize(
+    ("changes", "masked"),
+    [
+        ([], True),
+        (["gossip.steps=3"], False),
+        (["topology.kind=ring"], False),
+        (["topology.kind=ring", "gossip.steps=1"], True),
+        (["topology.file=gone.json"], True),
+        (["topology.file=gone.json", "privacy.mode=none"], False),
+    ],
+)
+def test_without_a_summary_the_experiment_says_whether_distances_measure_masks(changes, masked):
+    table = SMALL | {"topology": {"kind": "complete", "peers": 6}, "gossip": {}}
+    experiment = read(table, changes=["privacy.mode=pairwise", *changes])
+    assert apart_by_masks({}, experiment) is masked
+    assert apart_by_masks({"scores": {}, "privacy": {"mask": 0.0}}, experiment) is False
+
+
+def test_a_notebook_shows_a_plot_as_a_picture_with_whole_rounds(monkeypatch):
+    pytest.importorskip("matplotlib")
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)  # which registers figures with notebooks
+    picture = simulate(read(SMALL, changes=["rounds=3"]), baselines=False).plot()
+    assert picture._repr_png_().startswith(b"\x89PNG")
+    assert all(tick == int(tick) for tick in picture.axes[-1].get_xticks())
+
+
+def test_an_axis_of_distances_is_logarithmic_where_they_span_a_decade():
+    pytest.importorskip("matplotlib")
+    run = simulate(read(SMALL, changes=["rounds=2", "privacy.mode=none"]), baselines=False)
+    for ratio, scale in ((2.0, "linear"), (100.0, "log")):
+        changed = [replace(each, distance=ratio**each.round) for each in run.metrics]
+        assert figure(changed, run.summary).axes[-1].get_yscale() == scale
