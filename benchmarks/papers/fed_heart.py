@@ -206,8 +206,7 @@ def _patients(theirs: dict[int, float], *, medians: list[float], drawn: dict[int
     """How many patients medians are away, and whether another order of the batches gives what is published."""
     away = [round(abs(one - other) * size) for one, other in zip(theirs.values(), medians, strict=True)]
     within = all(min(drawn[seed]) - 1e-4 < one < max(drawn[seed]) + 1e-4 for seed, one in theirs.items())
-    text = f"{max(away)} of {size} patients at most"
-    return f"{text}, {'within' if within else 'beyond'} what the order of batches changes"
+    return f"{max(away)} of {size} patients, {'within' if within else 'beyond'} other orders of batches"
 
 
 def _fine_tuned(seeds: Sequence[int]) -> list[Line]:
