@@ -50,9 +50,6 @@ ROOMS = (
 )
 """Packages whose public names get a page of the Python API, and what each is for."""
 
-ROOT_PAGES = ("CHANGELOG", "CONTRIBUTING", "SECURITY")
-"""Pages of the repository's root that are on the site, in lower case."""
-
 
 # --- keys of the experiment file
 
@@ -396,7 +393,7 @@ def root(name: str) -> str:
     """Return a page of the repository's root, whose links lead to the pages of the site."""
     text = (ROOT / name).read_text("utf-8")
     text = re.sub(r"\]\(docs/", "](", text)
-    for page in ROOT_PAGES:
+    for page in ("CHANGELOG", "CONTRIBUTING", "SECURITY"):
         text = text.replace(f"]({page}.md", f"]({page.lower()}.md")
     text = re.sub(r"\]\((?=(?:benchmarks|p2pfl|scripts|tests)/)", "](../", text)
     return text.replace("](README.md)", "](index.md)")
@@ -415,15 +412,11 @@ def repository_links(markdown: str, place: str, *, host: str) -> str:
     --------
     >>> repository_links("[a](../notes/a.md#b), [c](../index.md)", "tutorials/x.md", host="https://host")
     '[a](https://host/blob/main/docs/notes/a.md#b), [c](../index.md)'
-    >>> repository_links("[a](../CONTRIBUTING.md)", "x.md", host="https://host")
-    '[a](contributing.md)'
     """
 
     def led(link: re.Match[str]) -> str:
         path, anchor = link.groups()
         file = posixpath.normpath(posixpath.join("docs", posixpath.dirname(place), path))
-        if file in {f"{page}.md" for page in ROOT_PAGES}:
-            return f"]({posixpath.relpath(file.lower(), posixpath.dirname(place) or '.')}{anchor or ''})"
         on_site = file.startswith("docs/") and not file.startswith("docs/notes/")
         return link[0] if on_site else f"]({host}/blob/main/{file}{anchor or ''})"
 
@@ -453,7 +446,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the generated pages."""
     from mkdocs.structure.files import File  # noqa: PLC0415
 
-    pages = api() | {f"{name.lower()}.md": root(f"{name}.md") for name in ROOT_PAGES}
+    pages = api() | {f"{name.lower()}.md": root(f"{name}.md") for name in ("CHANGELOG", "CONTRIBUTING", "SECURITY")}
     for place, content in pages.items():
         files.append(File.generated(config, place, content=content))
     return files
