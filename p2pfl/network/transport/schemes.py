@@ -137,6 +137,6 @@ def found(url: str) -> Opener:
         known = ", ".join(sorted(SCHEMES))
         raise BrokerError(
             f"no transport is registered for {scheme}:// (known: {known}); correct the URL, or register one with "
-            "p2pfl.network.transport.register"
+            "p2pfl.transport.register"
         )
     return SCHEMES[scheme]
