@@ -22,7 +22,7 @@ from p2pfl.core.errors import InputError, RunError
 from p2pfl.core.process import threads
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import check, plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.session_log import (
     Ended,
     Line,
@@ -40,6 +40,7 @@ from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.privacy.keys import FirstUse, Roster
 from p2pfl.results import Record
+from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.wording import sentence
 
 MOMENT = 0.001
