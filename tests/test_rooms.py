@@ -33,14 +33,6 @@ UPWARD = {
     "cli/planning/commands.py",
     "cli/results/commands.py",
     "cli/setup/commands.py",
-    "experiment/agreement.py",
-    "experiment/parts/learners.py",
-    "experiment/resolved.py",
-    "results/models/fits.py",
-    "results/models/model_file.py",
-    "results/models/predictor.py",
-    "results/models/scikit_learn.py",
-    "results/models/xgboost_json.py",
 }
 """Files of the core that still import a plug-in."""
 

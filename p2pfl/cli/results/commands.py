@@ -85,9 +85,9 @@ def components(options: argparse.Namespace) -> int:
 def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
-    from p2pfl.results.models.fits import fit  # noqa: PLC0415
+    from p2pfl.plugins.exact.saved import regression_of  # noqa: PLC0415
 
-    found = fit(_predictor(options).saved)
+    found = regression_of(_predictor(options).saved)
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
         return 0
@@ -98,9 +98,9 @@ def coefficients(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     """``p2pfl export``."""
     from p2pfl.results.models import export as exported  # noqa: PLC0415
-    from p2pfl.results.models.exporting import SUFFIXES  # noqa: PLC0415
+    from p2pfl.results.models.exporting import exporter_of  # noqa: PLC0415
 
-    out = options.out or Path(options.model).with_suffix(SUFFIXES[options.to])
+    out = options.out or Path(options.model).with_suffix(exporter_of(options.to).suffix)
     print(exported(_predictor(options), out, to=options.to))
     return 0
 

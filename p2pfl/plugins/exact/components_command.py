@@ -12,10 +12,10 @@ from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.components_page import components_page, largest
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
 from p2pfl.plugins.exact.statistics.projected import projected
-from p2pfl.results.pages.components_page import components_page, largest
 
 MOST = 10
 """Components that the terminal lists."""

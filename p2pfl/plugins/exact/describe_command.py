@@ -15,10 +15,10 @@ from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.description_page import cell, description_page, strongest
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.description import Description
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
-from p2pfl.results.pages.description_page import cell, description_page, strongest
 
 BARS = "▁▂▃▄▅▆▇█"
 """Heights of a histogram on a terminal."""

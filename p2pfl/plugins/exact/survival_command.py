@@ -16,9 +16,9 @@ from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.survival_page import sentences, survival_page
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
-from p2pfl.results.pages.survival_page import sentences, survival_page
 
 PLACES = 4
 """Times at which the terminal shows the curves."""
