@@ -63,7 +63,6 @@ class Connection:
         self.channel, self.session, self.adding = channel, session, adding
         self._time = asyncio.get_running_loop().time
         self.durable: Callable[[], Awaitable[None]] = _nothing
-        self.observe: Callable[[Event], None] | None = None
         self.bytes_out = self.bytes_in = 0
         self.divert: Callable[[Arrived], bool] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -191,8 +190,6 @@ class Connection:
         """Pass an event to the session, and carry out its effects."""
         if self._closed:
             return
-        if self.observe is not None:
-            self.observe(event)
         for effect in self.session.handle(event, now=self.clock()):
             self._carry_out(effect)
         if self._watches:
