@@ -210,7 +210,7 @@ class Connection:
                 self._break(effect.error)
             case effects.Store() if self._stores is not None:
                 self._stores += 1
-            case effects.Subscribe() | effects.Unsubscribe() | effects.Store() | effects.Flush():
+            case effects.Subscribe() | effects.Store() | effects.Flush():
                 self._start(self._carried_out(effect))
             case _:
                 self._hand_over(effect)
@@ -275,16 +275,12 @@ class Connection:
             await self.channel.publish(self.session.shared.codec.topic("state"), b"", retain=True)
         self.handle(events.Published(effect.receipt))
 
-    async def _carried_out(
-        self, effect: effects.Subscribe | effects.Unsubscribe | effects.Store | effects.Flush
-    ) -> None:
+    async def _carried_out(self, effect: effects.Subscribe | effects.Store | effects.Flush) -> None:
         match effect:
             case effects.Subscribe():
                 await self.channel.subscribe(*self.session.shared.codec.filters(effect.places))
                 if effect.receipt:
                     self.handle(events.Subscribed(effect.receipt))
-            case effects.Unsubscribe():
-                await self.channel.unsubscribe(*self.session.shared.codec.filters(effect.places))
             case effects.Store():
                 await self._store()
             case effects.Flush():
