@@ -64,7 +64,7 @@ class Traits:
     needs_gradients
         Why a learner must show its gradients.
     state_per_edge
-        State that it keeps for each edge, which another peer cannot take over.
+        State that it keeps for each edge; its peers write a checkpoint after every round.
     additive
         True if peers compute the same model from totals alone and release no models.
     no_privacy

@@ -221,7 +221,6 @@ def _plain(experiment: Experiment) -> bool:
         and experiment.compression == CompressionSettings()
         and experiment.simulation == SimulationSettings()
         and experiment.transport.hurry == 1
-        and not experiment.topology.heal
     )
 
 

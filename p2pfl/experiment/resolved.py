@@ -90,8 +90,6 @@ class Plan:
         Robust rule that replaces averages, and the attack; ``None`` if there is none.
     masses
         Smallest and largest weight of a model in sums.
-    healing
-        The same graph over any of its peers; ``None`` if it does not heal.
     sized
         Number and L2 norm of the initial parameters from which the default mask was computed, see
         :func:`size_and_norm`; ``None`` if it does not depend on them.
@@ -125,7 +123,6 @@ class Plan:
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
     attack: Attack | None = None
-    healing: graphs.Healing | None = None
     sized: tuple[int, float] | None = None
     accounted: bool = True
     unaccounted: bool = False
@@ -373,7 +370,6 @@ class Plan:
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
-        settings |= {} if self.healing is None else {"topology.heal": "True"}
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
         start = self.saved(self.learner.start(self.topology.peers[:1])[0])

@@ -317,7 +317,6 @@ class Session:
         self.shared.first = first
         self.shared.mailbox.open((first, 0), ())
         self.verdicts.begin(first)
-        self.presence.heal()
         self.streams.pulses()
 
     def _tolerate(self, quantile: float | None) -> None:
@@ -367,5 +366,4 @@ class Session:
             self._lost = False
             self.presence.come_back()
         self.presence.introduce()
-        self.presence.look()
         self.streams.sweep(patience=self.shared.patience, suspected=self.shared.timeouts.suspected)
