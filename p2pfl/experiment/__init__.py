@@ -9,16 +9,15 @@ from p2pfl.core.lazily import lazily
 
 if TYPE_CHECKING:
     from p2pfl.experiment.file.reading import check, find, flat, plain, read, write
-    from p2pfl.experiment.outline import Outline
     from p2pfl.experiment.resolved import Plan
     from p2pfl.experiment.resolving import plan
     from p2pfl.experiment.schema import Experiment
 
-__all__ = ["Experiment", "Outline", "Plan", "check", "find", "flat", "plain", "plan", "read", "write"]
+__all__ = ["Experiment", "Plan", "check", "find", "flat", "plain", "plan", "read", "write"]
 
 if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
     __getattr__ = lazily(
         __name__,
         dict.fromkeys(["check", "find", "flat", "plain", "read", "write"], "file.reading")
-        | {"Experiment": "schema", "Outline": "outline", "Plan": "resolved", "plan": "resolving"},
+        | {"Experiment": "schema", "Plan": "resolved", "plan": "resolving"},
     )

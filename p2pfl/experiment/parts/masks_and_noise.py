@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import mode_traits
+from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.mask_graph import mask_graph
 from p2pfl.experiment.protection import Protection, fewest_partners
+from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
@@ -31,6 +32,73 @@ AVERAGED = 1e-2
 
 ENOUGH = 10_000
 """Gossip steps that average out any masks; calibration assumes them if the tolerance determines the steps."""
+
+STANDARDISED = frozenset({"breast_cancer", "diabetes", "wine"})
+"""Public data sets whose columns are scaled by the training samples of all peers."""
+
+GIVEN_SCALING = "given the scaling of this public data set, which its training samples determine"
+"""Condition of a guarantee that covers no statistics of the features."""
+
+
+def protect(
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    sizes: tuple[int, ...],
+    update: float | None = None,
+    sums: Sums | None = None,
+) -> Protection:
+    """Return the protection of an experiment's models.
+
+    Parameters
+    ----------
+    experiment, topology, weights
+        Parts of a :class:`p2pfl.experiment.resolved.Plan`.
+    sizes
+        Number of parameters of each tensor of the model.
+    update
+        Root mean square of a parameter's update, if masks are sized from it.
+    sums
+        Sums that others see in the mode ``secagg``.
+
+    Returns
+    -------
+    Protection
+        The resolved section ``[privacy]``.
+    """
+    traits = traits_of(experiment.learning.algorithm)
+    stepwise = traits.full_participation
+    found = protection(
+        experiment.privacy,
+        topology,
+        weights,
+        size=sum(sizes),
+        layers=sizes,
+        rounds=experiment.rounds,
+        seed=experiment.seed,
+        steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
+        update=update,
+        sums=sums,
+        totals=_shown(experiment) if traits.additive else "",
+    )
+    return replace(found, given=_condition(experiment))
+
+
+def _condition(experiment: Experiment) -> str:
+    """Return the condition of a guarantee on a public data set whose scaling depends on samples, in words."""
+    data, samples = experiment.data, bool(experiment.learning.example_noise)
+    hospitals = data.name == "fed_heart" and (samples or data.options.get("scaling") == "pooled")
+    return GIVEN_SCALING if hospitals or data.name in STANDARDISED else ""
+
+
+def _shown(experiment: Experiment) -> str:
+    """Return what the totals of a model show, as its class says, which may depend on its options."""
+    name = experiment.model.name
+    kind = MODELS.kind(name) if name in MODELS or ":" in name else None
+    shown = getattr(kind, "shown", None)
+    found: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
+    return found or "whatever the model asks for"
 
 
 def protection(

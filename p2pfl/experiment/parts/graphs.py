@@ -1,15 +1,56 @@
-"""Graphs and schedules that a user's function makes."""
+"""Graphs and schedules from the section ``[topology]``."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
 from p2pfl.experiment.catalogue import imported
+from p2pfl.experiment.schema import Experiment
+
+
+def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+    """Return the topology of ``topology.file``, of several files in turn, or of a user's function in ``topology.kind``.
+
+    It is ``None`` for the kinds that p2pfl builds.
+    """
+    settings = experiment.topology
+    if settings.file is None:
+        own = ":" in settings.kind
+        return own_graph(settings.kind, peers=settings.peers, options=_options(experiment)) if own else None
+    if isinstance(settings.file, str):
+        return graphs.load(settings.file)
+    return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
+
+
+def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    """Return the topology that the section ``[topology]`` defines."""
+    settings = experiment.topology
+    given = loaded(experiment)
+    return graphs.build(settings.kind, peers=settings.peers, **_options(experiment)) if given is None else given
+
+
+def _options(experiment: Experiment) -> dict[str, Any]:
+    """Return the keys of ``[topology]`` from which a builder takes those that it knows, and the seed."""
+    keys = ("degree", "rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+    return {"seed": experiment.seed} | {key: getattr(experiment.topology, key) for key in keys}
+
+
+def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:
+    """Refuse peers that an experiment does not have.
+
+    Raises
+    ------
+    ExperimentError
+        One of ``only`` is not among ``names``.
+    """
+    if unknown := sorted(set(only) - set(names)):
+        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'experiment "{experiment.name}" has no peer "{unknown[0]}"; choose one of {some}')
 
 
 def own_graph(
