@@ -21,7 +21,7 @@ def experiment(options: argparse.Namespace, url: str) -> Experiment:
         {
             "name": "faults",
             "rounds": options.rounds,
-            "topology": {"kind": "small_world", "peers": options.peers, "degree": 4, "rewire": 0.2},
+            "topology": {"kind": "small_world", "peers": options.peers, "degree": 4, "options": {"rewire": 0.2}},
             "data": {"name": "digits"},
             "model": {"name": "mlp", "hidden": [options.hidden]},
             "learning": {"device": "cpu"},

@@ -58,7 +58,6 @@ SAME = (
     "model.options",
     "model.pretrained",
     "gossip.weights",
-    "topology.file",
     "privacy.budget",
     "privacy.partners",
 )

@@ -52,10 +52,10 @@ WRONG = {
     "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'learning.metrics.f1 is "f1"; choose from'),
     "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
     "a disconnected graph": (
-        (*SET, "topology.file=islands.json"),
+        (*SET, "topology.kind=islands.json"),
         "2 parts that do not reach each other (a, b | c, d)",
     ),
-    "no graph": ((*SET, "topology.file=none.json"), '"none.json"'),
+    "no graph": ((*SET, "topology.kind=none.json"), '"none.json"'),
     "peers that no hypercube has": ((*SET, "topology.kind=hypercube"), "power of two"),
     "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'gossip.weights is "none.npy", which is no file'),
     "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "are too few for 5000 peers"),

@@ -21,12 +21,13 @@ from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.schema.learning import Split
+from p2pfl.experiment.schema.network import graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
 
 PATHS = (
-    "topology.file",
+    "topology.kind",
     "gossip.weights",
     "model.pretrained",
     "privacy.budget",
@@ -346,7 +347,7 @@ def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
         inner: Any = table
         for parent in parents:
             inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and (dotted != "topology.kind" or graph_files(inner.get(key))):
             yield dotted, inner, key
 
 
@@ -423,8 +424,20 @@ MEANT: Mapping[str, str] = dict.fromkeys(
 """Keys of ``[learning]`` by the names that they have in other frameworks."""
 
 
+MOVED: Mapping[str, str] = {
+    "topology.file": "topology.kind",
+    **{
+        f"topology.{option}": f"topology.options.{option}"
+        for option in ("rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+    },
+}
+"""Keys of the release before this one, and where they are now."""
+
+
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
+    if of is Experiment and key in MOVED:
+        return f"it is {MOVED[key]} now"
     prefix, _, name = key.rpartition(".")
     if prefix in {"", "learning"} and name in MEANT:
         return f'did you mean "{MEANT[name]}"?'

@@ -95,9 +95,9 @@ def idle(experiment: Experiment) -> dict[str, str]:
     """
     model, topology = experiment.model, experiment.topology
     found = _unlearned(experiment)
-    if topology.file is not None:
-        drawn = "topology.file defines the graph"
-        keys = (key for key in TopologySettings.__struct_fields__ if key != "file")
+    if topology.files:
+        drawn = "the file in topology.kind defines the graph"
+        keys = (key for key in TopologySettings.__struct_fields__ if key != "kind")
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
     if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"

@@ -10,34 +10,55 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
 from p2pfl.experiment.catalogue import imported
+from p2pfl.experiment.parts.options import checked_options
 from p2pfl.experiment.schema import Experiment
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
-    """Return the topology of ``topology.file``, of several files in turn, or of a user's function in ``topology.kind``.
-
-    It is ``None`` for the kinds that p2pfl builds.
-    """
+    """Return the topology of the files, or of the user's function, in ``topology.kind``; ``None`` for other kinds."""
     settings = experiment.topology
-    if settings.file is None:
-        own = ":" in settings.kind
-        return own_graph(settings.kind, peers=settings.peers, options=_options(experiment)) if own else None
-    if isinstance(settings.file, str):
-        return graphs.load(settings.file)
-    return graphs.Schedule(tuple(graphs.load(file) for file in settings.file))
+    if settings.files:
+        read = tuple(graphs.load(file) for file in settings.files)
+        return read[0] if isinstance(settings.kind, str) else graphs.Schedule(read)
+    kind = str(settings.kind)
+    if ":" not in kind:
+        return None
+    check_options(experiment)
+    options = {"seed": experiment.seed, "degree": settings.degree} | settings.options
+    return own_graph(kind, peers=settings.peers, options=options)
 
 
 def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
     """Return the topology that the section ``[topology]`` defines."""
-    settings = experiment.topology
     given = loaded(experiment)
-    return graphs.build(settings.kind, peers=settings.peers, **_options(experiment)) if given is None else given
+    if given is not None:
+        return given
+    settings, options = experiment.topology, check_options(experiment)
+    return graphs.build(
+        str(settings.kind), peers=settings.peers, seed=experiment.seed, degree=settings.degree, **options
+    )
 
 
-def _options(experiment: Experiment) -> dict[str, Any]:
-    """Return the keys of ``[topology]`` from which a builder takes those that it knows, and the seed."""
-    keys = ("degree", "rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
-    return {"seed": experiment.seed} | {key: getattr(experiment.topology, key) for key in keys}
+def check_options(experiment: Experiment) -> dict[str, Any]:
+    """Return ``topology.options``, checked against what the kind of graph takes.
+
+    Raises
+    ------
+    InputError
+        The kind or an option is unknown, or the value of an option has another type.
+    """
+    settings = experiment.topology
+    if settings.files:
+        return {}
+    kind = str(settings.kind)
+    if ":" in kind:
+        function = imported(kind, key="topology.kind")
+        known = [*inspect.signature(function).parameters][1:]
+    else:
+        graphs.check_kind(kind)
+        function, known = graphs.BUILDERS[kind], [*graphs.options_of(kind)]
+    known = [name for name in known if name not in {"seed", "degree"}]
+    return checked_options(settings.options, function, known=known, key="topology.options", name=kind)
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:

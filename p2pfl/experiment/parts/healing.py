@@ -26,6 +26,6 @@ def healer(experiment: Experiment) -> graphs.Healing | None:
     if not wanted.heal:
         return None
     try:
-        return graphs.healing(wanted.kind, peers=wanted.peers, seed=experiment.seed, degree=wanted.degree)
+        return graphs.healing(str(wanted.kind), peers=wanted.peers, seed=experiment.seed, degree=wanted.degree)
     except TopologyError as error:
         raise ExperimentError(f"topology.heal: {error}") from None

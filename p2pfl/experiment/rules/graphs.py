@@ -6,8 +6,8 @@ from p2pfl.experiment.rules.rule import SettingsRule, each
 
 HEALING = each(
     (
-        lambda it: it.experiment.topology.file is not None,
-        "with topology.file, which does not define the edges that replace those of a missing peer",
+        lambda it: it.experiment.topology.files,
+        "with a file in topology.kind, which does not define the edges that replace those of a missing peer",
     ),
     (
         lambda it: it.experiment.topology.kind == "complete",

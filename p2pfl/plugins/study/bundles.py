@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Sequence
 
 from p2pfl.experiment import check
+from p2pfl.experiment.schema.network import graph_files
 from p2pfl.plugins.study.cell import Job, Outcomes, attempt, explained
 
 MOST = 32
@@ -89,5 +90,5 @@ def _apart_from_seed(job: Job) -> str:
 def _data(job: Job) -> str:
     """Return what decides the data of a run: runs that have it in common are checked with the same data."""
     table = tomllib.loads(job.experiment)
-    peers = {key: table["topology"].get(key) for key in ("peers", "file")}
-    return json.dumps([table["data"], table["seed"], peers], sort_keys=True, default=str)
+    files, peers = graph_files(table["topology"].get("kind")), table["topology"].get("peers")
+    return json.dumps([table["data"], table["seed"], files, peers], sort_keys=True, default=str)

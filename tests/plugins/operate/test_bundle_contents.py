@@ -27,7 +27,7 @@ EXPERIMENT = """
 name = "ward"
 rounds = 2
 [topology]
-file = "graph.edges"
+kind = "graph.edges"
 [data]
 name = "ward_code:load"
 [data.options]
@@ -140,7 +140,7 @@ def test_an_observer_can_read_their_experiment_without_the_code_of_the_peers(mon
     found = read(fleet.out / "observers" / "ops" / "ward.toml")
     assert found.data == Experiment().data
     assert found.model == Experiment().model
-    assert Path(found.topology.file).name == "graph.edges"
+    assert Path(found.topology.kind).name == "graph.edges"
     assert found.trust.roster == "roster.toml"
 
 

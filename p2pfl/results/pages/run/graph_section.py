@@ -34,7 +34,7 @@ def neighbourhoods(run: Run) -> Markup | None:
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
-    if settings.file is None and settings.peers > LARGEST:
+    if not settings.files and settings.peers > LARGEST:
         return None
     try:
         topology = built(run.experiment)
