@@ -198,7 +198,7 @@ def assembled(
     update = None
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
-    protection = protect(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
+    protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
     rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     accounted = admitted(
         experiment,

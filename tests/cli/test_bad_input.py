@@ -87,7 +87,7 @@ WRONG = {
     ),
     "colluders who take all masks off": (
         (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),
-        'set privacy.mask_graph to "circulant"',
+        'set privacy.mask_graph to "complete"',
     ),
     "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "the roster cannot be read"),
     "no peers": ((*RUN, "--peers", 0), "0 is not a whole number of at least 1"),

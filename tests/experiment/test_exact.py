@@ -109,7 +109,7 @@ def test_the_statement_of_every_model_from_totals_says_what_two_results_show(nam
 def promised(experiment):
     """Return the statement of an experiment before its data are read."""
     graph = built(experiment)
-    protection = protect(experiment, graph, mixing(experiment, graph), sizes=(1,))
+    protection = protect(experiment, graph, mixing(experiment, graph), size=1)
     return promise(experiment, protection, spent=None)["statement"]
 
 

@@ -95,7 +95,6 @@ def facts(plan: Plan) -> dict[str, Any]:
         "mask": settings.mask,
         "clip": _finite(settings.clip),
         "clip_chosen": settings.clip != wanted.clip,
-        "clipping": wanted.clipping,
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
@@ -145,8 +144,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     if not (found["claimed"] or found["mask"] or mode_traits(found["mode"]).sums):
         said["any other peer"] = "learns what neighbours do, over several gossip steps or rounds"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
-    each = ", layer by layer" if found["clipping"] == "layer" else ""
-    each += " as none is given" if found["clip_chosen"] else ""
+    each = " as none is given" if found["clip_chosen"] else ""
     clip = "no clip" if found["clip"] is None else f"clip {_number(found['clip'])}{each}"
     said["noise"] = f"{found['noise']:.3g} private in each number, {clip}"
     if found["mask"]:

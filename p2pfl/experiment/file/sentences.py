@@ -52,8 +52,8 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds is 0; set it to a whole number >= 1'
-    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
-    'privacy.clipping is "laier"; set it to "flat" or "layer"; did you mean "layer"?'
+    >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
+    'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -122,7 +122,7 @@ UNADDED: Mapping[str, tuple[str, ...]] = {
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),
     "compression": ("zstd",),
-    "privacy": ("clip", "clipping", "mask", "bits", "participation", "partners"),
+    "privacy": ("clip", "mask", "bits", "participation", "partners"),
     "simulation": ("loss",),
     "transport": ("hurry",),
 }
@@ -205,10 +205,6 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if not traits.hides and experiment.learning.example_noise:
         why.pop("delta", None)  # of the guarantee for samples
         why.pop("budget", None)
-    if traits.masks and privacy.mask_graph in {"same", "complete"}:
-        why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
-        why["clipping"] = "there is no privacy.clip"
     if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     clipped = not math.isinf(privacy.clip) or _traits(experiment.learning.algorithm).additive

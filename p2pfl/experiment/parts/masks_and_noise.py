@@ -10,7 +10,6 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
-from p2pfl.experiment.parts.mask_graph import mask_graph
 from p2pfl.experiment.protection import Protection, fewest_partners
 from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
@@ -45,7 +44,7 @@ def protect(
     topology: graphs.Topology | graphs.Schedule,
     weights: tuple[graphs.Weights, ...],
     *,
-    sizes: tuple[int, ...],
+    size: int,
     update: float | None = None,
     sums: Sums | None = None,
 ) -> Protection:
@@ -55,8 +54,8 @@ def protect(
     ----------
     experiment, topology, weights
         Parts of a :class:`p2pfl.experiment.resolved.Plan`.
-    sizes
-        Number of parameters of each tensor of the model.
+    size
+        P, the number of parameters.
     update
         Root mean square of a parameter's update, if masks are sized from it.
     sums
@@ -73,10 +72,8 @@ def protect(
         experiment.privacy,
         topology,
         weights,
-        size=sum(sizes),
-        layers=sizes,
+        size=size,
         rounds=experiment.rounds,
-        seed=experiment.seed,
         steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
         update=update,
         sums=sums,
@@ -108,9 +105,7 @@ def protection(
     *,
     size: int,
     rounds: int,
-    seed: int,
     steps: int | None,
-    layers: tuple[int, ...] = (),
     update: float | None = None,
     sums: Sums | None = None,
     totals: str = "",
@@ -127,12 +122,8 @@ def protection(
         P, the number of parameters.
     rounds
         Number of releases.
-    seed
-        Seed of random mask graphs.
     steps
         Gossip steps per round; ``None`` if their number is chosen so that masks average out.
-    layers
-        Number of parameters of each tensor of the model; only clipping by layer needs them.
     update
         Root mean square of a parameter's update, see :func:`p2pfl.privacy.mask_size.update_size`; needed if
         :func:`sizes_masks` is true.
@@ -149,7 +140,7 @@ def protection(
     Raises
     ------
     ExperimentError
-        Keys contradict each other, or layers are clipped by layer and unknown.
+        Keys contradict each other.
     """
     if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip) and not totals:
         raise ExperimentError(
@@ -157,17 +148,14 @@ def protection(
             "privacy.clip"
         )
     traits = mode_traits(wanted.mode)
-    if traits.hides and wanted.clipping == "layer" and sum(layers) != size:
-        raise ExperimentError(
-            f'privacy.clipping = "layer" needs the layers of all {size} parameters, and only {sum(layers)} belong to '
-            'known layers; set privacy.clipping to "flat"'
-        )
-    graph = mask_graph(wanted, topology.union, seed=seed)
+    graph = topology.union
+    if wanted.mask_graph == "complete":  # any two peers can agree on a key through the broker
+        graph = graphs.complete(len(graph.peers)).named(graph.peers)
     claimed = wanted.epsilon is not None or _claims(wanted) or bool(totals and wanted.noise)
     if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
-            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "circulant", add '
+            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "complete", add '
             'peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
     mask = 0.0
@@ -180,7 +168,6 @@ def protection(
         mask=mask,
         bits=wanted.bits,
         participation=wanted.participation,
-        layers=layers if wanted.clipping == "layer" else (),
     )
     whole = None
     if not traits.hides:
