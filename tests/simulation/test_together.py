@@ -25,7 +25,7 @@ CASES = {
     "corrections": ["learning.algorithm=scaffold"],
     "stragglers, some participants": ["learning.fraction=0.5", "learning.epochs=3", "learning.stragglers=0.5"],
     "a schedule of graphs": ["topology.kind=one_peer_exponential", "topology.peers=4"],
-    "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.share=0.2"],
+    "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
     "common statistics": ["data.scale=true", "learning.consensus=true"],
 }
 

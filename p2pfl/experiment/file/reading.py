@@ -75,7 +75,8 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     Notes
     -----
     A change of the algorithm resets those keys of the source to their default that have no effect on the
-    new algorithm, so that one file serves to compare algorithms.
+    new algorithm, so that one file serves to compare algorithms. A change of a graph, codec or robust rule drops the
+    options of the one that it replaces.
 
     Examples
     --------
@@ -97,6 +98,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         _choose(table, experiment, origin=origin)
         return experiment
     named = tuple(_set(table, change) for change in changes)
+    _drop_options(table, experiment, named)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
     _choose(table, changed, origin=origin)
@@ -108,6 +110,19 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         section, _, name = key.partition(".")
         del table[section][name]
     return check(table, origin="--set")
+
+
+OPTIONS_OF = {"topology.kind": "topology", "compression.name": "compression", "robustness.rule": "robustness"}
+"""Keys whose values have the ``options`` of a section."""
+
+
+def _drop_options(table: dict[str, Any], before: Experiment, named: Sequence[str]) -> None:
+    """Drop the options of what the changes replace, unless the changes set options, too."""
+    old = flat(before)
+    for key, section in OPTIONS_OF.items():
+        given = any(change.startswith(f"{section}.options.") for change in named)
+        if f"{key}." in named and not given and table[section][key.partition(".")[2]] != old[key]:
+            table[section].pop("options", None)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -430,6 +445,12 @@ MOVED: Mapping[str, str] = {
         f"topology.{option}": f"topology.options.{option}"
         for option in ("rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
     },
+    **{
+        f"compression.{option}": f"compression.options.{option}"
+        for option in ("share", "levels", "bits", "gamma", "refresh")
+    },
+    "robustness.radius": "robustness.options.radius",
+    "robustness.nearest": "robustness.options.nearest",
 }
 """Keys of the release before this one, and where they are now."""
 

@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import UNDECLARED, Traits
-from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
     AttackSettings,
@@ -218,16 +218,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
 
 def _uncompressed(wanted: CompressionSettings) -> dict[str, str]:
     """Return the keys of ``[compression]`` that have no effect."""
-    name, traits = wanted.name, codec_traits(wanted.name)
-    taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
-    if traits and traits.differences:
-        taken |= {"gamma", "refresh"}
-    unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
-    return {
-        f"compression.{key}": f'compression.name is "{name}"'
-        for key in unused
-        if _set(wanted, CompressionSettings(), key)
-    }
+    unused = wanted.name == "none" and wanted.options
+    return {"compression.options": 'compression.name is "none"'} if unused else {}
 
 
 def _unused(mode: str) -> Mapping[str, str]:
@@ -254,7 +246,7 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
     robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
     if robustness.rule == "none":
-        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "radius", "nearest")}
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "options")}
     if attack.name == "none":
         why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
     if attack.name == "label_flip":

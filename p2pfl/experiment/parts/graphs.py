@@ -10,7 +10,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
 from p2pfl.experiment.catalogue import imported
-from p2pfl.experiment.parts.options import checked_options
+from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
 
@@ -52,13 +52,14 @@ def check_options(experiment: Experiment) -> dict[str, Any]:
         return {}
     kind = str(settings.kind)
     if ":" in kind:
-        function = imported(kind, key="topology.kind")
-        known = [*inspect.signature(function).parameters][1:]
+        types = parameter_types(imported(kind, key="topology.kind"))
+        types.pop(next(iter(types), ""), None)  # the number of peers
     else:
         graphs.check_kind(kind)
-        function, known = graphs.BUILDERS[kind], [*graphs.options_of(kind)]
-    known = [name for name in known if name not in {"seed", "degree"}]
-    return checked_options(settings.options, function, known=known, key="topology.options", name=kind)
+        known, types = graphs.options_of(kind), parameter_types(graphs.BUILDERS[kind])
+        types = {name: types[name] for name in known}
+    types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
+    return checked_options(settings.options, types, key="topology.options", name=kind)
 
 
 def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:

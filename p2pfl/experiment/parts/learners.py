@@ -18,7 +18,7 @@ from p2pfl.data.sharing import check_name as check_data_name
 from p2pfl.data.sharing import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.graphs import check_options
-from p2pfl.experiment.parts.options import checked_options
+from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment, LearningSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
@@ -198,7 +198,7 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         "seed": experiment.seed,
     }
     own = [parameter for parameter in parameters if parameter not in given]
-    values = checked_options(model.options, kind, known=own, key="model.options", name=model.name)
+    values = checked_options(model.options, parameter_types(kind, without=given), key="model.options", name=model.name)
     needed = [name for name in own if parameters[name].default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in values]:
         raise ExperimentError(f"model.options.{missing[0]} is missing, and {model.name} needs it; set it")
@@ -346,10 +346,9 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
 
 def own_options(name: str, kind: Any, *, options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return a user's options of an algorithm, checked against its parameters other than those ``given``."""
-    parameters = inspect.signature(kind).parameters
     trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
-    own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
-    return checked_options(options, kind, known=own, key="learning.algorithm_options", name=name)
+    types = parameter_types(kind, without={*given, *trained})
+    return checked_options(options, types, key="learning.algorithm_options", name=name)
 
 
 def check_names(experiment: Experiment, *, given: Collection[str]) -> None:

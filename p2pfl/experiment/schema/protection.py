@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -77,20 +77,17 @@ class RobustnessSettings(Section, frozen=True):
     ----------
     rule
         ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
-        which weight all models alike; or a ``package.module:Class``, which may have parameters ``attackers`` and
-        ``radius``.
+        which weight all models alike; or a ``package.module:Class``, which may have a parameter ``attackers``.
     attackers
         Received models that may be Byzantine.
-    radius
-        How far one model may pull the average (self_centred_clipping).
-    nearest
-        First average each model with those nearest to it.
+    options
+        Further arguments of the class: ``radius``, how far one model may pull the average (self_centred_clipping). With
+        ``nearest = true``, the last four rules first average each model with those nearest to it.
     """
 
     rule: Reference = "none"
     attackers: Annotated[int, Meta(ge=0)] = 1
-    radius: Positive | None = None
-    nearest: bool = False
+    options: dict[str, Any] = {}
 
 
 class AttackSettings(Section, frozen=True):

@@ -77,6 +77,6 @@ def test_what_cannot_heal_is_refused_with_the_reason(changes, why):
 
 def test_a_graph_of_a_file_stays_as_it_is():
     with pytest.raises(
-        ExperimentError, match=r"^topology.heal = true does not work with topology.kind, which does not"
+        ExperimentError, match=r"^topology.heal = true does not work with a file in topology.kind, which does"
     ):
         check(Composition.of(Experiment(topology=TopologySettings(file="ours.json", heal=True))))
