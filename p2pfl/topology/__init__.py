@@ -42,7 +42,7 @@ from p2pfl.topology.kinds.schedules import (
     nested,
     one_peer_exponential,
 )
-from p2pfl.topology.kinds.table import BUILDERS, build, check_kind
+from p2pfl.topology.kinds.table import BUILDERS, build, check_kind, options_of
 from p2pfl.topology.mixing.noise import best_rate, effective_neighbours, rate, remainder
 from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
 from p2pfl.topology.mixing.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
@@ -90,6 +90,7 @@ __all__ = [
     "natural",
     "nested",
     "one_peer_exponential",
+    "options_of",
     "owners",
     "partition",
     "path",

@@ -92,6 +92,19 @@ def build(
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
 
 
+def options_of(kind: str) -> tuple[str, ...]:
+    """Return the names of what :func:`build` passes to a kind besides the number of peers.
+
+    Examples
+    --------
+    >>> options_of("small_world"), options_of("torus")
+    (('degree', 'rewire', 'seed'), ('rows',))
+    """
+    if kind in {"grid", "torus"}:
+        return ("rows",)
+    return tuple(inspect.signature(BUILDERS[kind]).parameters)[1:]
+
+
 def check_kind(kind: str, *, registered: Iterable[str] = ()) -> None:
     """Raise :class:`TopologyError` unless there is a builder of this name; the message names the nearest.
 

@@ -1,15 +1,17 @@
-"""Graphs and schedules that a function of a user, or of an installed package, makes."""
+"""Graphs and schedules from the section ``[topology]``."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
 from p2pfl.experiment.catalogue import TOPOLOGIES, imported
+from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.schema import Experiment
 
 
 def is_own(kind: str) -> bool:
@@ -21,6 +23,67 @@ def check_kind(kind: str) -> None:
     """Refuse a kind of topology that nobody makes; the message names the nearest."""
     if not is_own(kind):
         graphs.check_kind(kind, registered=TOPOLOGIES)
+
+
+def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+    """Return the topology of the files, or of the user's function, in ``topology.kind``; ``None`` for other kinds."""
+    settings = experiment.topology
+    if settings.files:
+        read = tuple(graphs.load(file) for file in settings.files)
+        return read[0] if isinstance(settings.kind, str) else graphs.Schedule(read)
+    kind = str(settings.kind)
+    if not is_own(kind):
+        return None
+    check_options(experiment)
+    options = {"seed": experiment.seed, "degree": settings.degree} | settings.options
+    return own_graph(kind, peers=settings.peers, options=options)
+
+
+def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    """Return the topology that the section ``[topology]`` defines."""
+    given = loaded(experiment)
+    if given is not None:
+        return given
+    settings, options = experiment.topology, check_options(experiment)
+    return graphs.build(
+        str(settings.kind), peers=settings.peers, seed=experiment.seed, degree=settings.degree, **options
+    )
+
+
+def check_options(experiment: Experiment) -> dict[str, Any]:
+    """Return ``topology.options``, checked against what the kind of graph takes.
+
+    Raises
+    ------
+    InputError
+        The kind or an option is unknown, or the value of an option has another type.
+    """
+    settings = experiment.topology
+    if settings.files:
+        return {}
+    kind = str(settings.kind)
+    if is_own(kind):
+        types = parameter_types(TOPOLOGIES.kind(kind))
+        types.pop(next(iter(types), ""), None)  # the number of peers
+    else:
+        check_kind(kind)
+        known, types = graphs.options_of(kind), parameter_types(graphs.BUILDERS[kind])
+        types = {name: types[name] for name in known}
+    types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
+    return checked_options(settings.options, types, key="topology.options", name=kind)
+
+
+def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:
+    """Refuse peers that an experiment does not have.
+
+    Raises
+    ------
+    ExperimentError
+        One of ``only`` is not among ``names``.
+    """
+    if unknown := sorted(set(only) - set(names)):
+        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'experiment "{experiment.name}" has no peer "{unknown[0]}"; choose one of {some}')
 
 
 def own_graph(
