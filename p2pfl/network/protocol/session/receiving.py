@@ -37,7 +37,7 @@ class Receiving:
     Parameters
     ----------
     shared, streams, neighbours, presence, totals, verdicts, commits
-        Parts of the session that the messages concern; ``commits`` if the run commits rounds.
+        Parts of the session that the messages concern; ``None`` for those that the plan does not need.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
     """
@@ -50,8 +50,8 @@ class Receiving:
         presence: Presence,
         totals: Totals,
         *,
-        verdicts: Verdicts,
-        commits: Commits | None = None,
+        verdicts: Verdicts | None,
+        commits: Commits | None,
         sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
@@ -131,13 +131,14 @@ class Receiving:
 
     def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
-        if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
-            (self.commits or self.verdicts).receive(sender, message)
+        decider = self.commits or self.verdicts
+        if isinstance(message, OfVerdicts) and decider is not None:  # also of a peer whose release was dropped
+            decider.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):
             self.totals.receive(sender, message)
-        elif self.sums:
+        elif isinstance(message, ForOne) and self.sums:
             self.streams.progress[sender] = self.shared.now
             self.shared.do(ProcessSum(sender, message))
         else:
@@ -145,7 +146,8 @@ class Receiving:
 
     def _alive(self, sender: str, *, beat: bool) -> None:
         """Note a message of a neighbour's current incarnation; only senders publish heartbeats to this peer."""
-        self.totals.alive(sender)
+        if self.totals.waits is not None:
+            self.totals.alive(sender)
         if sender in self.streams.senders:
             self.shared.timeouts.receive(sender, now=self.shared.now, beat=beat)
 
@@ -167,7 +169,8 @@ class Receiving:
         plausible.heartbeat(pulse, last=shared.last)
         self.presence.alive(sender)
         shared.progress.receive(sender, pulse)
-        self.totals.compare(sender, pulse.total)
+        if pulse.total is not None:
+            self.totals.compare(sender, pulse.total)
         if pulse.first is not None:
             shared.ledgers.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)
@@ -212,14 +215,16 @@ class Receiving:
             self.streams.refuse(sender, phase)
             return
         head, row, said = model.head, model.row, model.said
-        vote = self.verdicts.delivered(sender, model)
+        verdicts = self.verdicts
+        vote = None if verdicts is None else verdicts.delivered(sender, model)
         if vote is None and head.partners is not None:
             shared.refuse(sender, "not a row")
             return
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
-        late = verdict == "late" and self.verdicts.takes(vote) and shared.ledgers.late(sender, Delivery(head, row))
-        if vote is not None and late:
-            self.verdicts.arrived(vote)
+        takes = verdict == "late" and (verdicts is None or verdicts.takes(vote))
+        late = takes and shared.ledgers.late(sender, Delivery(head, row))
+        if verdicts is not None and vote is not None and late:
+            verdicts.arrived(vote)
         if verdict == "kept":
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:

@@ -21,6 +21,9 @@ from p2pfl.network.protocol.wire.sealing import MessageCodec
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""
 
+Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "search", "leaving"]
+"""Part of a session that can wait for something, and decides after each event while it does."""
+
 PULSE = 1.0
 """Seconds between heartbeats."""
 
@@ -66,6 +69,8 @@ class Shared:
         Effects of the current event so far.
     stores
         Parts that wait for a write, in the order of the writes.
+    active
+        Parts that wait for something; each adds itself.
     """
 
     codec: MessageCodec
@@ -88,6 +93,7 @@ class Shared:
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
     stores: deque[Literal["sending"] | Decider] = field(default_factory=deque)
+    active: set[Waiter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.timeouts.patience = self.patience

@@ -57,6 +57,7 @@ class Waiting:
         if self.shared.mailbox.large:
             self.streams.grant()
         self.awaited = Awaited(sender, keep, self.shared.now)
+        self.shared.active.add("waiting")
 
     def close(self) -> None:
         """End the gossip step."""
