@@ -20,6 +20,11 @@ class Edges:
     healing
         Same graph over any subset of the peers; without it, the planned graph stays.
 
+    Attributes
+    ----------
+    period
+        Number of phases of the schedule, which does not depend on the peers that are present.
+
     Examples
     --------
     >>> from p2pfl.topology import healing
@@ -39,11 +44,7 @@ class Edges:
     ) -> None:
         self.me, self.topology, self.weights, self.healing = me, topology, tuple(weights), healing
         self.peers = len(topology.peers)
-
-    @property
-    def period(self) -> int:
-        """Number of phases of the schedule, which does not depend on the peers that are present."""
-        return self.topology.period
+        self.period = topology.period
 
     def see(self, there: Collection[str]) -> bool:
         """Switch to the graph of the peers that are present; return whether it has changed."""
@@ -51,17 +52,17 @@ class Edges:
             return False
         self.topology = self.healing.over(there)
         self.weights = self.healing.weights(self.topology)
-        for derived in ("turns", "_rows"):
+        for derived in ("turns", "_rows", "_senders", "_receivers"):
             self.__dict__.pop(derived, None)
         return True
 
     def senders_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours whose models this peer receives in a phase."""
-        return self.topology.at(phase).senders(self.me)
+        return self._senders[phase]
 
     def receivers_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours to which this peer sends its model in a phase."""
-        return self.topology.at(phase).receivers(self.me)
+        return self._receivers[phase]
 
     @property
     def neighbours(self) -> frozenset[str]:
@@ -76,6 +77,16 @@ class Edges:
     def row(self, phase: int) -> dict[str, float]:
         """Return the weights that this peer applies in a phase, including its own."""
         return dict(self._rows[phase])
+
+    @cached_property
+    def _senders(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours whose models this peer receives, by phase."""
+        return tuple(self.topology.at(phase).senders(self.me) for phase in range(self.period))
+
+    @cached_property
+    def _receivers(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours to which this peer sends its model, by phase."""
+        return tuple(self.topology.at(phase).receivers(self.me) for phase in range(self.period))
 
     @cached_property
     def _rows(self) -> tuple[dict[str, float], ...]:

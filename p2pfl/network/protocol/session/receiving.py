@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.network.protocol.incoming import plausible
-from p2pfl.network.protocol.interface.effects import Parse, ProcessSum
+from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
 from p2pfl.network.protocol.interface.events import Read, Received, Summed
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.deciding.commits import Commits
@@ -26,7 +26,7 @@ from p2pfl.network.protocol.wire.messages import (
     Plain,
     Pulse,
 )
-from p2pfl.network.protocol.wire.rows import Delivery, Parsed
+from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_rows
 from p2pfl.network.protocol.wire.totals import OfTotals
 from p2pfl.network.protocol.wire.verdicts import OfVerdicts
 
@@ -102,7 +102,7 @@ class Receiving:
         return "not authentic" if envelope is None or envelope.reads(sender) else "before its key"
 
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
-        shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
+        shared, streams = self.shared, self.streams
         if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
             self._alive(sender, beat=isinstance(message, Pulse))
         match message:
@@ -115,10 +115,10 @@ class Receiving:
             case Chunk() if (sender, message.phase) in streams.inboxes:
                 self._chunk(sender, message)
             case Ack() if sender in shared.membership.up and message.phase < len(streams.outboxes):
-                streams.acknowledged(sender, message, present=present)
+                streams.acknowledged(sender, message, present=sender in shared.membership.present)
             case Pulse() if (sender, message.phase) in streams.inboxes:
                 self._pulse(sender, message)
-            case Account() if present:
+            case Account() if sender in shared.membership.present:
                 self._account(sender, message)
             case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
                 self._added(sender, message)
@@ -193,12 +193,11 @@ class Receiving:
 
     def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
         """Read models here, or let the shell read them if that takes long."""
-        trailer = self.streams.trailers[sender]
-        parse = Parse(sender, phase, tuple(messages), trailer, self.shared.row_bytes, head)
-        if parse.slow:
-            self.shared.do(parse)
+        trailer, largest = self.streams.trailers[sender], self.shared.row_bytes
+        if any(len(message) > SLOW for message in messages):
+            self.shared.do(Parse(sender, phase, tuple(messages), trailer, largest, head))
         else:
-            self.read(parse.result())
+            self.read(Read(sender, phase, read_rows(messages, trailer=trailer, largest=largest), head))
 
     def read(self, read: Read) -> None:
         """Keep models that were read, and grant their sender credit."""
@@ -211,7 +210,7 @@ class Receiving:
 
     def _model(self, sender: str, model: Parsed | None, *, phase: int) -> None:
         shared = self.shared
-        if model is None or not _playable(model, last=shared.last):
+        if model is None or model.head.round > shared.last:  # nobody plays such a round
             self.streams.refuse(sender, phase)
             return
         head, row, said = model.head, model.row, model.said
@@ -225,7 +224,7 @@ class Receiving:
         late = takes and shared.ledgers.late(sender, Delivery(head, row))
         if verdicts is not None and vote is not None and late:
             verdicts.arrived(vote)
-        if verdict == "kept":
+        if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
             shared.refuse(sender, verdict)
@@ -241,15 +240,6 @@ class Receiving:
             return
         for peer, answer in event.answers:
             self.shared.publish(f"in/{peer}", answer)
-
-
-def _playable(model: Parsed, *, last: int) -> bool:
-    """Return whether a model belongs to a round of the run."""
-    try:
-        plausible.playable(model[0].round, last=last)
-    except DecodeError:
-        return False
-    return True
 
 
 def _long(data: bytes | memoryview, *, most: int) -> DecodeError:

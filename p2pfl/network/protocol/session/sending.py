@@ -44,7 +44,9 @@ class Sending:
         self.offered, self._stored = offer, False
         self.shared.active.add("sending")
         account = self._account() if self.shared.ledgers.news(released=offer.masked) else None
-        self.shared.timeouts.pace.ready(now=self.shared.now)
+        pace = self.shared.timeouts.pace
+        if pace.quantile < 1:
+            pace.ready(now=self.shared.now)
         self._store(account, model=True)
 
     def report(self) -> None:

@@ -296,6 +296,7 @@ class Session:
         if self.verdicts is not None:
             self.verdicts.begin(first)
         self.presence.heal()
+        self.streams.grant()
         self.streams.pulses()
 
     def _tolerate(self, event: requests.Tolerate) -> None:
@@ -312,7 +313,6 @@ class Session:
         due = min(event.last, self.shared.timeouts.pace.next(places=places, apart=event.apart))
         if due > here + 1:
             self._begin_at(due)
-            self.streams.grant()
         self.shared.do(Play(due))
 
     # ------------------------------------------------------------------ time
