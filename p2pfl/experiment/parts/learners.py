@@ -16,8 +16,8 @@ from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.core.importing import located
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.sharing import check_name as check_data_name
-from p2pfl.data.sharing import check_split
+from p2pfl.data.loader import check_name as check_data_name
+from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.file.sentences import shown, words
 from p2pfl.experiment.schema import Experiment, LearningSettings
