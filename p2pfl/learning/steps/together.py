@@ -17,13 +17,13 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.data import IntArray, Orders
 from p2pfl.learning.evaluation import evaluate
 from p2pfl.learning.learner import Fitted, Fitting, Learner, Report
-from p2pfl.learning.proving.proof import Proof
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.batching import BatchSchedule, DeviceSamples, Footprint
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
-from p2pfl.learning.steps.scheduling import scheduled
+from p2pfl.learning.steps.round_batches import scheduled
 from p2pfl.learning.torch_learner import TorchLearner
+from p2pfl.learning.trials.engine_proof import Proof
 
 PARAMETERS = 2**17
 """Most parameters of all models of a run: with more of them, a run keeps a core busy on its own.

@@ -16,8 +16,8 @@ from p2pfl.plugins.audit import statistics
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
-from p2pfl.privacy.ring import Ring
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.ring_masks import Ring
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Topology, Weights
 

@@ -18,7 +18,7 @@ from p2pfl.plugins.audit.statistics import Floats, Ints, StatisticalResult
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import ExchangeKey
 from p2pfl.privacy.masks import neighbour_secrets
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.topology import Topology, metropolis, ring
 
 PEERS = 6

@@ -28,8 +28,8 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learners import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.proving.proof import Proof
 from p2pfl.learning.steps.batching import Batch
+from p2pfl.learning.trials.engine_proof import Proof
 from p2pfl.plugins.audit import statistics
 from p2pfl.plugins.audit.arithmetic import sampled_epsilon
 from p2pfl.plugins.audit.claims import LENGTHS, ExactClaim

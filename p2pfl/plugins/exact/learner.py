@@ -19,7 +19,7 @@ from p2pfl.learning.additive import Asking, Step
 from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
-from p2pfl.learning.scores.whole import Function, Whole, r2
+from p2pfl.learning.scores.set_scores import Function, Whole, r2
 from p2pfl.plugins.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.plugins.exact.regression.fits import fitted
 from p2pfl.plugins.exact.survival.curves import concordance

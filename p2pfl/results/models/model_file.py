@@ -18,8 +18,8 @@ from p2pfl.core.errors import DataError, InputError, ModelError
 from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import MISSING
 from p2pfl.learning.models import MODELS, build
-from p2pfl.learning.modules.dividing import digest
 from p2pfl.learning.modules.norms import Norm, normalised
+from p2pfl.learning.modules.trained_part import digest
 from p2pfl.plugins.exact import EXACT, ExactModel
 from p2pfl.plugins.exact.additive.predictor import OWN
 from p2pfl.plugins.exact.model import Personal

@@ -367,10 +367,10 @@ SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_live
 
 EPOCHS = ("tests/privacy/keys/test_exchange.py", *LIVE)
 ENVELOPE = ("tests/network/protocol/wire/test_envelope.py", *SEALED)
-TOTALS = ("tests/privacy/test_totals.py", "tests/network/protocol/totals")
+TOTALS = ("tests/privacy/test_total_masks.py", "tests/network/protocol/totals")
 BOOSTING = (
     "tests/plugins/exact/trees/test_random_boosting.py",
-    "tests/privacy/test_totals.py",
+    "tests/privacy/test_total_masks.py",
 )
 SAMPLES = ("tests/learning/test_example_private.py",)
 METER = ("tests/results/test_meter.py",)

@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ForOne, Message
 from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_row
 from p2pfl.network.protocol.wire.trailer import Trailer
-from p2pfl.privacy.ring import Ring
+from p2pfl.privacy.ring_masks import Ring
 
 SLOW = 2**20
 """Size in bytes above which a model is read in a thread, and from which a sum is unmasked in one."""

@@ -21,7 +21,7 @@ from p2pfl.plugins.audit.live.tap import Tap, Tapped
 from p2pfl.plugins.audit.statistics import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import Ring, mask
+from p2pfl.privacy.ring_masks import Ring, mask
 from p2pfl.privacy.secagg.protocol import Sender, Share, Sum, SumSlot
 from p2pfl.topology import complete
 
