@@ -44,12 +44,12 @@ from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.dividing import Divided
+from p2pfl.learning.modules.trained_part import Divided
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
+from p2pfl.privacy.normal_stream import VERSION
 from p2pfl.privacy.secagg import protocol as secagg
-from p2pfl.privacy.stream import VERSION
 
 SAME = (
     "learning.device",

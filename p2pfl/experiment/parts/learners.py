@@ -14,8 +14,8 @@ from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
 from p2pfl.core.importing import kind_of, located
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.sharing import check_name as check_data_name
-from p2pfl.data.sharing import check_split
+from p2pfl.data.loader import check_name as check_data_name
+from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.graphs import check_options
 from p2pfl.experiment.parts.options import checked_options, parameter_types
@@ -28,8 +28,8 @@ from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
-from p2pfl.learning.scores.choosing import chosen, metrics_named
-from p2pfl.learning.steps.augmenting import Augmenting
+from p2pfl.learning.scores.named_scores import chosen, metrics_named
+from p2pfl.learning.steps.augmentation import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size

@@ -15,7 +15,7 @@ from p2pfl.core.errors import StorageError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit import Audit
-from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.audit_page import page
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 
 MOST = 128

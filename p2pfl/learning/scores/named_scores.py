@@ -11,7 +11,7 @@ from p2pfl.core.importing import imported
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
-from p2pfl.learning.scores.whole import WHOLE, Whole
+from p2pfl.learning.scores.set_scores import WHOLE, Whole
 
 METRICS: Mapping[str, PerSample | Whole] = {**LOSSES, "accuracy": accuracy, **WHOLE}
 """Metrics by name."""

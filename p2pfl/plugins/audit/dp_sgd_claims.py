@@ -28,13 +28,13 @@ from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.file.reading import check
 from p2pfl.experiment.parts.learners import learner as made
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.proving.proof import Proof
 from p2pfl.learning.steps.batching import Batch
-from p2pfl.plugins.audit import statistics
-from p2pfl.plugins.audit.arithmetic import sampled_epsilon
+from p2pfl.learning.trials.engine_proof import Proof
+from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import LENGTHS, ExactClaim
 from p2pfl.plugins.audit.noise_claims import FIRST, Noise
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, unspent
+from p2pfl.plugins.audit.second_accountant import sampled_epsilon
 from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.keys import SeededSource, Source
 from p2pfl.results.spending.sampling import SamplingMeter
@@ -308,12 +308,12 @@ def _batches(one: _Trainee, *, fresh: Fresh) -> list[ExactClaim]:
         ),
     }
     found = [
-        ExactClaim(name, f"{sentence} (surprise in powers of ten).", surprise, -math.log10(statistics.ALARM), PART)
+        ExactClaim(name, f"{sentence} (surprise in powers of ten).", surprise, -math.log10(noise_tests.ALARM), PART)
         for name, (sentence, surprise) in sentences.items()
     ]
     off = abs(float(spread.sum()) - BATCHES) / math.sqrt(BATCHES * likely)
     sentence = "The sizes of batches vary as those of independent choices do (standard deviations off)."
-    return [*found, ExactClaim("sizes of batches vary", sentence, off, statistics.normal(tests=1), PART)]
+    return [*found, ExactClaim("sizes of batches vary", sentence, off, noise_tests.normal(tests=1), PART)]
 
 
 def _surprise(counts: npt.NDArray[np.int64], trials: int, rate: float) -> float:
@@ -330,7 +330,7 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
     learner, engine = one.learner(fresh(FIRST))
     moved = np.concatenate([one.moved(learner, round=round) for round in range(2)])
     steps = float(np.square(moved / (learning.example_noise * learning.example_clip)).mean())
-    error = statistics.normal(tests=1) * math.sqrt(2 / moved.size)
+    error = noise_tests.normal(tests=1) * math.sqrt(2 / moved.size)
     own = _sampling(plan.experiment, learner, one.samples)
     trained = _accounted(plan, learner, one)
     lacking = max(_lacking(replace(own, steps=2 * own.steps), each) for each in trained)
@@ -348,7 +348,7 @@ def _steps(plan: Plan, *, fresh: Fresh) -> list[ExactClaim]:
             "a round has its samples",
             "The batches of a round have as many samples as are accounted (surprise in powers of ten).",
             _surprise(np.array([len(engine.chosen)]), drawn, rate),
-            -math.log10(statistics.ALARM),
+            -math.log10(noise_tests.ALARM),
             PART,
         ),
         ExactClaim(

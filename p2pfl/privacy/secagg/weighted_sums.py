@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse
 
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
+from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans, to_grid
 
 
 def width(terms: int, *, largest: float, bits: int) -> int:

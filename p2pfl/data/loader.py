@@ -16,16 +16,16 @@ from p2pfl.core.rows import draw
 from p2pfl.data import sources
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Elsewhere, Federation, Sizes
-from p2pfl.data.imported import imported, own_split
-from p2pfl.data.owned import Total, gathered, set_aside
+from p2pfl.data.peer_data import Total, gathered, set_aside
 from p2pfl.data.pictures import fashion_mnist, mnist
 from p2pfl.data.sources import Central, Private, nearest
 from p2pfl.data.splits import SPLITS, hold_out
 from p2pfl.data.synthetic import synthetic
+from p2pfl.data.tables.common_table import csv
 from p2pfl.data.tables.declaration import Table
 from p2pfl.data.tables.heart import fed_heart
-from p2pfl.data.tables.own import table as own_table
-from p2pfl.data.tables.shared import csv
+from p2pfl.data.tables.peer_tables import table as own_table
+from p2pfl.data.user_functions import imported, own_split
 
 SOURCES: Mapping[str, Callable[..., Central | Private]] = {
     "digits": sources.digits,
@@ -65,14 +65,14 @@ def federate(
     ----------
     name
         A key of :data:`SOURCES`, or a ``package.module:function`` that returns the data of a peer
-        (see :func:`~p2pfl.data.imported.imported`).
+        (see :func:`~p2pfl.data.user_functions.imported`).
     peers
         Names of all peers of the run, in any order.
     seed
         Seed of every draw.
     split
         A key of :data:`~p2pfl.data.splits.SPLITS`, or a ``package.module:function``
-        (:func:`~p2pfl.data.imported.own_split`), for data that the peers do not own already.
+        (:func:`~p2pfl.data.user_functions.own_split`), for data that the peers do not own already.
     test
         Share to hold out, stratified by class: one common part of all data, or a part of each peer's own data.
         MNIST, Fashion-MNIST, synthetic and fed_heart come with a test part and ignore it.

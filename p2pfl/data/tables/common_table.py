@@ -16,7 +16,7 @@ from p2pfl.data.description import Cells as Rules
 from p2pfl.data.description import Description, Field
 from p2pfl.data.sources import Central, moments, nearest, scaled
 from p2pfl.data.tables.cells import MISSING, TextCells, is_missing, read
-from p2pfl.data.tables.own import located
+from p2pfl.data.tables.peer_tables import located
 from p2pfl.data.tables.proposal import MOST_CLASSES
 
 MOST_LEVELS = 1000

@@ -8,7 +8,7 @@ from statsmodels.stats.diagnostic_gen import test_chisquare_binning as chisquare
 
 from p2pfl.learning import metrics
 from p2pfl.learning.histograms import histograms, scored
-from p2pfl.learning.scores.calibration import hosmer_lemeshow, intercept, slope, ungrouped
+from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow, intercept, slope, ungrouped
 
 RNG = np.random.default_rng(0)
 LEVELS = RNG.permutation(np.linspace(0.0453, 0.8912, 10).repeat(60))  # sixty samples of each probability

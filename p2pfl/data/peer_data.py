@@ -109,7 +109,7 @@ def gathered(
     names, hands
         Names of all peers, and of the local ones.
     seed, test, validation
-        As for :func:`p2pfl.data.sharing.federate`.
+        As for :func:`p2pfl.data.loader.federate`.
     total
         Function that adds up integers of the processes among which the peers are divided; ``None`` if they are not.
     """

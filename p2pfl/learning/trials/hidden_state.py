@@ -17,7 +17,7 @@ from torch import nn
 from p2pfl.core.errors import ModelError
 from p2pfl.core.process import GENERATORS, generators, moved
 from p2pfl.learning.dropout import KeyedDropout
-from p2pfl.learning.proving.agreement import AGAIN
+from p2pfl.learning.trials.gradient_comparison import AGAIN
 
 Result = TypeVar("Result")
 

@@ -13,9 +13,9 @@ from torch.nn.utils import parametrizations, prune, spectral_norm, weight_norm
 
 from p2pfl.core.errors import ModelError
 from p2pfl.learning import TorchLearner
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.torch_func import Stacked
 
 PEERS = ("ada", "bob")
 

@@ -35,7 +35,7 @@ from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy
 from p2pfl.plugins.audit.attacks.separation import Bools, auc, auc_error
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence

@@ -11,11 +11,11 @@ from scipy import stats
 
 from graphs import connected
 from p2pfl.core.errors import PrivacyError
-from p2pfl.privacy import totals
+from p2pfl.privacy import total_masks
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import signed
-from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.privacy.ring_masks import signed
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.topology import Topology, circulant, complete, path, ring, spanning, star
 
 SLOT = TotalSlot(1, 0, 0)
@@ -158,6 +158,6 @@ def test_who_is_missing_can_make_masks_too_few():
 def test_an_edge_without_a_secret_is_refused():
     graph = complete(3)
     with pytest.raises(PrivacyError, match="peer0-peer1 has no shared secret"):
-        totals.TotalMasks({}, graph=graph).hide(
+        total_masks.TotalMasks({}, graph=graph).hide(
             np.zeros(1, np.int64), peer="peer0", slot=SLOT, participants=graph.peers, bits=64
         )

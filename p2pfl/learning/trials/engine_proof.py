@@ -18,13 +18,13 @@ from p2pfl.core.process import spread
 from p2pfl.core.rows import keys, placed, subkeys
 from p2pfl.data import IntArray
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.proving.agreement import AGAIN, ATTEMPTS, Tolerance, nearby
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Batch, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.steps.training import Trainable, Work, first_step, intra_op
+from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
 
 TOGETHER = 64
 """Most peers in one pass: among more, one wrong gradient would be lost in the rounding of the others."""

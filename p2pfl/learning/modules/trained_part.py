@@ -15,7 +15,7 @@ from p2pfl.core.rows import Layout, raw
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout, keyed
 from p2pfl.learning.models import fill
-from p2pfl.learning.modules.copying import check_hooks_left, hooked, own_copy
+from p2pfl.learning.modules.model_copy import check_hooks_left, hooked, own_copy
 from p2pfl.learning.modules.norms import STATISTICS, Norm, normalised
 
 

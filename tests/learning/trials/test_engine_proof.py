@@ -7,10 +7,10 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.torch_func import Stacked
 
 PEERS = tuple(f"peer{number:02}" for number in range(70))
 WRONG = PEERS[66]

@@ -9,8 +9,8 @@ from torch.func import grad_and_value, vmap
 
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, mean
+from p2pfl.learning.steps.autograd import Autocast, Stateless
 from p2pfl.learning.steps.batching import Batch, Footprint
-from p2pfl.learning.steps.plain import Autocast, Stateless
 
 
 class Stacked:

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from p2pfl.privacy.stream import Ints, spans
+from p2pfl.privacy.normal_stream import Ints, spans
 
 Ring = npt.NDArray[np.unsignedinteger[Any]]
 """Numbers modulo a power of two."""

@@ -5,7 +5,7 @@ from sklearn.preprocessing import StandardScaler
 
 from p2pfl.core.errors import DataError
 from p2pfl.data import federate
-from p2pfl.data.tables.shared import csv
+from p2pfl.data.tables.common_table import csv
 
 PATIENTS = """\
 hospital, age, smoker, weight, ill

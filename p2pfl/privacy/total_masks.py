@@ -27,7 +27,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.errors import PrivacyError
 from p2pfl.privacy.keys import edge_key
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.ring import Ring, mask, unsigned
+from p2pfl.privacy.ring_masks import Ring, mask, unsigned
 from p2pfl.topology import Topology, cut
 
 FEWEST = 3

@@ -13,13 +13,13 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.proving.agreement import AGAIN, ATTEMPTS, Tolerance, nearby
-from p2pfl.learning.proving.purity import UNKEYED, UNREPEATABLE, State
+from p2pfl.learning.steps.autograd import Autocast, Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import Kernels, compiled
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
-from p2pfl.learning.steps.plain import Autocast, Plain
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
+from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, State
 
 SMALL = 2**22
 """Most parameters of a model whose engines are tried on two rows at once."""
@@ -45,7 +45,7 @@ class Trial:
     features, targets
         A few samples.
     loss, dropouts, autocast
-        Arguments of :class:`~p2pfl.learning.steps.plain.Plain`.
+        Arguments of :class:`~p2pfl.learning.steps.autograd.Plain`.
     tolerance
         Differences between engines that count as rounding.
     """

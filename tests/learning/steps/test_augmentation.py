@@ -21,7 +21,7 @@ from p2pfl.data import batches
 from p2pfl.data.samples import tensors
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
-from p2pfl.learning.steps.augmenting import Augmenting, step_keys
+from p2pfl.learning.steps.augmentation import Augmenting, step_keys
 from p2pfl.privacy.keys import SeededSource
 
 PEERS = ("ada", "bob", "cy")

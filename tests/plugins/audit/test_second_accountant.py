@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from mutants import RING, SAMPLED
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit.accounts import accounts
-from p2pfl.plugins.audit.arithmetic import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
+from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.claims import uniform
+from p2pfl.plugins.audit.dp_sgd_claims import PART, training
 from p2pfl.plugins.audit.live.ciphers import Encryptions, recorded
-from p2pfl.plugins.audit.training import PART, training
+from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, models_mu, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.keys import SenderKey

@@ -11,7 +11,7 @@ import pytest
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit import Effort, audit, audit_command
-from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.audit_page import page
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.words import lessons, verdict
 

@@ -13,9 +13,9 @@ import torch
 
 from p2pfl.core.neighbourhood import Public
 from p2pfl.experiment import Plan
-from p2pfl.plugins.audit.arithmetic import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.plugins.audit.claims import ExactClaim
 from p2pfl.plugins.audit.pipeline import unspent
+from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import SeededSource
