@@ -64,7 +64,7 @@ class Traits:
     needs_gradients
         Why a learner must show its gradients.
     state_per_edge
-        State that it keeps for each edge, which another peer cannot take over.
+        State that it keeps for each edge; its peers write a checkpoint after every round.
     additive
         True if peers compute the same model from totals alone and release no models.
     no_privacy
@@ -140,19 +140,16 @@ class RuleTraits:
     ----------
     centred
         True if its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
-    needs_radius
-        True if it takes a radius.
     stacked
         True if it takes the models of several peers in one call, ``[R, n, P]`` and weights ``[R, n]``, on any device.
 
     Examples
     --------
-    >>> RuleTraits(centred=True).needs_radius
+    >>> RuleTraits(centred=True).stacked
     False
     """
 
     centred: bool = False
-    needs_radius: bool = False
     stacked: bool = False
 
 
