@@ -30,9 +30,6 @@ APART = {"simulation", "network"}
 """Rooms that never import each other: all peers at once, and one peer with its messages."""
 
 UPWARD = {
-    "cli/planning/commands.py",
-    "cli/results/commands.py",
-    "cli/setup/commands.py",
     "experiment/agreement.py",
     "experiment/parts/learners.py",
     "experiment/resolved.py",
