@@ -69,7 +69,10 @@ def test_an_exact_model_works_by_its_name(tmp_path, capsys):
     assert summary["lossless"]
     assert summary["together"] == pytest.approx(summary["pooled"], abs=1e-12)
     assert summary["pooled"] > 0.6
-    assert "every peer learns how many samples each class has" in summary["privacy"]["statement"]
+    assert (
+        "the model follows: how many samples each class has, and the sums of their features"
+        in summary["privacy"]["statement"]
+    )
 
 
 @pytest.mark.fast
