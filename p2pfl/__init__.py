@@ -60,7 +60,6 @@ if TYPE_CHECKING:
         Propagation,
         QGDSGDm,
         RelaySGD,
-        RobustSGP,
         State,
     )
     from p2pfl.algorithms.robust import (
@@ -150,7 +149,6 @@ __all__ = [
     "Quantise",
     "RandomK",
     "RelaySGD",
-    "RobustSGP",
     "RuleTraits",
     "Run",
     "SecAgg",
@@ -249,7 +247,6 @@ if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
             "Quantise": "core.codecs",
             "RandomK": "core.codecs",
             "RelaySGD": "algorithms",
-            "RobustSGP": "algorithms",
             "RuleTraits": "core.traits",
             "Run": "results",
             "SCAFFOLD": "algorithms",

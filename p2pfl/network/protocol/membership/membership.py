@@ -254,12 +254,6 @@ class Membership:
         return frozenset(self.proven) - self.gone - self.excluded
 
     @property
-    def vanished(self) -> frozenset[str]:
-        """Neighbours that are not there and did not say goodbye, and those that were excluded."""
-        polite = self.gone - self.lost - self.excluded
-        return self.neighbours - self.greeted - polite
-
-    @property
     def finished(self) -> frozenset[str]:
         """Neighbours that were met in their last incarnation, played the last round and left.
 

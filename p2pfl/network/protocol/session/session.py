@@ -24,7 +24,7 @@ from p2pfl.network.protocol.session.participating import Totals
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.receiving import Receiving
 from p2pfl.network.protocol.session.sending import Sending
-from p2pfl.network.protocol.session.settling import DepartureSearch, Leaving, Settling
+from p2pfl.network.protocol.session.settling import Leaving, Settling
 from p2pfl.network.protocol.session.shared import PULSE, Shared
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.session.waiting import Waiting
@@ -63,7 +63,7 @@ class Session:
     ----------
     streams, neighbours, naming, presence, totals, verdicts, commits
         Parts of the session, each with its own decisions.
-    receiving, gathering, waiting, sending, settling, search, leaving
+    receiving, gathering, waiting, sending, settling, leaving
         Parts of the session, each with its own decisions.
     summing
         True if the peer waits for a secure sum.
@@ -101,9 +101,8 @@ class Session:
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
-        self.search = DepartureSearch(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
-        waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling, self.search
+        waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling
         self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
         self._beat = math.inf  # time at which the next heartbeat is due
         self._looked = 0.0  # time of the last heartbeat
@@ -292,8 +291,6 @@ class Session:
                 self._tolerate(event.quantile)
             case requests.Finish() | requests.Compare() | requests.Stop():
                 self.settling.begin(event)
-            case requests.Missed():
-                self.search.begin(event.peers)
             case requests.Leave():
                 self.leaving.asked = event
 
