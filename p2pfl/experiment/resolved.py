@@ -42,9 +42,9 @@ from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.dividing import Divided
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -353,7 +353,7 @@ class Plan:
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""
         learner = self.learner.bare
-        return learner.owned(row, peer=peer) if isinstance(learner, ExactLearner) else {}
+        return learner.owned(row, peer=peer) if isinstance(learner, KeepsOwn) else {}
 
     @property
     def facts(self) -> dict[str, str]:

@@ -18,7 +18,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import accounts
 from p2pfl.core.errors import InputError, RunError
-from p2pfl.core.lazily import uncollected
+from p2pfl.core.importing import uncollected
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch

@@ -260,8 +260,8 @@ def check(it: Composition) -> None:
     >>> from p2pfl.experiment.schema import Experiment, LearningSettings
     >>> check(Composition.of(Experiment(learning=LearningSettings(algorithm="gossip_learning", stop=0.1))))
     Traceback (most recent call last):
-    p2pfl.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles of \
-their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
+    p2pfl.core.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles \
+of their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
     """
     for said in refusals(it):
         raise ExperimentError(said)

@@ -148,8 +148,6 @@ class Membership:
             self.prove(announcement.peer)
         elif difference := self._difference(announcement):  # reported if it never shows that it is alive
             self.refused[announcement.peer] = difference
-        elif announcement.peer not in self.neighbours:  # with us it never will
-            return self._remembers(announcement)
         return True
 
     def _usurped(self, known: Announcement, announcement: Announcement) -> bool:
