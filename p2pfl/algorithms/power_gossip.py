@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
-from p2pfl.algorithms.slots import one_graph, slots, width
+from p2pfl.algorithms.message_slots import one_graph, slots, width
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys

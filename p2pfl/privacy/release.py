@@ -39,8 +39,8 @@ from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans
+from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans
+from p2pfl.privacy.release_settings import Settings
 from p2pfl.privacy.update import Update
 
 COARSEST = 16.0

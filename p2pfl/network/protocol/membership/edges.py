@@ -18,6 +18,11 @@ class Edges:
     topology, weights
         Of the plan.
 
+    Attributes
+    ----------
+    period
+        Number of phases of the schedule.
+
     Examples
     --------
     >>> from p2pfl.topology import ring
@@ -27,20 +32,15 @@ class Edges:
 
     def __init__(self, me: str, topology: Topology | Schedule, weights: Sequence[Weights] = ()) -> None:
         self.me, self.topology, self.weights = me, topology, tuple(weights)
-        self.peers = len(topology.peers)
-
-    @property
-    def period(self) -> int:
-        """Number of phases of the schedule."""
-        return self.topology.period
+        self.peers, self.period = len(topology.peers), topology.period
 
     def senders_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours whose models this peer receives in a phase."""
-        return self.topology.at(phase).senders(self.me)
+        return self._senders[phase]
 
     def receivers_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours to which this peer sends its model in a phase."""
-        return self.topology.at(phase).receivers(self.me)
+        return self._receivers[phase]
 
     @property
     def neighbours(self) -> frozenset[str]:
@@ -55,6 +55,16 @@ class Edges:
     def row(self, phase: int) -> dict[str, float]:
         """Return the weights that this peer applies in a phase, including its own."""
         return dict(self._rows[phase])
+
+    @cached_property
+    def _senders(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours whose models this peer receives, by phase."""
+        return tuple(self.topology.at(phase).senders(self.me) for phase in range(self.period))
+
+    @cached_property
+    def _receivers(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours to which this peer sends its model, by phase."""
+        return tuple(self.topology.at(phase).receivers(self.me) for phase in range(self.period))
 
     @cached_property
     def _rows(self) -> tuple[dict[str, float], ...]:

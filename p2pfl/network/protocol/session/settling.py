@@ -1,4 +1,4 @@
-"""End of a run between peers: comparison of ledgers, search for vanished neighbours, and the goodbye."""
+"""End of a run between peers: comparison of ledgers, and the goodbye."""
 
 from __future__ import annotations
 
@@ -47,20 +47,23 @@ class Settling:
                 ledgers.flows.finish()
                 self.about, self._partners = "accounts", frozenset()
         self._since = self._reported = self.shared.now
+        self.shared.active.add("settling")
         self.sending.report()
 
     @property
     def active(self) -> bool:
-        """True if this peer waits for partners and no account is about to be sent."""
-        return self.about is not None and not self.sending.pending
+        """True if this peer waits for partners."""
+        return self.about is not None
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return self._reported + PULSE
+        return math.inf if self.sending.pending else self._reported + PULSE
 
     def decide(self) -> None:
         """Answer if there is no partner left to wait for; otherwise send the account every ``PULSE`` seconds."""
+        if self.sending.pending:
+            return  # an account is about to be sent
         now = self.shared.now
         silent = self.shared.membership.present & self._silent()
         if not any(now < self.waiting.deadline(partner, since=self._since) for partner in silent):
@@ -96,19 +99,24 @@ class Leaving:
     asked: Leave | None = None
     _stage: Literal["waiting", "flushing", "goodbye", "clearing", "gone"] = "waiting"
 
+    def begin(self, asked: Leave) -> None:
+        """Begin to leave."""
+        self.asked = asked
+        self.shared.active.add("leaving")
+
     @property
     def active(self) -> bool:
         """True if the peer leaves and waits until its messages have arrived."""
-        return self.asked is not None and self._stage == "waiting" and not self.sending.pending
+        return self.asked is not None and self._stage == "waiting"
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return math.inf if self.asked is None else self.asked.until
+        return math.inf if self.asked is None or self.sending.pending else self.asked.until
 
     def decide(self) -> None:
         """Continue once all messages have arrived, or at the deadline."""
-        if self.streams.idle or self.shared.now >= self.wake:
+        if not self.sending.pending and (self.streams.idle or self.shared.now >= self.wake):
             self._stage = "flushing"
             self.shared.do(Flush())
 
