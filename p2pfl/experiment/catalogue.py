@@ -161,7 +161,6 @@ ALGORITHMS = Catalogue(
         "exact_diffusion": "diffusion:ExactDiffusion",
         "qg_dsgdm": "quasi_global:QGDSGDm",
         "sgp": "push:SGP",
-        "robust_sgp": "running_sums:RobustSGP",
         "relay_sgd": "relay:RelaySGD",
         "choco": "choco:Choco",
         "gossip_learning": "gossip_learning:GossipLearning",
