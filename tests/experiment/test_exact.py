@@ -18,8 +18,8 @@ from p2pfl.experiment.parts.graphs import built
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Part
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models import Predictor, evaluate, export
 from p2pfl.results.spending.promises import promise
