@@ -98,6 +98,11 @@ def test_the_promise_says_what_totals_show():
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_registered_under_its_own_name(name):
+    assert MODELS.kind(name).name == name
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_the_statement_of_every_model_from_totals_says_what_two_results_show(name):
     table = {"topology": {"kind": "complete", "peers": 5}, "model": {"name": name}}
     said = "two such results of which one lacks a sample, or a peer, show by their difference exactly what"
