@@ -14,7 +14,7 @@ from p2pfl.core.traits import Traits
 from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.masks_and_noise import protection, sizes_masks
-from p2pfl.experiment.parts.own_graph import own_graph
+from p2pfl.experiment.parts.own_graph import is_own, own_graph
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.protection import Protection
 from p2pfl.experiment.rules.rule import Composition
@@ -113,7 +113,7 @@ def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
     """
     settings = experiment.topology
     if settings.file is None:
-        own = ":" in settings.kind
+        own = is_own(settings.kind)
         return own_graph(settings.kind, peers=settings.peers, options=_options(experiment)) if own else None
     if isinstance(settings.file, str):
         return graphs.load(settings.file)
@@ -199,11 +199,13 @@ def _condition(experiment: Experiment) -> str:
 
 def _shown(experiment: Experiment) -> str:
     """Return what the totals of a model show, as its class says, which may depend on its options."""
+    from p2pfl.learning.exact_model import ExactModel  # noqa: PLC0415 (it needs torch, as such a model does)
+
     name = experiment.model.name
     kind = MODELS.kind(name) if name in MODELS or ":" in name else None
-    shown = getattr(kind, "shown", None)
-    found: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
-    return found or "whatever the model asks for"
+    if isinstance(kind, type) and issubclass(kind, ExactModel):
+        return kind.shown(experiment.model.options)
+    return "whatever the model asks for"
 
 
 def _plain(experiment: Experiment) -> bool:
@@ -219,7 +221,6 @@ def _plain(experiment: Experiment) -> bool:
         and experiment.compression == CompressionSettings()
         and experiment.simulation == SimulationSettings()
         and experiment.transport.hurry == 1
-        and not experiment.topology.heal
     )
 
 

@@ -33,7 +33,6 @@ from p2pfl.topology.kinds.builders import (
     tree,
 )
 from p2pfl.topology.kinds.finite_time import base
-from p2pfl.topology.kinds.healing import Healing, healing
 from p2pfl.topology.kinds.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
 from p2pfl.topology.kinds.schedules import (
     double_binary_tree,
@@ -53,7 +52,6 @@ from p2pfl.topology.spanning import Tree, cut, spanning
 __all__ = [
     "BUILDERS",
     "UNBOUND",
-    "Healing",
     "NetworkxGraph",
     "Schedule",
     "Topology",
@@ -82,7 +80,6 @@ __all__ = [
     "gap",
     "given",
     "grid",
-    "healing",
     "heavy_ball_steps",
     "hierarchical",
     "hypercube",

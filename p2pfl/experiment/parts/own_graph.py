@@ -1,4 +1,4 @@
-"""Graphs and schedules that a user's function makes."""
+"""Graphs and schedules that a function of a user, or of an installed package, makes."""
 
 from __future__ import annotations
 
@@ -9,18 +9,29 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
-from p2pfl.experiment.catalogue import imported
+from p2pfl.experiment.catalogue import TOPOLOGIES, imported
+
+
+def is_own(kind: str) -> bool:
+    """Return whether ``topology.kind`` names a function of a user, or one that a package registers."""
+    return ":" in kind or (kind not in graphs.BUILDERS and kind in TOPOLOGIES)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of topology that nobody makes; the message names the nearest."""
+    if not is_own(kind):
+        graphs.check_kind(kind, registered=TOPOLOGIES)
 
 
 def own_graph(
     reference: str, *, peers: int, options: Mapping[str, Any], key: str = "topology.kind"
 ) -> graphs.Topology | graphs.Schedule:
-    """Return what ``package.module:function`` makes of a number of peers.
+    """Return what a function makes of a number of peers.
 
     Parameters
     ----------
     reference
-        Name of the function, which p2pfl calls as ``function(peers, **options)``.
+        ``package.module:function``, or the name of an entry point; p2pfl calls it as ``function(peers, **options)``.
     peers
         Number of peers.
     options
@@ -41,7 +52,7 @@ def own_graph(
     TopologyError
         It returns no graph.
     """
-    function = imported(reference, key=key)
+    function = imported(reference, key=key) if ":" in reference else TOPOLOGIES.kind(reference)
     takes = [*inspect.signature(function).parameters.values()][1:]
     if lacking := [each.name for each in takes if _needed(each) and each.name not in options]:
         raise ExperimentError(
@@ -55,7 +66,7 @@ def own_graph(
         except P2PFLError:
             raise
         except Exception as error:
-            reason = located(error, module=reference.partition(":")[0])
+            reason = located(error, module=function.__module__)
             raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
         return graphs.as_topology(found)
 

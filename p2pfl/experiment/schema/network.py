@@ -44,8 +44,6 @@ class TopologySettings(Section, frozen=True):
         Parts of each level of ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals.
     period
         Gossip steps after which an epidemic schedule repeats.
-    heal
-        Connect the neighbours of a peer that disappeared, in rings, circulants, random regular and exponential graphs.
     """
 
     kind: str = "ring"
@@ -61,7 +59,6 @@ class TopologySettings(Section, frozen=True):
     every: Number = 4
     levels: tuple[Number, ...] = ()
     period: Number = 64
-    heal: bool = False
 
 
 class GossipSettings(Section, frozen=True):

@@ -81,8 +81,7 @@ def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
         around |= {*partners(plan.weights[0]).neighbours(name)}
     if plan.commits:
         around = {*plan.topology.peers} - {name}
-    names = () if plan.healing is None else {*plan.topology.peers} - {name}
-    return Membership(me, frozenset(around), plan.experiment.name, trust, frozenset(names))
+    return Membership(me, frozenset(around), plan.experiment.name, trust)
 
 
 def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
@@ -106,7 +105,7 @@ def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
     size, partners = plan.learner.layout.size + beside_of(plan.algorithm), len(plan.topology.peers) * plan.decided
     largest, chunk = row_bytes(size, dtype, partners=partners), min(settings.chunk, limit)
-    edges = Edges(name, plan.topology, plan.weights, healing=plan.healing)
+    edges = Edges(name, plan.topology, plan.weights)
     ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
     if plan.decided and not plan.commits and not ledgers.conserving:
         raise ExperimentError(

@@ -66,13 +66,6 @@ class Subscribe:
 
 
 @dataclass(frozen=True)
-class Unsubscribe:
-    """Instruction to unsubscribe from places below the swarm's root."""
-
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Flush:
     """Instruction to wait until everything in the queue is published; a ``Flushed`` follows."""
 
@@ -331,6 +324,4 @@ Answer = (
 )
 """Answer to a request; each request that expects an answer gets exactly one."""
 
-Effect = (
-    Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer
-)
+Effect = Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer

@@ -77,7 +77,7 @@ class Gathering:
         if progress.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
-        return not (membership.absent or membership.silent or self._unreported())
+        return not (membership.absent or self._unreported())
 
     def _unreported(self) -> set[str]:
         """Return the neighbours that resumed from a checkpoint and have not reported their round yet.

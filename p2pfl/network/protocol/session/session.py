@@ -295,7 +295,6 @@ class Session:
         self.shared.mailbox.open((first, 0), ())
         if self.verdicts is not None:
             self.verdicts.begin(first)
-        self.presence.heal()
         self.streams.grant()
         self.streams.pulses()
 
@@ -346,7 +345,6 @@ class Session:
             self._lost = False
             self.presence.come_back()
         self.presence.introduce()
-        self.presence.look()
         self.streams.sweep(patience=self.shared.patience, suspected=self.shared.timeouts.suspected)
 
     # ------------------------------------------------------------------ dispatch

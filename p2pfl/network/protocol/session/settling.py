@@ -169,11 +169,10 @@ class Leaving:
             self.presence.say_goodbye(done=self.asked.done, receipt="goodbye")
 
     def confirmed(self, receipt: str) -> None:
-        """Clear the goodbye, unless it is retained for peers that route around this one."""
+        """Clear the goodbye."""
         if receipt == "goodbye" and self.asked is not None:
-            kept = not self.asked.done and bool(self.shared.membership.names)
-            self._stage = "gone" if kept else "clearing"
-            self.shared.do(Left() if kept else Clear("cleared"))
+            self._stage = "clearing"
+            self.shared.do(Clear("cleared"))
         elif receipt == "cleared":
             self._stage = "gone"
             self.shared.do(Left())
