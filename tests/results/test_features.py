@@ -5,11 +5,11 @@ import math
 import re
 
 import pytest
-from p2pfl.plugins.exact.saved import regression_of
 
 from markup import checked
 from p2pfl.cli import main
 from p2pfl.experiment import read
+from p2pfl.plugins.exact.saved import regression_of
 from p2pfl.results.models import Predictor
 from p2pfl.results.pages.run.features_section import MOST_BARS, features, listed
 from p2pfl.results.pages.run.run_page import run_page
