@@ -140,19 +140,16 @@ class RuleTraits:
     ----------
     centred
         True if its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
-    needs_radius
-        True if it takes a radius.
     stacked
         True if it takes the models of several peers in one call, ``[R, n, P]`` and weights ``[R, n]``, on any device.
 
     Examples
     --------
-    >>> RuleTraits(centred=True).needs_radius
+    >>> RuleTraits(centred=True).stacked
     False
     """
 
     centred: bool = False
-    needs_radius: bool = False
     stacked: bool = False
 
 

@@ -25,7 +25,7 @@ from p2pfl.learning.histograms import counted
 from p2pfl.learning.learner import Tallies
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.total_masks import TotalMasks
 
 WORDS, FRACTION = 4, 96
 """Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""

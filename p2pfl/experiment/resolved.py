@@ -44,12 +44,12 @@ from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
 from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.dividing import Divided
+from p2pfl.learning.modules.trained_part import Divided
 from p2pfl.privacy.accounting.examples import Sampling, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
+from p2pfl.privacy.normal_stream import VERSION
 from p2pfl.privacy.secagg import protocol as secagg
-from p2pfl.privacy.stream import VERSION
 
 SAME = (
     "learning.device",
@@ -58,7 +58,6 @@ SAME = (
     "model.options",
     "model.pretrained",
     "gossip.weights",
-    "topology.file",
     "privacy.budget",
     "privacy.partners",
 )
@@ -194,9 +193,9 @@ class Plan:
         """The algorithm, over compressed gossip if there is a codec; it ends at a promise that it breaks."""
         played = self.algorithm
         if self.codec is not None:
-            wanted = self.experiment.compression
+            options = self.experiment.compression.options
             even = all(weights.keeps_consensus for weights in self.weights)
-            played = Compressed(played, self.codec, wanted.gamma, wanted.refresh, even=even)
+            played = Compressed(played, self.codec, options.get("gamma"), options.get("refresh"), even=even)
         name, size = type(self.algorithm).__name__, self.learner.layout.size
         return CheckedAlgorithm(played, name, size, beside_of(self.algorithm), self.learner.dtype)
 

@@ -16,11 +16,11 @@ from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
-from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
+from p2pfl.experiment.parts.graphs import built, check_peers, loaded
 from p2pfl.experiment.parts.learners import algorithm, check_names, expected_update, learner, takes_data
-from p2pfl.experiment.parts.masks_and_noise import sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
@@ -193,7 +193,7 @@ def assembled(
     update = None
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
-    protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
+    protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
     rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     accounted = admitted(
         experiment,

@@ -21,7 +21,7 @@ from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
 from p2pfl.learning.metrics import concordance
-from p2pfl.learning.scores.whole import Function, Whole, r2
+from p2pfl.learning.scores.set_scores import Function, Whole, r2
 from p2pfl.privacy.keys import Source
 
 SCORING: Mapping[str, dict[str, PerSample | Whole]] = {

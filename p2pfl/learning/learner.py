@@ -13,7 +13,7 @@ from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.whole import Whole
+from p2pfl.learning.scores.set_scores import Whole
 from p2pfl.privacy.keys import Source
 
 Memory = Mapping[str, torch.Tensor]

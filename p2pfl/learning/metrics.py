@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p2pfl.core.rows import draw
 from p2pfl.learning.histograms import CONFIDENCES
-from p2pfl.learning.scores import calibration
+from p2pfl.learning.scores import probability_calibration
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -163,8 +163,8 @@ CLASSIFICATION: Mapping[str, Metric] = {
 BINARY: Mapping[str, Metric] = {
     **CLASSIFICATION,
     "average_precision": lambda probabilities, targets: average_precision(probabilities[:, 1], targets == 1),
-    "calibration_slope": calibration.slope,
-    "calibration_intercept": calibration.intercept,
+    "calibration_slope": probability_calibration.slope,
+    "calibration_intercept": probability_calibration.intercept,
 }
 """Scores of the probabilities of two classes by name."""
 

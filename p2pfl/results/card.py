@@ -85,7 +85,7 @@ def _about(run: Run) -> Iterator[str]:
     yield f"- **Model**: {run.description['model']['name']}, {_of(run.description)}"
     if target is not None:
         yield f"- **Target**: `{printable(target)}`"
-    graph = experiment.topology.file or experiment.topology.kind
+    graph = ", ".join(experiment.topology.files) or experiment.topology.kind
     yield f"- **Training**: {experiment.learning.algorithm} by {peers} peers, topology {graph}, without a server"
     if "rounds" in summary:
         yield f"- **Rounds**: {summary['rounds']} of {experiment.rounds}"

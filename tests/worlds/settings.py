@@ -38,8 +38,13 @@ ALGORITHMS = (
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
 MORE = (
-    ("learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"),
-    ("learning.algorithm=fedavg", "compression.name=random_k", "compression.share=0.2", "compression.refresh=2"),
+    ("learning.algorithm=choco", "compression.name=qsgd", "compression.options.levels=7"),
+    (
+        "learning.algorithm=fedavg",
+        "compression.name=random_k",
+        "compression.options.share=0.2",
+        "compression.options.refresh=2",
+    ),
     ("learning.algorithm=dpsgd", "compression.name=bfloat16"),
     ("learning.algorithm=fedavg", "robustness.rule=median"),
     ("learning.algorithm=dpsgd", "robustness.rule=clipped_gossip"),

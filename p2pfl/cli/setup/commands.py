@@ -71,7 +71,7 @@ def broker(options: argparse.Namespace) -> int:
 
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
-    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
+    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415
     from p2pfl.network.protocol.wire.sealing import rights  # noqa: PLC0415
     from p2pfl.network.transport.hardened import closed, configure  # noqa: PLC0415
     from p2pfl.topology.graph import NAME  # noqa: PLC0415
@@ -80,7 +80,7 @@ def _configure(options: argparse.Namespace) -> int:
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment is not None:
         experiment = read(options.experiment)  # neither model nor data need be here
-        swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
+        swarm, peers = experiment.name, built(experiment).peers
     elif options.observer:
         raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")
     for name in options.observer:

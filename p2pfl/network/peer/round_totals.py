@@ -17,8 +17,8 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
-from p2pfl.privacy.ring import Ring, signed, unsigned
-from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.privacy.ring_masks import Ring, signed, unsigned
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 
 
 class LostError(PeerError):
@@ -42,7 +42,7 @@ class RoundTotals:
     connection
         Connection to the neighbours.
     round
-        See :class:`p2pfl.privacy.totals.TotalSlot`.
+        See :class:`p2pfl.privacy.total_masks.TotalSlot`.
     masks
         Function that returns the masks of the current incarnations, which hide contributions, or ``None`` if all peers
         may see contributions.

@@ -15,7 +15,7 @@ from p2pfl.core.errors import StorageError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit import Audit
-from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.audit_page import page
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
 
 MOST = 128
@@ -33,7 +33,7 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology
-    if topology.file is not None or topology.peers <= MOST:
+    if topology.files or topology.peers <= MOST:
         return experiment, None
     table = plain(experiment)
     table["topology"]["peers"] = MOST

@@ -20,8 +20,8 @@ from p2pfl.data.tables.cells import MISSING
 from p2pfl.experiment.catalogue import MODELS as EXACT
 from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
-from p2pfl.learning.modules.dividing import digest
 from p2pfl.learning.modules.norms import Norm, normalised
+from p2pfl.learning.modules.trained_part import digest
 
 KEY = "p2pfl"
 """Key of the description in the metadata."""

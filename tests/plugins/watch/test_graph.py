@@ -126,7 +126,7 @@ except InputError as error:
 
 
 def test_a_graph_that_cannot_be_read_is_an_error(tmp_path):
-    settings = experiment({"file": str(tmp_path / "none.graphml")})
+    settings = experiment({"kind": str(tmp_path / "none.graphml")})
     (tmp_path / "none.graphml").write_text("")
     with pytest.raises(P2PFLError):
         graph_of(read(settings))

@@ -28,8 +28,8 @@ from p2pfl.privacy.accounting.examples import Sampling
 from p2pfl.privacy.accounting.spending import Cost
 from p2pfl.privacy.keys import ExchangeKey, Source
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.stream import Ints
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.normal_stream import Ints
+from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.spending.meter import Meter
 

@@ -19,7 +19,7 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
 from p2pfl.privacy.masks import check_partners
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.normal_stream import Ints
 
 RELEASED_NUMBERS = 2**25
 """Numbers of late masks that one release draws at most, about 8 s of one core; the others are paid later."""

@@ -32,8 +32,7 @@ class Edges:
 
     def __init__(self, me: str, topology: Topology | Schedule, weights: Sequence[Weights] = ()) -> None:
         self.me, self.topology, self.weights = me, topology, tuple(weights)
-        self.peers = len(topology.peers)
-        self.period = topology.period
+        self.peers, self.period = len(topology.peers), topology.period
 
     def senders_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours whose models this peer receives in a phase."""

@@ -17,7 +17,7 @@ from p2pfl.network.protocol.totals.participants import Known, Participation
 from p2pfl.network.protocol.totals.waits import Waits
 from p2pfl.network.protocol.wire.messages import Digest, mark_of
 from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
-from p2pfl.privacy.totals import TotalSlot
+from p2pfl.privacy.total_masks import TotalSlot
 
 PLACE = "pub/total"
 """Place where a peer publishes messages for all of its children."""
@@ -26,7 +26,7 @@ RECEIPT = "totals"
 """Receipt of the subscription to the parent's place."""
 
 Attempt = tuple[int, int]
-"""Round and attempt, see :class:`~p2pfl.privacy.totals.TotalSlot`."""
+"""Round and attempt, see :class:`~p2pfl.privacy.total_masks.TotalSlot`."""
 
 
 class Sought(NamedTuple):

@@ -160,7 +160,7 @@ def test_no_attack_beats_the_guarantee_unless_the_noise_is_that_of_too_few_collu
 def table(**privacy):
     return {
         "rounds": 8,
-        "topology": {"kind": "small_world", "peers": 6, "degree": 4, "rewire": 0.5},
+        "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
         "data": {"name": "wine"},
         "model": {
             "name": "random_boosting",
