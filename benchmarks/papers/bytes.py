@@ -40,7 +40,7 @@ TABLE: dict[str, Any] = {
     "name": "bytes",
     "seed": 1,
     "topology": {"kind": "random_regular", "peers": PEERS, "degree": DEGREE},
-    "data": {"name": "mnist", "split": "shards", "shards": 2, "test": 0.015},
+    "data": {"name": "mnist", "split": "shards", "split_options": {"shards": 2}, "test": 0.015},
     "model": {"name": "mlp", "hidden": [32]},
     "learning": {"algorithm": "fedavg", "weighted": False, "steps": 10, "rate": 0.1, "batch": 16, "device": "cpu"},
 }

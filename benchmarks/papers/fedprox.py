@@ -49,7 +49,7 @@ SETS: dict[str, dict[str, Any]] = {
     "(1, 1)": {"alpha": 1.0, "beta": 1.0},
 }
 ARMS: dict[str, dict[str, Any]] = {
-    "FedAvg": {"algorithm": "fedavg", "drop_stragglers": True},
+    "FedAvg": {"algorithm": "fedavg"},
     "FedProx, mu = 0": {"algorithm": "fedprox", "algorithm_options": {"mu": 0.0}},
     "FedProx, mu = 1": {"algorithm": "fedprox", "algorithm_options": {"mu": 1.0}},
 }
@@ -75,7 +75,8 @@ def curve(name: str, share: float, arm: str) -> Curve:
 
 def computed(name: str, share: float, arm: str) -> Curve:
     """Train with one algorithm."""
-    learning = TABLE["learning"] | ARMS[arm] | {"stragglers": share, "device": "cpu"}
+    learning = TABLE["learning"] | ARMS[arm] | {"device": "cpu"}
+    learning["stragglers"] = {"share": share, "drop": arm == "FedAvg"}
     resolved = plan(read(TABLE | {"data": {"name": "synthetic", "options": SETS[name]}, "learning": learning}))
     peers, learner = resolved.topology.peers, resolved.learner
     held = {part: [len(getattr(resolved.federation, part)[peer]) for peer in peers] for part in ("train", "test")}

@@ -15,7 +15,7 @@ from p2pfl.experiment import read
 from p2pfl.simulation import simulate
 
 SEEDS = (0, 1, 2)
-SPLITS: dict[str, dict[str, Any]] = {"alike": {}, "parted": {"split": "dirichlet", "alpha": 0.3}}
+SPLITS: dict[str, dict[str, Any]] = {"alike": {}, "parted": {"split": "dirichlet", "split_options": {"alpha": 0.3}}}
 SLOW = {"slow": 0.2, "pace": 5}
 WAYS: dict[str, tuple[str, int, dict[str, float]]] = {
     "FedAvg, nobody slow": ("fedavg", 30, {}),

@@ -30,7 +30,7 @@ TABLE: dict[str, Any] = {
     "name": "scaffold",
     "rounds": MOST,
     "topology": {"kind": "complete", "peers": 100},
-    "data": {"name": "mnist", "split": "shards", "shards": 1},
+    "data": {"name": "mnist", "split": "shards", "split_options": {"shards": 1}},
     "model": {"name": "linear"},
     "gossip": {"steps": 1},
     "learning": {"fraction": 0.2, "batch": 120, "weighted": False, "device": "cpu"},

@@ -465,8 +465,8 @@ class TorchLearner:
         """
         if self.recipe.paced:
             raise ModelError(
-                "this algorithm needs one learning rate in a round, but learning.warmup or learning.schedule_by "
-                "changes it at each step; leave them out, or take another algorithm"
+                "this algorithm needs one learning rate in a round, but learning.schedule changes it at each "
+                "step; leave them out, or take another algorithm"
             )
         return float(self.recipe.settings(round)["lr"])  # type: ignore[arg-type]
 

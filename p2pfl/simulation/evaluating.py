@@ -83,7 +83,7 @@ def scope(plan: Plan) -> Scope:
     if not isinstance(bare, TorchLearner):
         return Scope()  # its operations cannot be counted
     learning = plan.experiment.learning
-    share = learning.fraction * (1 - learning.stragglers / 2) * (1 - plan.experiment.simulation.absence)
+    share = learning.fraction * (1 - learning.straggling / 2) * (1 - plan.experiment.simulation.absence)
     trained = bare.samples_a_round(names) * share
     free = FREE / max(1, bare.products * plan.experiment.rounds)
     return _affordable(held, budget=max(SHARE * BACKWARD * trained, free))

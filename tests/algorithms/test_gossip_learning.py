@@ -234,7 +234,8 @@ def test_everybody_ends_once_it_has_made_its_cycles():
 
 def test_slow_peers_train_on_the_batches_and_at_the_rates_of_their_own_cycles_until_they_have_made_all():
     table = {**DIGITS, "rounds": 4, "data": {"name": "wine"}, "model": {"name": "linear"}}
-    schedule = {"schedule": "LinearLR", "schedule_options": {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 4}}
+    options = {"start_factor": 1.0, "end_factor": 0.1, "total_iters": 4}
+    schedule = {"schedule": {"name": "LinearLR", "options": options}}
     table["learning"] = {"algorithm": "gossip_learning", "dtype": "float64", **schedule}
     table["simulation"] = {"slow": 1.0, "pace": 3}
     late = simulate(table, baselines=False)

@@ -49,12 +49,12 @@ def steps_of_round(
 def _taking_part(experiment: Experiment) -> float:
     """Return the share of the peers that takes part in a round, on average."""
     learning = experiment.learning
-    if learning.drop_stragglers and learning.stragglers == 1:
+    if learning.dropped == 1:
         raise ExperimentError(
-            "learning.stragglers = 1 with learning.drop_stragglers leaves no peer in any round; lower it, or set "
-            "learning.drop_stragglers to false"
+            "learning.stragglers = { share = 1, drop = true } leaves no peer in any round; lower the share, or leave "
+            "out drop"
         )
-    return learning.fraction * (1 - learning.stragglers if learning.drop_stragglers else 1.0)
+    return learning.fraction * (1 - learning.dropped)
 
 
 def _near_one(*, share: float, peers: int) -> float:

@@ -19,7 +19,7 @@ from p2pfl.data.sharing import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.graphs import check_options
 from p2pfl.experiment.parts.options import checked_options, parameter_types
-from p2pfl.experiment.schema import Experiment, LearningSettings
+from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
@@ -74,8 +74,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
             source=source or SecretSource(),
             normals=exact_normals(grid_deviation(noise=learning.example_noise, clip=learning.example_clip)),
         )
-    full = _full(experiment)
-    steps = _steps(experiment)
+    full, steps, schedule = _full(experiment), _steps(experiment), learning.scheduling
     found = kind(
         _model(experiment, federation),
         federation,
@@ -83,15 +82,15 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         optimizer=learning.optimizer,
         rate=learning.rate,
         options=learning.options,
-        schedule=learning.schedule,
-        schedule_options=learning.schedule_options,
-        schedule_by=learning.schedule_by,
-        warmup=learning.warmup,
+        schedule=schedule.name,
+        schedule_options=schedule.options,
+        schedule_by=schedule.by,
+        warmup=schedule.warmup,
         max_norm=learning.max_norm,
         batch=None if full or learning.batch == "all" else learning.batch,
         epochs=1 if full else learning.epochs,
         steps=None if steps is None else steps * peers,
-        stragglers=learning.stragglers,
+        stragglers=learning.straggling,
         loss=_loss(experiment),
         augment=_augmenting(learning.augment),
         metrics=metrics_named(learning.metrics, find=imported) or None,
@@ -100,7 +99,7 @@ def learner(experiment: Experiment, federation: Federation, *, peers: int = 1, s
         norm=_norm(experiment),
         device=learning.device,
         dtype=torch.float64 if learning.dtype == "float64" else torch.float32,
-        precision=learning.precision,
+        precision="mixed" if learning.dtype == "mixed" else "full",
     )
     found.check_schedule(experiment.rounds)
     return found
@@ -115,10 +114,7 @@ def _loss(experiment: Experiment) -> PerSample | None:
     return found
 
 
-GIVEN = (
-    *("rate", "batch", "epochs", "steps", "optimizer", "options", "schedule", "schedule_options", "schedule_by"),
-    *("warmup", "max_norm", "device", "dtype"),
-)
+GIVEN = (*("rate", "batch", "epochs", "steps", "optimizer", "options", "max_norm", "device", "dtype"),)
 """Keys of ``[learning]`` that a factory of learners is given where it has a parameter of that name."""
 
 
@@ -147,14 +143,20 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
             raise ExperimentError(
                 f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
             )
-    usual = LearningSettings()
-    for key in ("max_norm", "warmup", "schedule_by"):
-        if key not in names and getattr(experiment.learning, key) != getattr(usual, key):
-            raise ExperimentError(
-                f"learning.{key} has no effect, because {reference} has no parameter {key}; leave it out, or add the "
-                "parameter"
-            )
+    schedule, usual = experiment.learning.scheduling, ScheduleSettings()
+    asked = {
+        "max_norm": experiment.learning.max_norm is not None,
+        "warmup": schedule.warmup != usual.warmup,
+        "schedule_by": schedule.by != usual.by,
+    }
+    for key in (key for key, given in asked.items() if given and key not in names):
+        name = "learning.max_norm" if key == "max_norm" else f"learning.schedule.{key.removeprefix('schedule_')}"
+        raise ExperimentError(
+            f"{name} has no effect, because {reference} has no parameter {key}; leave it out, or add the parameter"
+        )
     given: dict[str, Any] = {key: getattr(experiment.learning, key) for key in GIVEN}
+    given |= {"schedule": schedule.name, "schedule_options": schedule.options}
+    given |= {"schedule_by": schedule.by, "warmup": schedule.warmup}
     given |= {"federation": federation, "peers": federation.peers, "seed": experiment.seed, "rounds": experiment.rounds}
     if "model" in names:
         given["model"] = _model(experiment, federation)
@@ -385,10 +387,10 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         learning.optimizer,
         learning.rate,
         learning.options,
-        learning.schedule,
-        learning.schedule_options,
-        schedule_by=learning.schedule_by,
-        warmup=learning.warmup,
+        learning.scheduling.name,
+        learning.scheduling.options,
+        schedule_by=learning.scheduling.by,
+        warmup=learning.scheduling.warmup,
         max_norm=learning.max_norm,
     )
     recipe.check(experiment.rounds)

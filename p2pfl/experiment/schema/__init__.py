@@ -12,6 +12,8 @@ from p2pfl.experiment.schema.learning import (
     EvaluationSettings,
     LearningSettings,
     ModelSettings,
+    ScheduleSettings,
+    StragglerSettings,
 )
 from p2pfl.experiment.schema.network import (
     GossipSettings,
@@ -37,8 +39,10 @@ __all__ = [
     "NotNegative",
     "PrivacySettings",
     "RobustnessSettings",
+    "ScheduleSettings",
     "Section",
     "SimulationSettings",
+    "StragglerSettings",
     "TelemetrySettings",
     "TopologySettings",
     "TransportSettings",

@@ -145,7 +145,7 @@ def test_sums_that_nobody_divides_are_refused(one_way):
         *push,
         "learning.weighted=false",
         "learning.stragglers=0.3",
-        "learning.drop_stragglers=true",
+        "learning.stragglers.drop=true",
         "learning.epochs=2",
     )
     with pytest.raises(

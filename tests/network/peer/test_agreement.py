@@ -57,8 +57,8 @@ CASES = {
         "learning.rate=4.0",
     ],
     "FedAvg, clipped gradients, warm-up, schedule by step": [
-        *("learning.max_norm=0.3", "learning.warmup=5", "learning.schedule=CosineAnnealingLR"),
-        *("learning.schedule_options={T_max=20}", "learning.schedule_by=step"),
+        *("learning.max_norm=0.3", "learning.schedule.warmup=5", "learning.schedule=CosineAnnealingLR"),
+        *("learning.schedule.options={T_max=20}", "learning.schedule.by=step"),
     ],
     "FedAvg, Adam": ["learning.optimizer=adam", "learning.rate=0.01"],
     "FedAvg, masks": ["privacy.mode=pairwise"],
@@ -97,7 +97,7 @@ CASES = {
         "learning.algorithm=exact_diffusion",
     ],
     "FedAvg, stragglers left out": [
-        *("learning.epochs=3", "learning.stragglers=0.5", "learning.drop_stragglers=true"),
+        *("learning.epochs=3", "learning.stragglers=0.5", "learning.stragglers.drop=true"),
     ],
     "FedProx, stragglers, masks": [
         *("learning.algorithm=fedprox", "learning.epochs=3", "learning.stragglers=0.5", "privacy.mode=pairwise"),
