@@ -413,7 +413,12 @@ def _of_peers(path: str, folder: Path) -> Iterator[Path]:
     return fixed.glob(str(whole.relative_to(fixed)).replace("{peer}", "*"))
 
 
-TABLES = {"learning.schedule": "name", "learning.stragglers": "share"}
+TABLES = {
+    "learning.schedule": "name",
+    "learning.stragglers": "share",
+    "learning.learner": "name",
+    "simulation.slow": "share",
+}
 """Keys that take a value or a table, and the key of that table that holds the value."""
 
 
@@ -472,6 +477,8 @@ MOVED: Mapping[str, str] = {
     "learning.schedule_by": "learning.schedule.by",
     "learning.schedule_options": "learning.schedule.options",
     "learning.warmup": "learning.schedule.warmup",
+    "learning.learner_options": "learning.learner.options",
+    "simulation.pace": "simulation.slow.pace",
     "learning.drop_stragglers": "learning.stragglers.drop",
     "learning.precision": "learning.dtype",
     "attack.share": "attack.peers",

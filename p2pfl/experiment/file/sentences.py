@@ -27,7 +27,6 @@ from p2pfl.experiment.schema import (
     RobustnessSettings,
     ScheduleSettings,
     Section,
-    SimulationSettings,
     TopologySettings,
 )
 
@@ -107,8 +106,6 @@ def idle(experiment: Experiment) -> dict[str, str]:
         }
     if ":" in model.name and _set(model, ModelSettings(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    if not experiment.simulation.slow and _set(experiment.simulation, SimulationSettings(), "pace"):
-        found["simulation.pace"] = "there are no simulation.slow peers"
     found |= _unmixed(experiment) | _uncompressed(experiment.compression)
     if _traits(experiment.learning.algorithm).additive:
         found |= _unadded(experiment)
@@ -147,8 +144,6 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
         everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
         why |= {"fraction": everybody, "weighted": everybody}
         why |= {"stragglers": everybody} if learning.dropped else {}
-    if learning.learner is None:
-        why["learner_options"] = "there is no learning.learner"
     schedule = learning.scheduling
     if schedule.name is None and schedule != ScheduleSettings(warmup=schedule.warmup):
         why["schedule"] = "the schedule has no name"

@@ -123,7 +123,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
 
     The factory receives those of these that it has parameters for: ``federation`` (the data of the peers), ``peers``
     (names of the local ones), ``model`` (the torch module of ``[model]``), ``seed``, ``rounds``, keys of ``[learning]``
-    by their names, and ``learning.learner_options``.
+    by their names, and ``learning.learner.options``.
 
     Returns
     -------
@@ -135,13 +135,15 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     ExperimentError
         The factory cannot be imported, has other parameters, raises an exception or returns no learner.
     """
-    reference, options = experiment.learning.learner or "", experiment.learning.learner_options
+    wanted = experiment.learning.own_learner
+    assert wanted is not None  # noqa: S101 (asked by the caller)
+    reference, options = wanted.name, wanted.options
     factory = imported(reference, key="learning.learner")
     names = inspect.signature(factory).parameters
     for option in options:
         if option not in names:
             raise ExperimentError(
-                f"learning.learner_options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
+                f"learning.learner.options: {reference} has no parameter {option}; it has {', '.join(names) or 'none'}"
             )
     schedule, usual = experiment.learning.scheduling, ScheduleSettings()
     asked = {
@@ -217,10 +219,11 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
 
 def takes_data(experiment: Experiment) -> bool:
     """Return whether a learner needs the data of ``[data]``; a user's own learner may have data of its own."""
-    reference = experiment.learning.learner
-    if reference is None:
+    wanted = experiment.learning.own_learner
+    if wanted is None:
         return True
-    return bool({"federation", "model"} & {*inspect.signature(imported(reference, key="learning.learner")).parameters})
+    factory = imported(wanted.name, key="learning.learner")
+    return bool({"federation", "model"} & {*inspect.signature(factory).parameters})
 
 
 def expected_update(experiment: Experiment, learner: Learner, *, mean_samples: float | None) -> float:

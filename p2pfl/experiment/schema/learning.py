@@ -117,6 +117,21 @@ class StragglerSettings(Section, frozen=True):
     drop: bool = False
 
 
+class LearnerSettings(Section, frozen=True):
+    """A learner of the user's own.
+
+    Attributes
+    ----------
+    name
+        A ``package.module:factory``.
+    options
+        Arguments of the factory.
+    """
+
+    name: Reference
+    options: dict[str, Any] = {}
+
+
 class LearningSettings(Section, frozen=True):
     """Training of the peers.
 
@@ -168,9 +183,8 @@ class LearningSettings(Section, frozen=True):
         Names, each with ``accuracy``, ``auc``, ``macro_f1``, ``mean_iou``, a loss, or a function as for ``loss``, of
         all samples if it has the attribute ``whole``.
     learner
-        A ``package.module:factory`` of a learner of your own.
-    learner_options
-        Arguments of the factory besides those of the keys above.
+        A ``package.module:factory`` of a learner of your own; or a table of this ``name`` and ``options``, arguments of
+        the factory besides those of the keys above.
     device
         ``auto``, or a device of torch.
     dtype
@@ -198,8 +212,7 @@ class LearningSettings(Section, frozen=True):
     stop: Positive | None = None
     patience: Number | None = None
     consensus: bool = False
-    learner: Reference | None = None
-    learner_options: dict[str, Any] = {}
+    learner: Reference | LearnerSettings | None = None
     loss: Reference | None = None
     augment: Reference | None = None
     metrics: dict[str, Reference] = {}
@@ -212,6 +225,11 @@ class LearningSettings(Section, frozen=True):
     def scheduling(self) -> ScheduleSettings:
         """The schedule as a table."""
         return self.schedule if isinstance(self.schedule, ScheduleSettings) else ScheduleSettings(name=self.schedule)
+
+    @property
+    def own_learner(self) -> LearnerSettings | None:
+        """The learner of the user's own as a table; ``None`` if there is none."""
+        return LearnerSettings(name=self.learner) if isinstance(self.learner, str) else self.learner
 
     @property
     def straggling(self) -> float:
@@ -228,8 +246,8 @@ class EvaluationSettings(Section, frozen=True):
     """What ``simulate`` evaluates after each round; it evaluates the last round in full.
 
     By default it evaluates as much as costs at most a fifth of the training, by counted operations: fewer peers, then
-    fewer samples, then fewer rounds. With any of these keys set, the others mean all. A live peer evaluates its model
-    in full after each round.
+    fewer samples, then fewer rounds. With one of these keys set, the other means all, and all
+    samples count. A live peer evaluates its model in full after each round.
 
     Attributes
     ----------
@@ -237,13 +255,10 @@ class EvaluationSettings(Section, frozen=True):
         Rounds from one evaluation to the next.
     peers
         Evaluated peers, the same in each round.
-    samples
-        Most test samples, and validation samples, of a peer.
     """
 
     every: Number | None = None
     peers: Number | None = None
-    samples: Number | None = None
 
 
 class CompressionSettings(Section, frozen=True):
