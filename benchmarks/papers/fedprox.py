@@ -23,12 +23,13 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
+from p2pfl.core.neighbourhood import settled
 from p2pfl.core.process import cores, set_threads
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.plots import blank, keep
 from p2pfl.simulation import Faults
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 
 ROUNDS, EVERY, LATE = 200, 2, 50
 """Rounds, how often the model is scored, and how many of the last rounds count."""
@@ -89,7 +90,7 @@ def computed(name: str, share: float, arm: str) -> Curve:
         right = learner.evaluate(state.rows, peers=peers, part="test")["accuracy"].tolist()
         points.append((round + 1, mean(loss, held["train"]), mean(right, held["test"])))
 
-    play(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe)
+    settled(playing(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe))
     return points
 
 

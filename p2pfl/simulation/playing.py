@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.core.errors import BudgetError
-from p2pfl.core.neighbourhood import Neighbourhood, settled
+from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
@@ -54,11 +54,6 @@ class Attending:
         self, present: torch.Tensor, state: State, learner: AsyncLearner, net: Neighbourhood, round: int
     ) -> State:
         return (await self.algorithm.round(state, learner, net, round)).where(present, state)
-
-
-def play(resolved: Plan, **how: Any) -> tuple[State, Inline]:
-    """Run the rounds as :func:`playing`, whose arguments it takes, without other runs."""
-    return settled(playing(resolved, **how))
 
 
 async def playing(
@@ -124,8 +119,9 @@ async def playing(
         return net
 
     own = turns if faults.slow else None
-    given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, **given)
+    learner = Inline(
+        resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard, meet=meet
+    )
     first = _begun(resolved, learner, left, shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
@@ -211,8 +207,9 @@ def _neighbourhoods(
             return AsynchronousStackedNeighbourhood(
                 weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
             )
-        how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, "shard": shard, **totals}
-        return StackedNeighbourhood(weights, round=round, seed=seed, **how)
+        return StackedNeighbourhood(
+            weights, round=round, seed=seed, faults=faults, zstd=zstd, mixer=mixer, shard=shard, **totals
+        )
 
     return neighbourhood
 
