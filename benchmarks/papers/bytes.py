@@ -122,7 +122,7 @@ def compared(curves: Mapping[str, Curve], *, target: float) -> list[Line]:
     against = {"FedAvg, to 0.1, 8 bits": "FedAvg, to 0.1"}
     for way, each in curves.items():
         sent, whole = each.to(target), curves[against.get(way, "D-PSGD")].to(target)
-        what = f"{way}: MB a peer to {target:.0%}; accuracy at the end"
+        what = f"{way}: MB to {target:.0%}; accuracy"
         claim, most = claims.get(way, ("-", 0.0))
         met = None if claim == "-" else sent is not None and whole is not None and sent <= most * whole
         measured = f"{'not reached' if sent is None else f'{sent:.2f}'}; {each.accuracy[-1]:.3f}"

@@ -19,7 +19,6 @@ from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summe
 from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
 from p2pfl.experiment.parts.graphs import built, check_peers, loaded
-from p2pfl.experiment.parts.healing import healer
 from p2pfl.experiment.parts.learners import algorithm, check_names, expected_update, learner, takes_data
 from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.options import checked_options
@@ -94,10 +93,9 @@ def plan(
     federation = nothing(only or names)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
         federation = data or federated(experiment, names, only)
-    healing = healer(experiment)
-    topology = healing.whole if healing is not None else built(experiment) if given is None else given
+    topology = built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology, healing)
+    weights = mixing(experiment, topology)
     check(asked.on(topology, weights))
     share = None if divide is None else divide(weights)
     if reads and share is not None:
@@ -114,9 +112,7 @@ def plan(
     parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None, unaccounted)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
-    return assembled(
-        parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker, healing=healing
-    )
+    return assembled(parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker)
 
 
 @dataclass(frozen=True)
@@ -154,7 +150,6 @@ def assembled(
     codec: Codec | None = None,
     rule: Rule | None = None,
     attack: Attack | None = None,
-    healing: graphs.Healing | None = None,
 ) -> Plan:
     """Put the parts of a plan together.
 
@@ -164,7 +159,7 @@ def assembled(
         Parts of the plan.
     make
         Function that returns the algorithm; it receives values by name for the algorithm's parameters.
-    codec, rule, attack, healing
+    codec, rule, attack
         Further parts of a :class:`p2pfl.experiment.resolved.Plan`.
 
     Returns
@@ -223,7 +218,6 @@ def assembled(
         masses=weighed,
         rule=rule,
         attack=attack,
-        healing=healing,
         sized=None if update is None else size_and_norm(trained),
         accounted=accounted,
         unaccounted=parts.unaccounted,

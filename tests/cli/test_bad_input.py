@@ -49,7 +49,10 @@ WRONG = {
     "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL'"),
     "an unknown device": ((*SET, "learning.device=gpu"), "learning.device 'gpu' is not available"),
     "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), '"nowhere:loss" cannot be imported'),
-    "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'learning.metrics.f1 is "f1"; choose from'),
+    "a metric that is no reference": (
+        (*SET, 'learning.metrics={f1="f1"}'),
+        'learning.metrics.f1 is "f1", neither a known name',
+    ),
     "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
     "a disconnected graph": (
         (*SET, "topology.kind=islands.json"),

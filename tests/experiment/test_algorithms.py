@@ -165,7 +165,6 @@ class Undeclared:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["topology.heal=true"], r"^topology\.heal = true .*:PerEdge, which keeps a vector for each edge"),
         (["privacy.mode=pairwise"], r"^privacy\.mode = .*:PerEdge, which sends vectors as they are"),
     ],
 )

@@ -97,7 +97,7 @@ def test_the_promise_says_what_totals_show():
     assert bare.startswith("contributions to totals are encrypted against the broker")
 
 
-@pytest.mark.parametrize("name", MODELS.places)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_statement_of_every_model_from_totals_says_what_two_results_show(name):
     table = {"topology": {"kind": "complete", "peers": 5}, "model": {"name": name}}
     said = "two such results of which one lacks a sample, or a peer, show by their difference exactly what"

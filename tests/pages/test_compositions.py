@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import compositions
 from p2pfl import topology
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
@@ -22,9 +21,13 @@ def refusals():
 
 
 @pytest.mark.slow
-def test_the_docs_show_the_table(refusals, monkeypatch):
-    monkeypatch.setattr(compositions, "refusal", lambda name, column: refusals[name, column])
-    assert compositions.table() in PAGE.read_text("utf-8")
+def test_the_docs_show_what_each_algorithm_does_not_go_with(refusals):
+    shown = {}
+    for names, cell in re.findall(r"^\| (`[^|]*`) \|(?: [^|]*\|){3} ([^|]*)\|$", PAGE.read_text("utf-8"), re.MULTILINE):
+        excepted = cell.strip().removeprefix("all but ").removeprefix("all")
+        columns = set(filter(None, excepted.split(", ")))
+        shown |= dict.fromkeys(re.findall(r"`(\w+)`", names), set(COLUMNS) - columns if "all" in cell else columns)
+    assert shown == {name: {column for column in COLUMNS if refusals[name, column]} for name in ALGORITHMS}
 
 
 @pytest.mark.slow

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.transport import Transport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record
+from p2pfl.results.notices.kinds import Notice
 
 DEADLINE = 300.0
 """Seconds in which any swarm of a test must have ended."""

@@ -85,31 +85,30 @@ def _totals(plan: Plan, options: argparse.Namespace) -> int:
 
 def audit(options: argparse.Namespace) -> int:
     """``p2pfl audit``."""
-    from p2pfl.cli.planning import audits  # noqa: PLC0415
     from p2pfl.cli.running import accounts  # noqa: PLC0415
-    from p2pfl.plugins.audit import Effort  # noqa: PLC0415
+    from p2pfl.plugins.audit import Effort, audit_command  # noqa: PLC0415
     from p2pfl.plugins.audit import audit as attacked  # noqa: PLC0415
 
     experiment, smaller = experiment_of(options), None
     if options.peers is None:
-        experiment, smaller = audits.attackable(experiment)
+        experiment, smaller = audit_command.attackable(experiment)
     if smaller is not None:
         terminal.note(smaller)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
-    audits.prepare(folder)
+    audit_command.prepare(folder)
     found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     accounts.warn_of_exact(resolved)
-    audits.keep(found, folder, samples=options.samples)
+    audit_command.keep(found, folder, samples=options.samples)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))
     else:
-        audits.show(found, folder)
+        audit_command.show(found, folder)
     return 1 if found.broken else 0
 
 
 def value(options: argparse.Namespace) -> int:
     """``p2pfl value``."""
-    from p2pfl.cli.planning import values  # noqa: PLC0415
+    from p2pfl.plugins.study import value_command  # noqa: PLC0415
 
-    return values.run(options)
+    return value_command.run(options)

@@ -16,11 +16,11 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.experiment import Plan
-from p2pfl.network.peer import Notice, Progress
+from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
 from p2pfl.results.formats import exchanged, size
-from p2pfl.results.notices.kinds import Severity
+from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.notices.wording import sentence
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe

@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-from p2pfl.cli.setup.deploying import deploy
-from p2pfl.cli.setup.doctors import doctor
 from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
+from p2pfl.plugins.operate.deploy_command import deploy
+from p2pfl.plugins.operate.doctor_command import doctor
 
 __all__ = ["broker", "deploy", "doctor", "identity"]
 
@@ -33,7 +33,7 @@ def identity(options: argparse.Namespace) -> int:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
         if options.request is not None:
-            from p2pfl.plugins.operate.bundles.requests import request  # noqa: PLC0415
+            from p2pfl.privacy.keys.requests import request  # noqa: PLC0415
 
             request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:

@@ -9,9 +9,20 @@ from typing import Any
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.core.importing import located
-from p2pfl.experiment.catalogue import imported
+from p2pfl.experiment.catalogue import TOPOLOGIES, imported
 from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
+
+
+def is_own(kind: str) -> bool:
+    """Return whether ``topology.kind`` names a function of a user, or one that a package registers."""
+    return ":" in kind or (kind not in graphs.BUILDERS and kind in TOPOLOGIES)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of topology that nobody makes; the message names the nearest."""
+    if not is_own(kind):
+        graphs.check_kind(kind, registered=TOPOLOGIES)
 
 
 def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
@@ -21,7 +32,7 @@ def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
         read = tuple(graphs.load(file) for file in settings.files)
         return read[0] if isinstance(settings.kind, str) else graphs.Schedule(read)
     kind = str(settings.kind)
-    if ":" not in kind:
+    if not is_own(kind):
         return None
     check_options(experiment)
     options = {"seed": experiment.seed, "degree": settings.degree} | settings.options
@@ -51,11 +62,11 @@ def check_options(experiment: Experiment) -> dict[str, Any]:
     if settings.files:
         return {}
     kind = str(settings.kind)
-    if ":" in kind:
-        types = parameter_types(imported(kind, key="topology.kind"))
+    if is_own(kind):
+        types = parameter_types(TOPOLOGIES.kind(kind))
         types.pop(next(iter(types), ""), None)  # the number of peers
     else:
-        graphs.check_kind(kind)
+        check_kind(kind)
         known, types = graphs.options_of(kind), parameter_types(graphs.BUILDERS[kind])
         types = {name: types[name] for name in known}
     types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
@@ -78,12 +89,12 @@ def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str
 def own_graph(
     reference: str, *, peers: int, options: Mapping[str, Any], key: str = "topology.kind"
 ) -> graphs.Topology | graphs.Schedule:
-    """Return what ``package.module:function`` makes of a number of peers.
+    """Return what a function makes of a number of peers.
 
     Parameters
     ----------
     reference
-        Name of the function, which p2pfl calls as ``function(peers, **options)``.
+        ``package.module:function``, or the name of an entry point; p2pfl calls it as ``function(peers, **options)``.
     peers
         Number of peers.
     options
@@ -104,7 +115,7 @@ def own_graph(
     TopologyError
         It returns no graph.
     """
-    function = imported(reference, key=key)
+    function = imported(reference, key=key) if ":" in reference else TOPOLOGIES.kind(reference)
     takes = [*inspect.signature(function).parameters.values()][1:]
     if lacking := [each.name for each in takes if _needed(each) and each.name not in options]:
         raise ExperimentError(
@@ -118,7 +129,7 @@ def own_graph(
         except P2PFLError:
             raise
         except Exception as error:
-            reason = located(error, module=reference.partition(":")[0])
+            reason = located(error, module=function.__module__)
             raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
         return graphs.as_topology(found)
 

@@ -12,24 +12,25 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import kind_of, located
 from p2pfl.data import Dataset, Federation
-from p2pfl.data.sharing import check_name as check_data_name
-from p2pfl.data.sharing import check_split
+from p2pfl.data.loader import check_name as check_data_name
+from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
 from p2pfl.experiment.parts.graphs import check_options
 from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
 from p2pfl.learning.modules.norms import Norm
 from p2pfl.learning.modules.references import is_reference
-from p2pfl.learning.scores.choosing import chosen, metrics_named
-from p2pfl.learning.steps.augmenting import Augmenting
+from p2pfl.learning.scores.named_scores import chosen, metrics_named
+from p2pfl.learning.steps.augmentation import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
-from p2pfl.plugins.exact import ExactLearner, ExactModel
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
@@ -206,10 +207,14 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
     needed = [name for name in own if parameters[name].default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in values]:
         raise ExperimentError(f"model.options.{missing[0]} is missing, and {model.name} needs it; set it")
-    made: ExactModel = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
-    if hasattr(made, "check"):
-        made.check()
-    if experiment.data.scale and bool(getattr(made, "unscaled", None)):
+    made = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    if not isinstance(made, ExactModel):
+        raise ExperimentError(
+            f"model.name: {model.name} made {kind_of(made)}, which does not follow from exact totals; inherit from "
+            "p2pfl.learning.ExactModel"
+        )
+    made.check()
+    if experiment.data.scale and made.unscaled:
         raise ExperimentError(
             "data.scale would change the units of the offset, the exposure or the weights in model.options; leave "
             "data.scale out, as regressions need no scaling"

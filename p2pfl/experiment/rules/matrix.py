@@ -50,7 +50,7 @@ def asked(name: str, settings: Mapping[str, Mapping[str, Any]], *, model: str | 
     table["learning"] = {"algorithm": name, **table.get("learning", {})}
     traits = traits_of(name)
     if traits.additive:
-        table["model"] = {"name": model or next(iter(MODELS))}
+        table["model"] = {"name": model or next(iter(MODELS), "")}
         table.setdefault("privacy", {"mode": "none"})
     if traits.full_participation:
         table["learning"].pop("weighted", None)

@@ -30,15 +30,12 @@ class TopologySettings(Section, frozen=True):
         tori, ``branching`` of trees, ``clusters``, ``inside`` and ``every`` of hierarchical schedules, ``levels`` of
         ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
         function.
-    heal
-        Connect the neighbours of a peer that disappeared, in rings, circulants, random regular and exponential graphs.
     """
 
     kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"
     peers: Number = 8
     degree: Number = 4
     options: dict[str, Any] = {}
-    heal: bool = False
 
     @property
     def files(self) -> tuple[str, ...]:

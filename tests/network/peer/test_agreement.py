@@ -45,11 +45,8 @@ CASES = {
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
-    "FedAvg, a ring that heals": ["topology.kind=ring", "topology.heal=true"],
-    "FedAvg, random cycles that heal, masks": [
-        *("topology.kind=random_regular", "topology.heal=true", "privacy.mode=pairwise"),
-    ],
-    "D-PSGD, one-peer exponential that heals": ["learning.algorithm=dpsgd", "topology.heal=true", *EXPONENTIAL],
+    "FedAvg, random cycles, masks": ["topology.kind=random_regular", "privacy.mode=pairwise"],
+    "D-PSGD, one-peer exponential": ["learning.algorithm=dpsgd", *EXPONENTIAL],
     "FedAvg, stopping rule": ["learning.stop=0.6"],
     "FedAvg, early stopping": ["data.validation=0.3", "learning.patience=1", "rounds=25", "learning.rate=4.0"],
     "D-PSGD on a ring, early stopping": [

@@ -25,8 +25,8 @@ from p2pfl.plugins.operate.bundles import names
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.beside import NeighbouringFiles, content
 from p2pfl.plugins.operate.bundles.certifying import CollectedRequests, Signing
-from p2pfl.plugins.operate.bundles.requests import DeviceRequest
 from p2pfl.plugins.operate.bundles.requirements import Machine, pythons, requirements, torch_requirement
+from p2pfl.privacy.keys.requests import DeviceRequest
 
 TEMPLATES = Path(__file__).with_name("templates")
 

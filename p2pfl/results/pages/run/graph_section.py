@@ -38,7 +38,7 @@ def neighbourhoods(run: Run) -> Markup | None:
         return None
     try:
         topology = built(run.experiment)
-        weights = () if settings.heal else mixing(run.experiment, topology)
+        weights = mixing(run.experiment, topology)
     except InputError as error:
         return tag("p", f"The topology is not shown: {error}.")  # its file may be where the run was
     union = topology.union
