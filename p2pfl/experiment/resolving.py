@@ -176,7 +176,7 @@ def assembled(
     experiment = asked.experiment
     local = bool(trained.layout.local)
     check(replace(asked.on(topology, weights), learner=learner_traits(trained), local=local))
-    heavy, stop = experiment.gossip.acceleration == "heavy_ball", experiment.learning.stop
+    stop = experiment.learning.stop
     patience = experiment.learning.patience
     if patience is not None and not (experiment.data.validation > 0 or parts.federation.validates):
         raise ExperimentError(
@@ -196,7 +196,7 @@ def assembled(
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
     protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
-    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
+    rounds = Gossip(*steps_of_round(experiment, topology, weights, protection))
     accounted = admitted(
         experiment,
         topology.peers if parts.sizes is None else parts.federation.peers,  # a simulation may hold a part of the data

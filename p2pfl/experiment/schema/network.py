@@ -70,14 +70,13 @@ class GossipSettings(Section, frozen=True):
         ``metropolis``, ``max_degree``, ``push`` (any directed graph), or a file with a doubly stochastic matrix
         (``.npy`` or text). By default those of the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many gossip steps, ``heavy_ball`` a few more. Live peers refuse
-        both under masks.
+        ``chebyshev`` needs about the square root of as many gossip steps. Live peers refuse it under masks.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: Reference | None = None
-    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
+    acceleration: Literal["none", "chebyshev"] = "none"
 
 
 class TrustSettings(Section, frozen=True):

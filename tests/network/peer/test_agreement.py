@@ -41,7 +41,6 @@ CASES = {
     "FedAvg, all alike": ["learning.weighted=false"],
     "FedAvg, half of the peers": ["learning.fraction=0.5"],
     "FedAvg, Chebyshev": ["gossip.acceleration=chebyshev"],
-    "FedAvg, heavy ball": ["gossip.acceleration=heavy_ball"],
     "FedAvg, one-peer exponential": ["topology.kind=one_peer_exponential", "topology.peers=8"],
     "FedAvg, static exponential": ["topology.kind=exponential"],
     "FedAvg, star": ["topology.kind=star"],
