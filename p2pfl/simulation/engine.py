@@ -24,7 +24,6 @@ from p2pfl.privacy.keys import Source
 from p2pfl.results import Record, Run
 from p2pfl.results.content import BestKept
 from p2pfl.results.models.description import described
-from p2pfl.results.notices.masses import given
 from p2pfl.results.progress import progressing
 from p2pfl.results.repeating.digests import digests
 from p2pfl.results.saved import best_file
@@ -249,9 +248,6 @@ async def simulating(
         kept = None if best is None else _write_best(resolved, shard, run, best)
         together = dict(zip(names, shard.collect(final, Scores), strict=False))
         steps, training = shard.sums(torch.tensor([work.steps]))[0], work.seconds
-        weights_given = given(resolved, state, peers=shard.peers)
-        if weights_given is not None:
-            weights_given = dict(zip(names, shard.collect([*weights_given.values()], Scores), strict=False))
         apart, workers = LocalScores(shard), shard.workers_done(training)
         if meter is None:  # this process does not lead
             if baselines and final[0]:
@@ -268,7 +264,6 @@ async def simulating(
             agreed=agreed,
             stopped=meter.stopped(1 + max(record.round for record in run.metrics)),
             played=meter.samples.played,
-            given=weights_given,
             baselines=baselines,
             everyone=lambda: everyone(resolved, found),
             gradients=int(steps),

@@ -38,7 +38,6 @@ from p2pfl.algorithms import (
     PowerGossip,
     Propagation,
     QGDSGDm,
-    RobustSGP,
 )
 from p2pfl.core.codecs import Half
 from p2pfl.core.rows import Layout
@@ -74,7 +73,6 @@ ALGORITHMS = {
     "exact diffusion": ExactDiffusion(Gossip(2)),
     "quasi-global momentum": QGDSGDm(),
     "SGP": SGP(),
-    "running sums": RobustSGP(GRAPH, Layout(("row",), ((42,),))),
     "PowerGossip": PowerGossip(GRAPH, (topology.metropolis(GRAPH),), LAYOUT, SEED, Gossip(2)),
     "CHOCO-SGD": Choco(),
     "FedAvg, float16": Compressed(FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)), Half()),

@@ -45,7 +45,6 @@ SETTINGS = {
 NEEDED = {
     "relay_sgd": ["topology.kind=path"],
     "sgp": ["topology.kind=exponential"],
-    "robust_sgp": ["topology.kind=exponential"],
     "d2": ["topology.kind=complete"],
     "choco": ["compression.name=quantise"],
     "fedbn": ["model.name=norming:Normed"],

@@ -169,9 +169,9 @@ WRONG = {
         {"learning": {"algorithm": "relay_sgd"}, "gossip": {"steps": 3}},
         "gossip.steps = 3 has no effect, because relay_sgd makes one gossip step per round",
     ),
-    "acceleration of running sums": (
-        {"learning": {"algorithm": "robust_sgp"}, "gossip": {"acceleration": "chebyshev"}},
-        "robust_sgp makes one gossip step per round, without acceleration",
+    "acceleration of RelaySGD": (
+        {"learning": {"algorithm": "relay_sgd"}, "gossip": {"acceleration": "chebyshev"}},
+        "relay_sgd makes one gossip step per round, without acceleration",
     ),
     "a tolerance of D-PSGD": (
         {"learning": {"algorithm": "dpsgd"}, "gossip": {"tolerance": 0.1}},

@@ -344,7 +344,6 @@ RESUMED = {
     "adam": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "learning.rate=0.01"],
     "masks": ["privacy.mode=pairwise"],
     "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
-    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
 }
 
 

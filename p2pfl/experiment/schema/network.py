@@ -129,8 +129,8 @@ class TransportSettings(Section, frozen=True):
     quorum
         Share of the neighbours that suffices after ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression, running
-        sums and ``go_on``.
+        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
+        and ``go_on``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"

@@ -146,8 +146,6 @@ CASES = {
     "quasi-global momentum": ["learning.algorithm=qg_dsgdm"],
     "quasi-global momentum, masks": ["learning.algorithm=qg_dsgdm", "privacy.mode=pairwise"],
     "gradient push": ["learning.algorithm=sgp", "topology.kind=exponential"],
-    "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
-    "running sums, single precision": ["learning.algorithm=robust_sgp", "learning.dtype=float32"],
     "RelaySGD": ["learning.algorithm=relay_sgd", "topology.kind=path"],
     "D-PSGD, one-peer exponential, masks": [
         "learning.algorithm=dpsgd",

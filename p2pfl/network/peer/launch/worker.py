@@ -156,8 +156,6 @@ async def live(
             private_memory(),
             common=peer.common,
             stopped=stopped,
-            given=peer.given,
-            vanished=sorted(peer.vanished),
             best=peer.best.best,
             unsettled=peer.unsettled or None,
             spent=spent,
