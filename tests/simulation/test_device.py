@@ -220,7 +220,7 @@ def test_training_that_diverges_on_an_accelerator_ends_the_round_with_an_error(a
 
 @pytest.mark.parametrize("accelerator", ["shadow", CUDA])
 def test_a_cnn_and_uneven_peers_train_alike_on_an_accelerator(accelerator):
-    changes = ["data.name=digits", "model={name='cnn', hidden=[2, 3]}", "data.alpha=0.3", "rounds=2"]
+    changes = ["data.name=digits", "model={name='cnn', hidden=[2, 3]}", "data.split_options.alpha=0.3", "rounds=2"]
     wanted = last_state(changes, device="cpu").rows
     with on(accelerator):
         rows = last_state(changes, device="cuda").rows.cpu()
