@@ -1,5 +1,6 @@
 """Plug-ins register their commands by entry points; without a plug-in, the rest works."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import p2pfl
 from p2pfl.cli.arguments import overview
+from wine_files import wine_file
 
 PACKAGE = Path(p2pfl.__file__).parent
 PROJECT = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
@@ -47,15 +49,17 @@ class Copy:
     def __init__(self, folder):
         self.folder = folder
         shutil.copytree(PACKAGE, folder / "p2pfl")  # with its bytecode, which is still valid
-        self.install("p2pfl_mqtt", REGISTERED)
+        self.install("p2pfl_mqtt", PROJECT["entry-points"])
 
-    def install(self, name, commands):
+    def install(self, name, groups):
         """Write what an installed package declares; the first package of a name on the path counts."""
         information = self.folder / f"{name}-{p2pfl.__version__}.dist-info"
         information.mkdir()
         (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {p2pfl.__version__}\n")
-        lines = [f"{command} = {value}" for command, value in commands.items()]
-        (information / "entry_points.txt").write_text("\n".join(["[p2pfl.commands]", *lines, ""]))
+        lines = []
+        for group, values in groups.items():
+            lines += [f"[{group}]", *(f"{part} = {value}" for part, value in values.items())]
+        (information / "entry_points.txt").write_text("\n".join([*lines, ""]))
 
     def p2pfl(self, *arguments):
         environment = os.environ | {"PYTHONPATH": str(self.folder)}
@@ -94,10 +98,14 @@ def test_without_the_folder_of_a_plug_in_help_lacks_its_commands(copy, plugin):
     assert f"invalid choice: '{min(lost)}'" in copy.p2pfl(min(lost)).stderr
 
 
-def test_without_plug_ins_help_has_fewer_lines_and_the_core_works(copy):
+@pytest.mark.slow
+def test_without_plug_ins_help_has_fewer_lines_and_a_simulation_runs(copy):
     shutil.rmtree(copy.folder / "p2pfl" / "plugins")
     assert len(copy.p2pfl("--help").stdout.splitlines()) < len(overview().splitlines())
-    assert copy.p2pfl("schema").returncode == 0
+    (copy.folder / "small.toml").write_text(wine_file("small"))
+    result = copy.p2pfl("simulate", "small.toml", "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert json.loads(result.stdout)["rounds"] == 2
 
 
 @pytest.fixture
@@ -110,7 +118,7 @@ def acme(copy):
     (copy.folder / "acme" / "__init__.py").touch()
     values = {"hello": "acme.hello:HELLO", "lost": "acme.hello:LOST", "number": "acme.hello:OTHER"}
     values |= {name: f"acme.{name}:HELLO" for name in ("raises", "exits", "imports")}
-    copy.install("acme", values | {"gone": "acme.gone:HELLO"})
+    copy.install("acme", {"p2pfl.commands": values | {"gone": "acme.gone:HELLO"}})
     return copy
 
 
@@ -138,8 +146,8 @@ def test_a_plug_in_that_cannot_be_imported_says_so_when_it_is_used_and_disturbs_
 
 def test_a_third_party_takes_no_name_of_ours(copy):
     (copy.folder / "acme.py").write_text(HELLO.replace("acme.hello", "acme"))
-    copy.install("acme", {"audit": "acme:HELLO", "simulate": "acme:HELLO", "hello": "acme:HELLO"})
-    copy.install("zenith", {"hello": "acme:LOST"})
+    copy.install("acme", {"p2pfl.commands": {"audit": "acme:HELLO", "simulate": "acme:HELLO", "hello": "acme:HELLO"}})
+    copy.install("zenith", {"p2pfl.commands": {"hello": "acme:LOST"}})
     for name in ("audit", "simulate"):
         assert f"usage: p2pfl {name} [-h] [--set" in copy.p2pfl("help", name).stdout
     assert copy.p2pfl("hello", "ada").stderr == (

@@ -94,9 +94,6 @@ def _events(run: Run) -> Markup | None:
     for peer, open_ in run.summary.get("unsettled", {}).items():
         found = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
         lines.append(tag("li", tag("b", f"{peer}: "), f"{found} masks, gossip steps or sums stayed open at the end"))
-    lost = (run.summary.get("masses") or {}).get("statement")
-    if lost:
-        lines.append(tag("li", lost))
     if not lines:
         quiet = bool(run.events) or "per_peer" in run.summary
         return tag("p", "Nothing out of the ordinary was recorded.") if quiet else None
