@@ -312,9 +312,9 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
-        from p2pfl.results.pages.run.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.pages.run_page import result_fragment  # noqa: PLC0415 (only notebooks ask for it)
 
-        return fragment(self.summary, self.honest, rounds=self.experiment.rounds)
+        return result_fragment(self.summary, self.honest, rounds=self.experiment.rounds)
 
     @property
     def history(self) -> Any:

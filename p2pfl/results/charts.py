@@ -1,14 +1,113 @@
-"""Curves of runs over rounds and bytes."""
+"""Charts of runs over rounds and bytes, as facts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
-from p2pfl.results.pages.svg import Chart, Curve
 from p2pfl.results.reading import alone_of, apart_by_masks
 from p2pfl.results.records import Record, by_round
 from p2pfl.results.run import Run
+
+MAX_POINTS = 400
+"""Points of a curve."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve of a chart.
+
+    Attributes
+    ----------
+    label
+        Name in the legend.
+    xs, ys
+        Its points.
+    low, high
+        Band around it; empty without one.
+    style
+        Number of its colour and stroke; ``None`` for grey.
+    """
+
+    label: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+    style: int | None = 0
+
+    def clean(self, *, log: bool) -> Curve:
+        """Return the curve without points that cannot be drawn, thinned out."""
+        columns = [self.xs, self.ys, *([self.low, self.high] if self.low else [])]
+        points = [
+            point
+            for point in zip(*columns, strict=True)
+            if all(map(math.isfinite, point)) and (not log or min(point[1:]) > 0)
+        ]
+        last = len(points) - 1
+        step = max(1, math.ceil(len(points) / MAX_POINTS))
+        kept = [point for place, point in enumerate(points) if place % step == 0 or place == last]
+        xs, ys, *band = ([*column] for column in zip(*kept, strict=True)) if kept else ([], [])
+        low, high = band or ((), ())
+        return replace(self, xs=xs, ys=ys, low=low, high=high)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart.
+
+    Attributes
+    ----------
+    title, description
+        Title, and description of what can be seen.
+    x, y
+        Labels of the axes.
+    curves
+        The curves.
+    levels
+        Names and values of horizontal lines.
+    log
+        True if the vertical axis is logarithmic.
+    whole
+        True if the horizontal axis counts something, such as rounds.
+    """
+
+    title: str
+    description: str
+    x: str
+    y: str
+    curves: Sequence[Curve]
+    levels: Sequence[tuple[str, float]] = ()
+    log: bool = False
+    whole: bool = False
+
+    def clean(self) -> list[Curve]:
+        """Return the curves that have something to show."""
+        return [curve for each in self.curves if (curve := each.clean(log=self.log)).xs]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of a list.
+
+    Attributes
+    ----------
+    label
+        Its name.
+    value
+        Its centre.
+    half
+        Half of its width; ``None`` for a value without an interval.
+    colour
+        Its colour.
+    """
+
+    label: str
+    value: float
+    half: float | None
+    colour: str
+
 
 LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
 """Scores of a summary that are horizontal lines, with their names."""
@@ -133,22 +232,3 @@ def _described(curve: Curve, name: str) -> str:
     first, last = curve.ys[0], curve.ys[-1]
     best = f"between {min(curve.ys):.3g} and {max(curve.ys):.3g}"
     return f"{name} goes from {first:.3g} to {last:.3g} over {len(curve.ys)} rounds, {best}."
-
-
-def means(runs: Sequence[Run], metric: str) -> dict[str, Any]:
-    """Return the score of several runs of one setting by round: mean over the seeds, smallest and largest.
-
-    Rounds count as long as all runs have them, so that the mean is over the same seeds everywhere.
-    """
-    curves = [over_rounds(by_round(run.honest), score(metric), label="") for run in runs]
-    curves = [curve for curve in curves if curve.ys]
-    if not curves:
-        return {"xs": [], "ys": [], "low": [], "high": []}
-    count = min(len(curve.ys) for curve in curves)
-    columns = [[curve.ys[place] for curve in curves] for place in range(count)]
-    return {
-        "xs": list(curves[0].xs[:count]),
-        "ys": [sum(column) / len(column) for column in columns],
-        "low": [min(column) for column in columns] if len(curves) > 1 else [],
-        "high": [max(column) for column in columns] if len(curves) > 1 else [],
-    }
