@@ -2,7 +2,7 @@
 
     python -m benchmarks.compositions [--why]
 
-prints the table of docs/algorithms.md (a test holds it there), or every refusal with its sentence.
+prints what goes with what (docs/algorithms.md lists what does not), or every refusal with its sentence.
 """
 
 import sys

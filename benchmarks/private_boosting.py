@@ -3,7 +3,7 @@
     P2PFL_DATA=FOLDER python -m benchmarks.private_boosting [--splits 5] [--epsilon 0.5 1] [--held | --validation]
 
 Sixteen peers on a small world, one colluder, delta 1e-5, public bins, noise drawn by the peers, the defaults of
-`random_boosting` with 400 trees. `docs/private-models.md` states how the defaults were chosen:
+`random_boosting` with 400 trees. `docs/notes/exact-models.md` states how the defaults were chosen:
 with `--validation`, on divisions of 70 % of the people, with less noise, as there are fewer of them. `--held` trains on
 these and takes the scores of the others, who had no part in the choice.
 """

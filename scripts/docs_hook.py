@@ -341,20 +341,23 @@ def _sentence(text: str) -> str:
 
 
 def public(source: Path) -> list[tuple[str, str]]:
-    """Return the module and the name of everything that a package exports, read from the source."""
-    tree = ast.parse(source.read_text("utf-8"))
+    """Return the module and the name of everything that a package exports, read from its stub or its source."""
+    package = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    stub = source.with_suffix(".pyi")
+    tree = ast.parse((stub if stub.is_file() else source).read_text("utf-8"))
+    homes = {
+        name.asname or name.name: ".".join(filter(None, [package * bool(node.level), node.module]))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    if stub.is_file():
+        return [(home, name) for name, home in homes.items()]
     listed = next(
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     )
-    homes = {
-        name.asname or name.name: node.module or ""
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
-    }
-    package = ".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     return [(homes.get(name, package), name) for name in listed if not name.startswith("__")]
 
 

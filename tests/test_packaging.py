@@ -94,23 +94,6 @@ def test_an_installation_on_a_board_brings_no_cuda(tmp_path):
     assert not [name for name in brought if any(word in name for word in ("nvidia", "cuda", "triton"))]
 
 
-@pytest.mark.parametrize("kind", ["dist-info", "egg-info"])
-def test_the_unrelated_distribution_of_the_same_name_is_refused_at_import(kind, tmp_path):
-    (tmp_path / f"p2pfl-0.4.1.{kind}").mkdir()
-    code = f"import sys; sys.path.append({str(tmp_path)!r}); import p2pfl"
-    asked = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60)
-    assert asked.returncode == 1
-    [line] = [line for line in asked.stderr.splitlines() if line.startswith("ImportError: ")]
-    assert f"the unrelated distribution p2pfl 0.4.1 is installed in {tmp_path}" in line
-    assert "pip uninstall p2pfl" in line
-
-
-def test_our_own_distribution_is_not_taken_for_it(tmp_path):
-    (tmp_path / "p2pfl_mqtt-0.2.0.dist-info").mkdir()
-    code = f"import sys; sys.path.append({str(tmp_path)!r}); import p2pfl"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
-
-
 def test_the_metadata_names_every_supported_version_and_the_citation_the_present_one():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert {"3.11", "3.12", "3.13", "3.14"} <= {line.rpartition(" ")[2] for line in project["classifiers"]}

@@ -18,10 +18,10 @@ PACKAGE = Path(p2pfl.__file__).parent
 
 MAKERS = {
     "algorithms/algorithm.py",  # the agreed start, and a state that is read from disk
-    "plugins/audit/accounts.py",  # what the audit releases is made up
+    "plugins/audit/accounting_claims.py",  # what the audit releases is made up
     "plugins/audit/claims.py",
     "plugins/audit/attacks/inversion.py",
-    "plugins/audit/attacks/membership.py",
+    "plugins/audit/attacks/membership_inference.py",
     "plugins/audit/noise_claims.py",
     "plugins/audit/pipeline.py",
     "experiment/neighbourhood_sums.py",  # factors in place of parameters

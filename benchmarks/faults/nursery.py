@@ -16,13 +16,14 @@ import torch
 from benchmarks.faults.worker import Life, main
 from p2pfl.core.errors import RunError
 from p2pfl.experiment import Experiment, plain, plan
-from p2pfl.network.peer import Notice, Progress
+from p2pfl.network.peer import Progress
 from p2pfl.network.peer.launch import fork_server as server
 from p2pfl.network.peer.updates import Done, Event, Failed
 from p2pfl.privacy.keys import Identity, SecretSource
 from p2pfl.results import Record
 from p2pfl.results.notices.course import JoinsLate
 from p2pfl.results.notices.damage import MasksUnsettled, StepsUnsettled
+from p2pfl.results.notices.kinds import Notice
 
 LOOK = 0.05
 """Seconds between two looks whether somebody is to be started."""

@@ -28,8 +28,8 @@ HEAD = f"""# Published and measured
 
 This page compares published results with those of p2pfl in the same experiments. The command of a section runs its
 experiment; with `--write` it also writes the section and the summary. Seconds are wall time of one thread on two cores
-that also ran other work. A difference from the paper is "no", followed by its size or its reason; "-" means that there
-is no claim, and "not run" that there is no figure.
+that also ran other work. "Equal" means in all published digits; "no" is followed by the size of a difference or
+its reason.
 
 {MARKS[0]}
 {MARKS[1]}
@@ -51,10 +51,24 @@ def title(name: str) -> str:
 
 def section(name: str, lines: list[Line], *, seconds: float) -> str:
     """Return a paper's section of the page."""
-    cells = [(line.what, line.published, line.measured, verdict(line)) for line in lines]
-    rows = [" | ".join(cell.replace("|", "\\|") for cell in each) for each in cells]
-    table = "\n".join(f"| {row} |" for row in ("what | published | measured | met", "--- | --- | --- | ---", *rows))
-    return f"## {name}\n\n{title(name)}\n\n`python -m benchmarks.papers {name}`, {seconds:.0f} s\n\n{table}\n"
+    listed = "\n".join(map(item, lines))
+    return f"## {name}\n\n`python -m benchmarks.papers {name}`, {seconds:.0f} s\n\n{listed}\n"
+
+
+def item(line: Line) -> str:
+    """Return a line of the page.
+
+    Examples
+    --------
+    >>> item(Line("rounds", "10", "12", met=False, why="other data"))
+    '- rounds: 12 (published: 10); **no**: other data'
+    """
+    claimed = line.published not in {"", "-"}
+    equal = line.met and line.measured == line.published
+    unclaimed = " (met)" if line.met else ""
+    beside = " (equal)" if equal else f" (published: {line.published})" if claimed else unclaimed
+    kind = "; not compared" if line.met is None and claimed else "" if line.met is None or line.met else "; **no**"
+    return f"- {line.what}: {line.measured}{beside}{kind}{f': {line.why}' if line.why else ''}"
 
 
 def written(page: str, sections: dict[str, str]) -> str:
@@ -79,16 +93,20 @@ def summary(sections: dict[str, str]) -> str:
 
     Examples
     --------
-    >>> print(summary({"a": "## a\n\nA.\n\n| x | 1 | 1 | yes |\n| y | 1 | 2 | no: late |\n"}))
+    >>> print(summary({"a": "## a\n\n- x: 1 (equal)\n- y: 1 (published: 2); **no**: late\n- z: 3\n"}))
     | section | paper | met | not met |
     | --- | --- | ---: | ---: |
-    | [a](#a) | A | 1 | 1 |
+    | [a](#a) | a | 1 | 1 |
     """
     rows = ["| section | paper | met | not met |", "| --- | --- | ---: | ---: |"]
     for name in sorted(sections):
-        verdicts = re.findall(r"\| (yes|no)(?:: [^|]*)? \|$", sections[name], re.MULTILINE)
-        about = sections[name].split("\n")[2].rstrip(".")
-        rows.append(f"| [{name}](#{name}) | {about} | {verdicts.count('yes')} | {verdicts.count('no')} |")
+        lines = sections[name].splitlines()
+        compared = [
+            line for line in lines if re.search(r"\((published: .*|equal|met)\)", line) and "; not compared" not in line
+        ]
+        unmet = sum("; **no**" in line for line in compared)
+        about = title(name).rstrip(".")
+        rows.append(f"| [{name}](#{name}) | {about} | {len(compared) - unmet} | {unmet} |")
     return "\n".join(rows)
 
 

@@ -48,9 +48,9 @@ CHOCO = ["learning.algorithm=choco"]
 DPSGD = ["learning.algorithm=dpsgd", 'learning.algorithm_options={order="adapt_then_combine"}']
 WAYS: dict[str, tuple[int, list[str]]] = {
     "D-PSGD": (40, DPSGD),
-    "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.bits=4"]),
+    "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.options.bits=4"]),
     "CHOCO-SGD, QSGD in 8 bits": (40, [*CHOCO, "compression.name=qsgd"]),
-    "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.share=0.1"]),
+    "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.options.share=0.1"]),
     "Epidemic Learning": (40, [*DPSGD, "topology.kind=epidemic_oracle"]),
     "partial sharing of 10 %": (
         40,
@@ -121,7 +121,7 @@ def compared(curves: Mapping[str, Curve], *, target: float) -> list[Line]:
     against = {"FedAvg, to 0.1, 8 bits": "FedAvg, to 0.1"}
     for way, each in curves.items():
         sent, whole = each.to(target), curves[against.get(way, "D-PSGD")].to(target)
-        what = f"{way}: MB a peer to {target:.0%}; accuracy at the end"
+        what = f"{way}: MB to {target:.0%}; accuracy"
         claim, most = claims.get(way, ("-", 0.0))
         met = None if claim == "-" else sent is not None and whole is not None and sent <= most * whole
         measured = f"{'not reached' if sent is None else f'{sent:.2f}'}; {each.accuracy[-1]:.3f}"

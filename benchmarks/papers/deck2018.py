@@ -134,7 +134,7 @@ def lines(*, rates: Sequence[float] = RATES) -> list[Line]:
         for steps, row in zip(STEPS, table, strict=True):
             wanted = [count for count, rate in zip(row, RATES, strict=True) if rate in rates]
             ours = [trained(setting, steps=steps, rate=rate)[0] for rate in rates]
-            what = f"setting {setting}, E = {steps}: steps at rates {', '.join(f'{rate:g}' for rate in rates)}"
+            what = f"setting {setting}, E = {steps}: steps at rates {rates[0]:g} to {rates[-1]:g}"
             found.append(Line(what, _listed(wanted), _listed(ours), ours == wanted))
         if 0.01 in rates:
             wanted = [count for (here, _), count in OTHER_START.items() if here == setting]

@@ -50,6 +50,6 @@ def lines() -> list[Line]:
     for way, ours in found.items():
         claim, against, above = CLAIMS.get(way, ("-", way, 0.0))
         met = None if claim == "-" else all(a > b + above for a, b in zip(ours, found[against], strict=True))
-        what = f"{way}: accuracy on similar and on different data"
+        what = f"{way}: accuracy, alike and not"
         table.append(Line(what, claim, ", ".join(f"{each:.2f}" for each in ours), met))
     return table

@@ -141,4 +141,4 @@ def near(what: str, published: float, ours: float) -> Line:
 
 
 SCORED = "not scored by their program"
-UNKNOWN = "the initial model and the participants of their program are unknown"
+UNKNOWN = "their initial model and participants are unknown"

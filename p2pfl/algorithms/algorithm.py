@@ -113,7 +113,7 @@ class Algorithm(Protocol):
 
     A class declares what it needs and offers in an attribute ``traits`` (:class:`p2pfl.core.traits.Traits`); without
     it, :data:`p2pfl.core.traits.UNDECLARED` applies. :mod:`p2pfl.algorithms.parts` describes optional attributes, and
-    :mod:`p2pfl.algorithms.settlement` those for the release that pays masks after the last round.
+    :mod:`p2pfl.algorithms.mask_payment` those for the release that pays masks after the last round.
     """
 
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:

@@ -12,8 +12,8 @@ from msgspec import Meta
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
+from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.running_sums import constant
-from p2pfl.algorithms.slots import slots, width
 from p2pfl.core.errors import ExperimentError, TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, ReceivedModels, Released
 from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys

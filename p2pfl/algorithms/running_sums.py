@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 
 from p2pfl.algorithms.algorithm import AsyncLearner, State
+from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.push import lengthened
-from p2pfl.algorithms.slots import slots, width
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.core.rows import Layout, placed

@@ -1,7 +1,5 @@
 """What every room rests on: errors, rows, keyed draws, integers, traits, codecs, and the interface of algorithms."""
 
-from p2pfl.core.lazily import lazily
+import lazy_loader
 
-__all__ = ["errors"]
-
-__getattr__ = lazily(__name__, {"errors": ""})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

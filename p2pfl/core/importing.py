@@ -1,11 +1,13 @@
-"""Classes and functions that a user names as ``package.module:name``, libraries of extras, and errors of modules."""
+"""Classes and functions that a user names as ``package.module:name``, libraries of extras, imports without pauses."""
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import importlib
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
@@ -173,3 +175,26 @@ def located(error: BaseException, *, module: str) -> str:
 
 def _module(frame: Any) -> str:
     return str(frame.f_globals.get("__name__"))
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Import modules without collections of cycles, and exempt from later ones what they have made.
+
+    Torch makes many objects that stay, and looking through them again and again takes an eighth of the time. Nothing
+    here may start a thread, so that processes can be forked afterwards.
+
+    Examples
+    --------
+    >>> with uncollected():
+    ...     import p2pfl.core.errors
+    """
+    on, before = gc.isenabled(), len(sys.modules)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()
+        if on:
+            gc.enable()

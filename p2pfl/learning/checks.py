@@ -18,9 +18,9 @@ from p2pfl.core.importing import kind_of, located
 from p2pfl.data import Dataset
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
-from p2pfl.learning.modules.copying import check_leaves
+from p2pfl.learning.modules.model_copy import check_leaves
 from p2pfl.learning.modules.norms import CHOICES
-from p2pfl.learning.scores.whole import Whole
+from p2pfl.learning.scores.set_scores import Whole
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 

@@ -14,7 +14,7 @@ from p2pfl.core.rows import Layout, Rows, alike, placed
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
-from p2pfl.learning.scores.whole import Kept, Whole
+from p2pfl.learning.scores.set_scores import Kept, Whole
 from p2pfl.learning.steps.batching import DeviceSamples, Footprint
 
 SAMPLES = 256
@@ -55,7 +55,7 @@ def evaluate(learner: Scorable, rows: Rows, part: DeviceSamples, *, engine: Outp
     """Return the loss and each metric of the samples of each row, each ``[R]`` float64.
 
     The loss and most metrics are means over samples; others are scores of all samples
-    (:mod:`p2pfl.learning.scores.whole`).
+    (:mod:`p2pfl.learning.scores.set_scores`).
 
     A part that all rows share (the same array) is gathered once for all rows. Rows that are all the same, as after an
     exact average, are evaluated once.

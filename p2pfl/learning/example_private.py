@@ -27,7 +27,7 @@ from p2pfl.core.rows import Rows, keys, norms, placed
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import checks
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
-from p2pfl.learning.steps.augmenting import sample_keys, step_keys
+from p2pfl.learning.steps.augmentation import sample_keys, step_keys
 from p2pfl.learning.steps.batching import Batch
 from p2pfl.learning.steps.optimisers import PlainUpdate, StackedUpdate
 from p2pfl.learning.torch_learner import TorchLearner

@@ -17,30 +17,31 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.process import one_at_a_time
 from p2pfl.core.rows import Rows, placed
 from p2pfl.core.traits import LearnerTraits
-from p2pfl.data import Federation, gather
+from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
-from p2pfl.learning.adjusting import adjusted, pooled, settings
+from p2pfl.learning.adjustment import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, predicted, tallied
+from p2pfl.learning.histograms import scored
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, named, squared_error
-from p2pfl.learning.modules.dividing import divided
 from p2pfl.learning.modules.norms import Norm
-from p2pfl.learning.proving.agreement import Tolerance
-from p2pfl.learning.proving.proof import OTHERWISE, Proof
-from p2pfl.learning.proving.purity import Result, State, repeatable
-from p2pfl.learning.proving.trial import Trial, engines
-from p2pfl.learning.scores.choosing import chosen, metrics_named
-from p2pfl.learning.scores.whole import WHOLE, Whole, r2, scores_of, usual
+from p2pfl.learning.modules.trained_part import divided
+from p2pfl.learning.scores.named_scores import chosen, metrics_named
+from p2pfl.learning.scores.set_scores import WHOLE, Whole, r2, scores_of, usual
 from p2pfl.learning.steps import training
-from p2pfl.learning.steps.augmenting import Augment, augmenting
+from p2pfl.learning.steps.augmentation import Augment, augmenting
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Held
 from p2pfl.learning.steps.inputs import accepted, inputs
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.plain import Plain
-from p2pfl.learning.steps.scheduling import scheduled
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.round_batches import scheduled
+from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.trials.engine_proof import OTHERWISE, Proof
+from p2pfl.learning.trials.engine_trial import Trial, engines
+from p2pfl.learning.trials.gradient_comparison import Tolerance
+from p2pfl.learning.trials.hidden_state import Result, State, repeatable
 from p2pfl.learning.updates.rates import Factor
 from p2pfl.privacy.keys import Source
 
@@ -89,10 +90,11 @@ class TorchLearner:
         cross-entropy for classes, also at each place, and squared error for numbers if ``None``.
     augment
         Function ``augment(features, *, generator)`` that changes the features of each training batch at random, see
-        :class:`p2pfl.learning.steps.augmenting.Augmenting`; it has no part in evaluation.
+        :class:`p2pfl.learning.steps.augmentation.Augmenting`; it has no part in evaluation.
     metrics
         Scores by name: functions like ``loss``, names that ``learning.metrics`` takes, functions with the attribute
-        ``whole`` that return one number for all outputs and targets, or scores of :mod:`p2pfl.learning.scores.whole`.
+        ``whole`` that return one number for all outputs and targets, or scores of
+        :mod:`p2pfl.learning.scores.set_scores`.
         By default accuracy or :math:`R^2`; the mean intersection over union as well for a class at each place; the area
         under the ROC curve and F1 for labels.
     pretrained
@@ -392,7 +394,7 @@ class TorchLearner:
     def repeatable(
         self, compute: Callable[[], Result], *, numbers: Callable[[Result], Sequence[torch.Tensor]]
     ) -> Result:
-        """Return the result of code of the user, see :func:`p2pfl.learning.proving.purity.repeatable`."""
+        """Return the result of code of the user, see :func:`p2pfl.learning.trials.hidden_state.repeatable`."""
         by = "the model" if self.augment is None else f"the model or {self.augment.name}"
         state = partial(State, self.model, own=self.layout.names)
         return repeatable(compute, numbers=numbers, state=state, by=by)
@@ -540,6 +542,11 @@ class TorchLearner:
             return tallied(self, stack, held, engine=engine, classes=classes).cpu()
 
         return self._scored(counted, part="test", numbers=lambda counts: [counts.double()])
+
+    def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:
+        """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers."""
+        del row
+        return scored(total, copies=copies)
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""

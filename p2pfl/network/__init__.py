@@ -1,7 +1,5 @@
 """Live peers: transport, protocol (pure decisions), peer (the shell around them), secure sums, and virtual time."""
 
-from p2pfl.core.lazily import lazily
+import lazy_loader
 
-__all__ = ["transport"]
-
-__getattr__ = lazily(__name__, {"transport": ""})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -47,8 +47,8 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from p2pfl.core.errors import InputError
+from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, Words, spans
 from p2pfl.privacy.resolution import FINEST, REACH
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, Words, spans
 
 CLOSE = 2.0**-40
 """Relative difference above which doubles decide whether a point is accepted: their error is below 2^-48."""

@@ -42,9 +42,9 @@ from p2pfl.privacy.keys import KEY_BYTES, Source
 from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.normal_stream import BLOCK, Floats, Ints, spans, to_grid
 from p2pfl.privacy.portable import folded, root
-from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK, Floats, Ints, spans, to_grid
+from p2pfl.privacy.release_settings import Settings
 
 COARSEST = 16.0
 """Least deviation of private noise in a total, in integers: sums of rounded normal numbers then hide as normal ones."""

@@ -10,7 +10,7 @@ import torch
 from p2pfl.core.codecs import Zstd
 from p2pfl.core.neighbourhood import Contribution, ReceivedModels, Released, unmixed, untotalled
 from p2pfl.core.rows import Rows, draw, placed
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.simulation.resuming.travelling import Travelling, codes
 from p2pfl.simulation.sharding import Arriving, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, sizes

@@ -18,11 +18,11 @@ from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
-from p2pfl.privacy.secagg.ring import portion, portions
-from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.secagg.weighted_sums import portion, portions
+from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.sharding import Near, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Schedule, Topology, Weights

@@ -1,12 +1,13 @@
 """One function imports what users name as ``package.module:name``, and says in one sentence why it cannot."""
 
+import gc
 import re
 import sys
 
 import pytest
 
 from p2pfl.core.errors import DataError, InputError, ModelError
-from p2pfl.core.importing import extra_library, imported, located
+from p2pfl.core.importing import extra_library, imported, located, uncollected
 
 CLINIC = """
 def patients():
@@ -136,3 +137,39 @@ def test_a_module_with_the_name_of_another_is_named_with_both_files(tmp_path, mo
 def test_a_module_of_python_is_imported_where_no_own_one_has_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert imported("statistics:mean")([1, 3]) == 2
+
+
+@pytest.fixture
+def _collecting():
+    yield
+    gc.unfreeze()
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_collecting")
+def test_imports_run_without_collections_and_what_they_made_is_exempt_from_later_ones(monkeypatch):
+    gc.unfreeze()
+    with uncollected():
+        assert not gc.isenabled()
+        monkeypatch.setitem(sys.modules, "imported_here", sys)
+    assert gc.isenabled()
+    assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.usefixtures("_collecting")
+def test_without_a_new_module_nothing_is_exempt():
+    gc.unfreeze()
+    with uncollected():
+        pass
+    assert gc.get_freeze_count() == 0
+
+
+@pytest.mark.usefixtures("_collecting")
+def test_a_collector_that_was_off_stays_off_and_one_that_was_on_is_on_after_an_error():
+    with pytest.raises(ImportError), uncollected():
+        raise ImportError
+    assert gc.isenabled()
+    gc.disable()
+    with uncollected():
+        pass
+    assert not gc.isenabled()

@@ -29,7 +29,7 @@ from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst, worst_off
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
-from p2pfl.privacy.stream import BLOCK, normals, spans
+from p2pfl.privacy.normal_stream import BLOCK, normals, spans
 from p2pfl.results.spending.sampling import SamplingMeter
 from p2pfl.simulation import simulate
 from swarms import DEADLINE, SMALL

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import compositions
 from p2pfl import topology
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
@@ -22,9 +21,13 @@ def refusals():
 
 
 @pytest.mark.slow
-def test_the_docs_show_the_table(refusals, monkeypatch):
-    monkeypatch.setattr(compositions, "refusal", lambda name, column: refusals[name, column])
-    assert compositions.table() in PAGE.read_text("utf-8")
+def test_the_docs_show_what_each_algorithm_does_not_go_with(refusals):
+    shown = {}
+    for names, cell in re.findall(r"^\| (`[^|]*`) \|(?: [^|]*\|){3} ([^|]*)\|$", PAGE.read_text("utf-8"), re.MULTILINE):
+        excepted = cell.strip().removeprefix("all but ").removeprefix("all")
+        columns = set(filter(None, excepted.split(", ")))
+        shown |= dict.fromkeys(re.findall(r"`(\w+)`", names), set(COLUMNS) - columns if "all" in cell else columns)
+    assert shown == {name: {column for column in COLUMNS if refusals[name, column]} for name in ALGORITHMS}
 
 
 @pytest.mark.slow
@@ -43,7 +46,7 @@ def test_what_the_rules_refuse_is_what_a_plan_refuses(refusals, tmp_path):
     for (name, column), why in refusals.items():
         table = asked(name, COLUMNS[column])
         if column == "one-way":
-            table["topology"] = {"file": str(tmp_path / "one_way.json")}
+            table["topology"] = {"kind": str(tmp_path / "one_way.json")}
         if name == "relay_sgd" and not why:
             continue  # it also needs a tree
         if traits_of(name).needs_local:
@@ -63,7 +66,7 @@ def refused(table):
 @pytest.mark.parametrize("name", ["gossip_learning", "multitask", "robust_sgp"])
 def test_who_weighs_what_it_hears_learns_over_one_way_edges(name, tmp_path):
     topology.save(one_way(), tmp_path / "one_way.json")
-    table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"file": str(tmp_path / "one_way.json")}}
+    table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"kind": str(tmp_path / "one_way.json")}}
     run = simulate(table, baselines=False)
     losses = [record.scores["loss"] for record in run.metrics if record.peer == "peer1"]
     assert losses[-1] < 0.9 * losses[0]

@@ -135,8 +135,8 @@ PAGE = "# Page\n\nhead\n\n## b\n\nkept\n\n| x |\n"
 
 def test_a_paper_replaces_its_own_section_alone():
     section = __main__.section("a", [Line("k | l", "1", "2", met=False, why="late")], seconds=2.4)
-    assert section.startswith("## a\n\na\n\n`python -m benchmarks.papers a`, 2 s\n\n| what | published |")
-    assert section.endswith("| k \\| l | 1 | 2 | no: late |\n")
+    assert section.startswith("## a\n\n`python -m benchmarks.papers a`, 2 s\n\n- ")
+    assert section.endswith("k | l: 2 (published: 1); **no**: late\n")
     once = __main__.written(PAGE, {"a": section})
     assert once.startswith("# Page\n\nhead\n\n## a\n")
     assert once.endswith("\n## b\n\nkept\n\n| x |\n")
@@ -158,7 +158,7 @@ def test_the_status_tells_of_a_line_that_is_not_met_and_does_not_say_why(line, s
     monkeypatch.setattr("sys.argv", ["papers", "deck2018", "--write"])
     assert __main__.main() == status
     assert __main__.verdict(line) in capsys.readouterr().out
-    assert "## deck2018\n\nSchalk" in (tmp_path / "papers.md").read_text("utf-8")
+    assert "## deck2018\n\n`python" in (tmp_path / "papers.md").read_text("utf-8")
 
 
 @pytest.mark.slow

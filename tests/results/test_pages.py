@@ -17,7 +17,6 @@ from growing import PEERS, Growing, began, ended, waits
 from markup import HOSTILE, checked
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import check, read
-from p2pfl.results.charts import scores
 from p2pfl.results.comparing.comparison import RunOutcome, compare
 from p2pfl.results.notices.course import PeerFailed
 from p2pfl.results.notices.damage import MasksUncancelled, MasksUnsettled
@@ -25,6 +24,7 @@ from p2pfl.results.notices.neighbours import KeyTrusted
 from p2pfl.results.pages.comparison_page import ComparedRun, comparison_page
 from p2pfl.results.pages.costs import lanes
 from p2pfl.results.pages.gains import gains, verdict
+from p2pfl.results.pages.run_charts import scores
 from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.plots import COLOURS
 from p2pfl.results.records import Record, columns_of
@@ -164,7 +164,7 @@ def test_a_page_has_no_folders_of_absolute_paths(run):
     options = {"path": f"{home}/{{peer}}.csv", "target": "y", "columns": {"x": "number", "y": [0, 1]}}
     files = {
         "trust": {"keys": f"{home}/my keys", "roster": f"{home}/roster.toml"},
-        "topology": {"file": [f"{home}/a.json"]},
+        "topology": {"kind": [f"{home}/a.json"]},
     }
     experiment = check({"data": {"name": "table", "options": options}, **files})
     stop = {"done": 1, "rounds": 2, "epsilon": 8.0, "account": f"{home}/budget.jsonl", "peers": 1, "among": 1}

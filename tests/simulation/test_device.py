@@ -16,9 +16,9 @@ from network.peer import test_agreement
 from network.peer.test_agreement import GRID, TOLERANCE
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
-from p2pfl.learning.proving.proof import Proof
-from p2pfl.learning.proving.trial import Trial
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
+from p2pfl.learning.trials.engine_proof import Proof
+from p2pfl.learning.trials.engine_trial import Trial
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import engine, simulate
 from p2pfl.simulation.playing import Attending

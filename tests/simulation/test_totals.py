@@ -13,7 +13,7 @@ from p2pfl.core.neighbourhood import settled
 from p2pfl.privacy import Settings, private
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood
 from p2pfl.topology import Topology, complete, exponential, metropolis, natural, path, ring, spanning

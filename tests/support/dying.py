@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from p2pfl.algorithms import State
 from p2pfl.core.errors import TransportError
 from p2pfl.experiment import Experiment, plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.protocol.interface.effects import Concluded, Decided, Publish
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import FIRST, SeededSource
 from p2pfl.results import Record
+from p2pfl.results.notices.kinds import Notice
 
 VICTIM = "peer3"
 

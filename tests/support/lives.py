@@ -8,12 +8,13 @@ from typing import Any
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.incarnations import Incarnations
 from p2pfl.network.peer.storage.checkpoint import Former, Store
 from p2pfl.network.transport import Transport
 from p2pfl.privacy.keys import Identity, SeededSource, Source
 from p2pfl.results import Record
+from p2pfl.results.notices.kinds import Notice
 from swarms import Ended
 
 

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Experiment, Plan, plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.transport import Transport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.privacy.keys import FIRST, Source
 from p2pfl.results import Record
+from p2pfl.results.notices.kinds import Notice
 
 DEADLINE = 300.0
 """Seconds in which any swarm of a test must have ended."""
@@ -19,7 +20,7 @@ SMALL = {
     "name": "test",
     "seed": 3,
     "rounds": 3,
-    "topology": {"kind": "small_world", "peers": 6, "degree": 4, "rewire": 0.5},
+    "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
     "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0},
     "model": {"name": "mlp", "hidden": [8]},
     "learning": {"dtype": "float64", "device": "cpu"},

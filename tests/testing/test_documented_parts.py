@@ -31,10 +31,7 @@ async def test_the_documented_transport_keeps_the_contract(monkeypatch):
 
 @pytest.mark.slow
 def test_the_documented_algorithm_keeps_the_contract():
-    names = example("add-an-algorithm.md", "class Heavy:\n    average")
-    kind = names["Heavy"]
-    kind.traits = example("add-an-algorithm.md", "class Heavy:\n    traits")["Heavy"].traits
-    check_algorithm(kind(p2pfl.Averaging()))
+    check_algorithm(example("add-an-algorithm.md", "class Heavy:")["Heavy"](p2pfl.Averaging()))
 
 
 def test_the_documented_algorithm_with_state_for_each_edge_keeps_the_contract():

@@ -15,8 +15,8 @@ from p2pfl.network.peer.neighbourhoods.adding import Adding
 from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
 from p2pfl.network.secagg.receiver import Getting
 from p2pfl.network.secagg.sender import Giving
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import Sender, Share, SumSlot
-from p2pfl.privacy.stream import Ints
 from worlds.keys import Fail, KeyWatch
 
 

@@ -16,7 +16,7 @@ from p2pfl.algorithms import State
 from p2pfl.core.errors import P2PFLError, StorageError
 from p2pfl.core.rows import draw, raw
 from p2pfl.experiment import Plan
-from p2pfl.network.peer import Notice, Peer
+from p2pfl.network.peer import Peer
 from p2pfl.network.peer.masking.attempts import MOST
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.wire.codec import decode
@@ -29,6 +29,7 @@ from p2pfl.network.virtual.timed_learner import Timed
 from p2pfl.privacy.keys import Identity, Roster, SeededSource
 from p2pfl.results import Record
 from p2pfl.results.notices.course import JoinsLate
+from p2pfl.results.notices.kinds import Notice
 from worlds.disk import Mounted, WorldDisk
 from worlds.faults import DISKS, Death, History
 from worlds.invariants import InvariantError, Watch

@@ -16,11 +16,11 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import grid
 from p2pfl.experiment import Plan
-from p2pfl.network.peer import Notice, Progress
+from p2pfl.network.peer import Progress
 from p2pfl.network.peer.updates import Done
 from p2pfl.results import Record
 from p2pfl.results.formats import exchanged, size
-from p2pfl.results.notices.kinds import Severity
+from p2pfl.results.notices.kinds import Notice, Severity
 from p2pfl.results.notices.wording import sentence
 from p2pfl.results.records import mean_scores
 from p2pfl.results.summary import describe
@@ -292,10 +292,8 @@ def _console(*, quiet: bool) -> Console:
 
 def _heading(plan: Plan) -> Text:
     experiment = plan.experiment
-    file = experiment.topology.file
-    graph = (
-        experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
-    )
+    kind = experiment.topology.kind
+    graph = kind if isinstance(kind, str) else f"{len(kind)} graphs in turn"
     split = "own" if experiment.data.owned else experiment.data.split
     steps = 0 if plan.protection.totals else plan.gossip.steps
     return Text.assemble(

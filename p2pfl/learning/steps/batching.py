@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.core.rows import placed
 from p2pfl.data import IntArray, Orders
-from p2pfl.learning.steps.sharing import Group, SharedSamples, groups
+from p2pfl.learning.steps.sample_groups import Group, SharedSamples, groups
 
 LOCATED = 2**18
 """Positions of samples that are found at once on the CPU."""

@@ -20,12 +20,12 @@ from p2pfl.core.rows import Layout, Rows, keys, placed, subkeys
 from p2pfl.data import IntArray
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.learner import Correction
-from p2pfl.learning.steps.augmenting import Augmenting, step_keys
+from p2pfl.learning.steps.augmentation import Augmenting, step_keys
 from p2pfl.learning.steps.batching import Batch, BatchSchedule, StepPlan
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import PlainUpdate, Recipe, StackedUpdate
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.sharing import Group
+from p2pfl.learning.steps.sample_groups import Group
 from p2pfl.learning.steps.unions import Unions, groups_of
 from p2pfl.learning.updates.clipping import clip
 from p2pfl.learning.updates.rates import StepClock

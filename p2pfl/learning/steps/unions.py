@@ -16,7 +16,7 @@ from p2pfl.core.rows import placed
 from p2pfl.data import IntArray
 from p2pfl.learning.steps.batching import Batch, BatchSchedule
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.sharing import Group
+from p2pfl.learning.steps.sample_groups import Group
 
 
 def groups_of(schedule: BatchSchedule, features: torch.Tensor, targets: torch.Tensor) -> list[Group] | None:

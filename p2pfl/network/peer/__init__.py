@@ -4,16 +4,6 @@ Names are imported when they are first used, because the fork server of ``run`` 
 loaded.
 """
 
-from typing import TYPE_CHECKING
+import lazy_loader
 
-from p2pfl.core.lazily import lazily
-
-if TYPE_CHECKING:
-    from p2pfl.network.peer.peer import Peer
-    from p2pfl.network.peer.updates import Progress
-    from p2pfl.results.notices.kinds import Notice
-
-__all__ = ["Notice", "Peer", "Progress"]
-
-if not TYPE_CHECKING:  # mypy would take any name from a module with __getattr__
-    __getattr__ = lazily(__name__, {"Notice": "updates", "Peer": "peer", "Progress": "updates"})
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -17,8 +17,8 @@ from p2pfl.core.rows import Rows
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.protocol.interface.effects import Convened, Totalled, Unfinished
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
-from p2pfl.privacy.ring import Ring, signed, unsigned
-from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.privacy.ring_masks import Ring, signed, unsigned
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 
 
 class LostError(PeerError):
@@ -42,7 +42,7 @@ class Totalling:
     connection
         Connection to the neighbours.
     round
-        See :class:`p2pfl.privacy.totals.TotalSlot`.
+        See :class:`p2pfl.privacy.total_masks.TotalSlot`.
     masks
         Function that returns the masks of the current incarnations, which hide contributions, or ``None`` if all peers
         may see contributions.
@@ -121,7 +121,7 @@ class Totalling:
 
     def _begin(self, answer: Convened) -> None:
         """Begin an attempt, in which the majority of the peers of the plan takes part."""
-        peers = self.connection.session.edges.peers  # of the plan, not of a graph that has healed
+        peers = self.connection.session.edges.peers
         if 2 * len(answer.peers) <= peers and peers > 1:
             gone = sorted({*self.connection.session.edges.topology.peers} - {*answer.peers})
             raise LostError(

@@ -10,7 +10,7 @@ from p2pfl.core.errors import BudgetError
 from p2pfl.network.protocol.session.shared import PULSE
 from p2pfl.network.protocol.wire.messages import ForOne
 from p2pfl.network.secagg.receiver import Getting
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.normal_stream import Ints
 
 Phase = Literal["terms", "consents", "keys", "given", "withheld"]
 

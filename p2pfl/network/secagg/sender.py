@@ -17,8 +17,8 @@ from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, 
 from p2pfl.network.secagg.signing import GossipStep, Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import Consent, Roll, Sender, Share, SumSlot
-from p2pfl.privacy.stream import Ints
 
 
 @dataclass

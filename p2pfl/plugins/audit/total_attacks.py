@@ -38,9 +38,9 @@ from p2pfl.plugins.audit.claims import ExactClaim, uniform
 from p2pfl.plugins.audit.noise_claims import FIRST, Noise
 from p2pfl.plugins.audit.pipeline import Fresh
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import WIDTHS, Ring, signed, zeros
-from p2pfl.privacy.stream import BLOCK
-from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.ring_masks import WIDTHS, Ring, signed, zeros
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.simulation.stacked import StackedNeighbourhood
 
 CHANGE = 2.0**20

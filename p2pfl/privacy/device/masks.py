@@ -10,7 +10,7 @@ from p2pfl.core.rows import placed
 from p2pfl.privacy.device.chacha import key_words
 from p2pfl.privacy.device.stream import WIDE, normals, to_grid
 from p2pfl.privacy.masks import Masks
-from p2pfl.privacy.stream import spans
+from p2pfl.privacy.normal_stream import spans
 
 
 def mask_sums(

@@ -8,7 +8,7 @@ import torch
 
 from p2pfl.core.rows import placed
 from p2pfl.privacy.device.stream import WIDE, to_grid
-from p2pfl.privacy.stream import spans
+from p2pfl.privacy.normal_stream import spans
 
 
 def weighted_sums(weights: scipy.sparse.csr_array, points: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,8 @@ import torch
 from p2pfl.core.rows import Rows, placed
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.limits import check_finite, check_range
+from p2pfl.privacy.normal_stream import BLOCK, Floats, spans
 from p2pfl.privacy.portable import folded, root
-from p2pfl.privacy.stream import BLOCK, Floats, spans
 
 Largest = tuple[slice, torch.Tensor]
 """Rows, and the largest magnitudes ``[G]`` of numbers of each, on the device."""

@@ -40,8 +40,8 @@ from typing import NamedTuple
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import KEY_BYTES, Source, edge_key
 from p2pfl.privacy.masks import Edge
-from p2pfl.privacy.ring import WIDTHS, Ring, mask, signed, unsigned, zeros
-from p2pfl.privacy.stream import LIMIT, Ints
+from p2pfl.privacy.normal_stream import LIMIT, Ints
+from p2pfl.privacy.ring_masks import WIDTHS, Ring, mask, signed, unsigned, zeros
 
 VERSION = "aes256-ctr-ring-v2"
 """Version of masks and messages; peers with different versions unmask nothing."""

@@ -11,20 +11,19 @@ import msgspec
 
 from p2pfl.experiment import Experiment, flat, write
 from p2pfl.experiment.file.reading import PATHS
-from p2pfl.results import charts
 from p2pfl.results.facts import Block, Bullets, FactTable, Group, Happening, Note, Section, Styled, pairs
 from p2pfl.results.formats import shown
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.wording import sentence
+from p2pfl.results.pages import run_charts
 from p2pfl.results.pages.costs import costs, lanes
 from p2pfl.results.pages.features import features
 from p2pfl.results.pages.gains import gains, verdict
 from p2pfl.results.pages.graph_section import neighbourhoods
-from p2pfl.results.pages.rendering import fragment, page
+from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
 from p2pfl.results.reading import alarms_of, evaluation_of
-from p2pfl.results.records import Record
 from p2pfl.results.run import Run
 from p2pfl.results.swarm.timeline import alerts_of_run
 
@@ -66,11 +65,6 @@ def run_page(run: Run) -> str:
     return page(f"{run.experiment.name}{who}", sections, head=[when, *_head(run)])
 
 
-def result_fragment(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
-    """Return the result of a run as a part of a page, for notebooks."""
-    return fragment([Note(verdict(summary, metrics, rounds=rounds), style="strong"), *gains(summary, metrics)])
-
-
 def _head(run: Run) -> Iterator[Note]:
     """Yield what comes first: alarms, then the result in a sentence."""
     summary = run.summary
@@ -94,7 +88,9 @@ def _head(run: Run) -> Iterator[Note]:
 
 def _curves(run: Run) -> list[Block | None]:
     """Return the charts, and how much of a simulation they show."""
-    drawn = [figure for chart in (*charts.scores(run), charts.consensus(run)) if (figure := chart_figure(chart))]
+    drawn = [
+        figure for chart in (*run_charts.scores(run), run_charts.consensus(run)) if (figure := chart_figure(chart))
+    ]
     about = evaluation_of(run.summary) if drawn else None
     said = Note(f"{about[:1].upper()}{about[1:]}.", style="small") if about else None
     return [Group(drawn, "figures") if drawn else None, said]
@@ -107,7 +103,7 @@ def _privacy(run: Run) -> list[Block | None]:
         return []
     facts = {label: found[key] for key, label in PROTECTION.items() if found.get(key) is not None}
     facts = {label: f"{value:.4g}" if isinstance(value, float) else value for label, value in facts.items()}
-    learned, chart = found.get("learned"), chart_figure(charts.spending(run))
+    learned, chart = found.get("learned"), chart_figure(run_charts.spending(run))
     return [
         Note(found["statement"], style="verdict", lead="Statement of the run:"),
         pairs("What hides the models", facts),

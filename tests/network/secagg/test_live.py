@@ -28,7 +28,7 @@ from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.transport.broker import embedded, mosquitto
 from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.privacy.secagg.protocol import SumSlot
-from p2pfl.privacy.secagg.ring import portions
+from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.simulation import simulate
 from p2pfl.topology import complete, metropolis
 from sourcing import shared_source

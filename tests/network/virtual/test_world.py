@@ -31,7 +31,7 @@ from p2pfl.network.protocol.wire.messages import Claim
 from p2pfl.network.protocol.wire.rows import Delivery, Head
 from p2pfl.network.secagg.receiver import Getting
 from p2pfl.network.secagg.signing import Seal
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
 from p2pfl.simulation import simulate
 from swarms import SMALL

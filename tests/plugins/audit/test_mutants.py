@@ -9,7 +9,7 @@ from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.experiment import plan, read
 from p2pfl.plugins.audit import Effort, audit
-from p2pfl.plugins.audit.page import page
+from p2pfl.plugins.audit.audit_page import page
 from p2pfl.plugins.audit.words import verdict
 
 pytestmark = pytest.mark.slow

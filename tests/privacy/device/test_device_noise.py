@@ -15,7 +15,7 @@ from p2pfl.privacy import noise as cpu_noise
 from p2pfl.privacy.device import noise
 from p2pfl.privacy.device.noise import DeviceNoise, undecided
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.stream import BLOCK, spans
+from p2pfl.privacy.normal_stream import BLOCK, spans
 
 CPU = torch.device("cpu")
 CUDA = pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"))

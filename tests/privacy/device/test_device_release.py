@@ -14,7 +14,7 @@ import shadows
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.neighbourhood import Public, settled
 from p2pfl.core.rows import placed
-from p2pfl.privacy import stream
+from p2pfl.privacy import normal_stream
 from p2pfl.privacy.device import sums as device_sums
 from p2pfl.privacy.device import update as device_update
 from p2pfl.privacy.device.sums import weighted_sums
@@ -22,8 +22,8 @@ from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.release import private
-from p2pfl.privacy.secagg.ring import portions
-from p2pfl.privacy.settings import Settings
+from p2pfl.privacy.release_settings import Settings
+from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
 
@@ -99,9 +99,9 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [(), (stream.BLOCK + 3, 5, 2 * stream.BLOCK, 0, 9)])
+@pytest.mark.parametrize("layers", [(), (normal_stream.BLOCK + 3, 5, 2 * normal_stream.BLOCK, 0, 9)])
 def test_long_rows_are_released_alike(layers):
-    size = sum(layers) or 3 * stream.BLOCK + 17
+    size = sum(layers) or 3 * normal_stream.BLOCK + 17
     expected, found, _ = both(draw(size), draw(size, seed=1), clip=0.5, noise=0.1, mask=1.0, layers=layers)
     for one, (_, rows) in zip(expected, found, strict=True):
         assert torch.equal(rows, one.rows)

@@ -13,11 +13,11 @@ from effort import MANY
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import mask, signed, unsigned, zeros
+from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.ring_masks import mask, signed, unsigned, zeros
 from p2pfl.privacy.secagg.in_process import exchanged, partners
 from p2pfl.privacy.secagg.protocol import Consent, Keys, Receiver, Roll, Sender, Share, Sum, SumSlot, enough, fewest
-from p2pfl.privacy.secagg.ring import portion, portions, width
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.secagg.weighted_sums import portion, portions, width
 from p2pfl.topology import complete, metropolis, random_regular, torus
 from schedule import derived
 

@@ -21,7 +21,7 @@ from p2pfl.network.protocol.interface.effects import Concluded
 from p2pfl.network.protocol.interface.requests import ReportAttempt, Try
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.results.spending.meter import Meter
 from p2pfl.topology import Topology, metropolis
 

@@ -17,10 +17,10 @@ from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.interface.requests import Open
 from p2pfl.network.secagg.collecting import Collecting, Deadlines
+from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import grid_points, refuse_rows
 from p2pfl.privacy.secagg.protocol import SumSlot
-from p2pfl.privacy.secagg.ring import portion
-from p2pfl.privacy.stream import LIMIT, Floats, Ints
+from p2pfl.privacy.secagg.weighted_sums import portion
 
 
 class SummedLiveNeighbourhood(LiveNeighbourhood):

@@ -25,7 +25,7 @@ from scipy.stats import binom
 from p2pfl.core.neighbourhood import settled
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, auc, separation, tpr
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting import divergence

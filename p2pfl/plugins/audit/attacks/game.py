@@ -28,7 +28,7 @@ import numpy as np
 from p2pfl.core.neighbourhood import Released, settled
 from p2pfl.core.rows import draw
 from p2pfl.plugins.audit.attacks.separation import LOOKS, Bools, separation
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers, release
 from p2pfl.privacy import Settings
 from p2pfl.topology import Topology, Weights

@@ -37,7 +37,7 @@ from p2pfl.core.rows import draw
 from p2pfl.data import Federation, IntArray
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import mean
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import OPEN, Floats, Fresh, Pipeline, Train
 from p2pfl.privacy import Settings
 from p2pfl.topology import Topology, Weights

@@ -16,12 +16,12 @@ from p2pfl.network.protocol.wire.sums import Agreements, Unmasking
 from p2pfl.network.secagg.sender import Giving
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.claims import ExactClaim, uniform
-from p2pfl.plugins.audit.live.swarms import DEADLINE
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
-from p2pfl.plugins.audit.statistics import Ints
+from p2pfl.plugins.audit.live.watched_runs import DEADLINE
+from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy.keys import SecretSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import Ring, mask
+from p2pfl.privacy.ring_masks import Ring, mask
 from p2pfl.privacy.secagg.protocol import Sender, Share, Sum, SumSlot
 from p2pfl.topology import complete
 

@@ -1,0 +1,9 @@
+from .file.reading import check as check
+from .file.reading import find as find
+from .file.reading import flat as flat
+from .file.reading import plain as plain
+from .file.reading import read as read
+from .file.reading import write as write
+from .resolved import Plan as Plan
+from .resolving import plan as plan
+from .schema import Experiment as Experiment

@@ -1,0 +1,2 @@
+from .peer import Peer as Peer
+from .updates import Progress as Progress

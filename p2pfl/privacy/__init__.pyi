@@ -1,0 +1,15 @@
+from .accounting.accountant import Guarantee as Guarantee
+from .accounting.accountant import account as account
+from .accounting.accountant import table as table
+from .accounting.calibration import Calibration as Calibration
+from .accounting.calibration import calibrate as calibrate
+from .accounting.colluders import worst_colluders as worst_colluders
+from .accounting.leakage import linear_view as linear_view
+from .accounting.spending import Cost as Cost
+from .accounting.spending import spent as spent
+from .masks import Masks as Masks
+from .masks import neighbour_secrets as neighbour_secrets
+from .masks import swarm_secrets as swarm_secrets
+from .release import PrivateNeighbourhood as PrivateNeighbourhood
+from .release import private as private
+from .release_settings import Settings as Settings
