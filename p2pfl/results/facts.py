@@ -21,6 +21,13 @@ class Styled(str):
 
 
 @dataclass(frozen=True)
+class Pictures:
+    """Cell of pictures side by side, as data URIs."""
+
+    uris: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class FactTable:
     """A table.
 

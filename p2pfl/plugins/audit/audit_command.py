@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.tables import grid
+from p2pfl.cli.tables import shown
 from p2pfl.core.errors import StorageError
 from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit import Audit
-from p2pfl.plugins.audit.audit_page import page
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -75,7 +73,7 @@ def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
     StorageError
         They cannot be written.
     """
-    replace(folder / "audit.html", page(audit, samples=samples).encode(), mode=OWNER_ONLY)
+    replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=OWNER_ONLY)
     replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=OWNER_ONLY)
 
 
@@ -89,11 +87,11 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(_games(audit))
+        console.print(shown(game_table(audit)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
-        console.print(_exposures(audit))
+        console.print(shown(exposure_table(audit)))
         console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
     for part in dict.fromkeys(claim.part for claim in audit.claims):
@@ -107,22 +105,3 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
     console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
     console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
-
-
-def _exposures(audit: Audit) -> Table:
-    table = grid(*EXPOSED_HEADS)
-    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
-    for each in audit.exposures:
-        table.add_row(*exposed(each))
-    return table
-
-
-def _games(audit: Audit) -> Table:
-    table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
-    for game in audit.games:
-        verdict = Text("broken", style="red") if game.broken else Text("holds", style="green")
-        if math.isinf(game.accounted):
-            verdict = Text("no claim", style="dim")
-        measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
-        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), verdict)
-    return table

@@ -16,6 +16,7 @@ import p2pfl
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
 from p2pfl.results.facts import Block, Figure, Section
+from p2pfl.results.formats import number
 from p2pfl.results.plots import MISSING, missing, svg
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -30,6 +31,11 @@ def portable(value: object) -> object:
     if value is None or isinstance(value, Markup):
         return value or ""
     return FOLDERS.sub("", printable(str(value), keep="\n\t\u00a0"))
+
+
+def plain(value: object) -> str:
+    """Return a value as text for Markdown, in which it is no HTML."""
+    return printable("" if value is None else str(value), keep="\n").replace("<", "&lt;")
 
 
 def page(title: str, sections: Iterable[Section], *, head: Iterable[Block | None] = ()) -> str:
@@ -62,6 +68,12 @@ def fragment(blocks: Iterable[Block | None]) -> str:
     return f"<div>{module.show_all([*filter(None, blocks)])}</div>"  # type: ignore[attr-defined]
 
 
+def markdown(template: str, **facts: object) -> str:
+    """Return a Markdown file by its template, in which texts are no HTML."""
+    text = MARKDOWN.get_template(template).render(facts)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
 def _drawn(figure: Figure, name: str) -> Markup:
     """Return a figure as SVG; a sentence where it cannot be drawn."""
     if missing():
@@ -80,3 +92,5 @@ ENVIRONMENT = Environment(
     lstrip_blocks=True,
 )
 ENVIRONMENT.filters["drawn"] = _drawn
+MARKDOWN = ENVIRONMENT.overlay(autoescape=False, finalize=plain)
+MARKDOWN.filters["number"] = number
