@@ -16,6 +16,7 @@ from p2pfl.privacy.keys import Identity, SeededSource, Source
 from p2pfl.results import Record
 from p2pfl.results.notices.kinds import Notice
 from swarms import Ended
+from waiting import wait_until
 
 
 class Lives:
@@ -89,12 +90,14 @@ class Lives:
         self.ended[lives.peer.name] = Ended(lives.peer, state, self.records[lives.peer.name])
 
     async def until(self, when: Callable[[dict[str, Peer]], bool]) -> None:
-        """Wait for a moment."""
-        while not when(self.now):
-            failed = [task for task in self.tasks.values() if task.done() and task.exception()]
-            if failed:
-                await failed[0]
-            await asyncio.sleep(0)
+        """Wait until a condition holds of the present peers."""
+
+        def failed():
+            return [task for task in self.tasks.values() if task.done() and task.exception()]
+
+        await wait_until(lambda: when(self.now) or failed(), "peers are where the test needs them")
+        if not when(self.now):
+            await failed()[0]
 
     async def kill(self, *names: str, silently: bool = False) -> None:
         """End lives at once; silently if the broker does not notice."""

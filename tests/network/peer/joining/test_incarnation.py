@@ -20,6 +20,7 @@ from p2pfl.network.transport.broker import embedded
 from p2pfl.privacy.keys import FirstUse, Identity, Roster, SeededSource
 from p2pfl.results.notices.device import AnnouncementAhead, ClockBehind
 from swarms import SMALL
+from waiting import wait_until
 
 ADA, OTHER = (Identity.generate(SeededSource(seed), peer="ada") for seed in (7, 8))
 BOB = Identity.generate(SeededSource(9), peer="bob")
@@ -252,8 +253,7 @@ async def test_a_peer_of_a_device_whose_clock_is_behind_its_last_start_says_so_a
             return [event.phase for event in events if isinstance(event, child.Progress) and event.peer == name]
 
         first = begin("peer1", "first", before)
-        while "gathering" not in phase("peer1") and not first.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)  # nothing tells of this
+        await wait_until(lambda: "gathering" in phase("peer1") or first.done(), "peer1 gathers", every=0.001)
         first.cancel()
         await asyncio.wait({first})
         await asyncio.gather(begin("peer0", "others", NOW), begin("peer1", "second", after))
