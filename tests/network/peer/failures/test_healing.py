@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from lives import Lives
 from p2pfl.experiment import read
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.network.virtual.clock import VirtualLoop
 from p2pfl.results.notices.neighbours import KeyTrusted
+from restarts import RestartablePeers
 from swarms import SMALL
 
 pytestmark = pytest.mark.slow
@@ -21,7 +21,7 @@ def happened(errand, *changes, folder, experiment=None, transport=None):
     experiment = experiment or read(SMALL, changes=[*RING, *changes])
 
     async def within():
-        return await errand(Lives(experiment, transport or MemoryTransport(), folder))
+        return await errand(RestartablePeers(experiment, transport or MemoryTransport(), folder))
 
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(within())

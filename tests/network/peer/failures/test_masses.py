@@ -6,12 +6,12 @@ from operator import attrgetter
 import pytest
 import torch
 
-from lives import Held, Lives, begun
 from p2pfl.experiment import read
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.results.notices.damage import WeightLost
 from p2pfl.results.notices.masses import account
+from restarts import HeldTraining, RestartablePeers, begun
 from swarms import SMALL
 
 RING = ["topology.kind=ring", "topology.peers=4", "rounds=6", "learning.algorithm=robust_sgp"]
@@ -22,10 +22,10 @@ async def outcome(changes, folder, *, silently=False, again=False):
     experiment = read(SMALL, changes=[*RING, *changes])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), folder)
+        lives = RestartablePeers(experiment, MemoryTransport(), folder)
         lives.start()
-        held = Held(lives.now["peer1"], round=3)
-        others = [Held(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
+        held = HeldTraining(lives.now["peer1"], round=3)
+        others = [HeldTraining(lives.now[name], round=5) for name in ("peer0", "peer2", "peer3")]
         await held.reached.wait()
         await lives.until(lambda _now: all(len(records) == 3 for records in lives.records.values()))
         await lives.kill("peer1", silently=silently)
@@ -89,7 +89,7 @@ async def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_pat
     experiment = read(SMALL, changes=[*RING, "rounds=2"])
 
     async with asyncio.timeout(60):
-        lives = Lives(experiment, MemoryTransport(), tmp_path)
+        lives = RestartablePeers(experiment, MemoryTransport(), tmp_path)
         lives.start()
         ended = await lives.end()
     assert not any(isinstance(each, WeightLost) for each in lives.notices)
