@@ -20,7 +20,7 @@ from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.losses import PerSample, UserFunction, binary_cross_entropy
 from p2pfl.learning.modules.model_copy import check_leaves
 from p2pfl.learning.modules.norms import CHOICES
-from p2pfl.learning.scores.set_scores import Whole
+from p2pfl.learning.scores.set_scores import SetScore
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
@@ -335,7 +335,7 @@ def check_loss(loss: PerSample, outputs: torch.Tensor, targets: torch.Tensor) ->
 
 
 def check_metrics(
-    metrics: Mapping[str, PerSample], whole: Mapping[str, Whole], outputs: torch.Tensor, targets: torch.Tensor
+    metrics: Mapping[str, PerSample], whole: Mapping[str, SetScore], outputs: torch.Tensor, targets: torch.Tensor
 ) -> None:
     """Raise :class:`ModelError` unless metrics return one number per sample, ``[n]``, or a number for all of them."""
     if "loss" in {*metrics, *whole}:

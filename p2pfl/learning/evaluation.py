@@ -14,7 +14,7 @@ from p2pfl.core.rows import Layout, Rows, alike, placed
 from p2pfl.data import IntArray
 from p2pfl.learning.histograms import histograms, length
 from p2pfl.learning.losses import PerSample, each_sample, squared_error
-from p2pfl.learning.scores.set_scores import Kept, Whole
+from p2pfl.learning.scores.set_scores import Kept, SetScore
 from p2pfl.learning.steps.batching import DeviceSamples, Footprint
 
 SAMPLES = 256
@@ -41,7 +41,7 @@ class Scorable(Protocol):
     layout: Layout
     loss: PerSample
     metrics: Mapping[str, PerSample]
-    whole: Mapping[str, Whole]
+    whole: Mapping[str, SetScore]
     order: Sequence[str]
     r2: bool
     footprint: Footprint
@@ -119,7 +119,7 @@ class _Found:
 
     def keep(
         self,
-        whole: Mapping[str, Whole],
+        whole: Mapping[str, SetScore],
         *,
         chosen: IntArray,
         outputs: torch.Tensor,

@@ -17,7 +17,7 @@ from network.peer.test_agreement import GRID, TOLERANCE
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.learning.steps.optimisers import ELEMENTWISE
-from p2pfl.learning.trials.engine_proof import Proof
+from p2pfl.learning.trials.engine_proof import EngineProof
 from p2pfl.learning.trials.engine_trial import Trial
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import engine, simulate
@@ -83,8 +83,8 @@ def shadow():
     """Enter the shadow device, without the comparison of engines: the module itself cannot run there."""
     with (
         mock.patch.object(Trial, "agrees", return_value=True),
-        mock.patch.object(Proof, "knows", return_value=True),
-        mock.patch.object(Proof, "holds", return_value=True),
+        mock.patch.object(EngineProof, "knows", return_value=True),
+        mock.patch.object(EngineProof, "holds", return_value=True),
         shadows.device() as device,
     ):
         yield device

@@ -23,7 +23,7 @@ from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.optimisers import Recipe
 from p2pfl.learning.steps.round_batches import scheduled
 from p2pfl.learning.torch_learner import TorchLearner
-from p2pfl.learning.trials.engine_proof import Proof
+from p2pfl.learning.trials.engine_proof import EngineProof
 
 PARAMETERS = 2**17
 """Most parameters of all models of a run: with more of them, a run keeps a core busy on its own.
@@ -129,7 +129,7 @@ class Stack:
         self.footprint: Footprint = first.footprint
         self.products: int = first.products
         self.augment = first.augment
-        self.proof = Proof(first.plain, first.initial, first.proof.tolerance)
+        self.proof = EngineProof(first.plain, first.initial, first.proof.tolerance)
         self.features = torch.cat([each.features for each in self.learners])
         self.targets = torch.cat([each.targets for each in self.learners])
         self.starts = [0, *accumulate(len(each.features) for each in self.learners)]

@@ -44,7 +44,7 @@ class Provable(Trainable, Protocol):
 
 
 @dataclass
-class Proof:
+class EngineProof:
     """Peers on whose first batch an engine has been compared with plain torch.
 
     Parameters

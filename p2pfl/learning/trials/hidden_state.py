@@ -52,7 +52,7 @@ def _equal(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)
 
 
-class State:
+class ModelState:
     """State of a model at one moment: its buffers, and the numbers and generators among the attributes of its layers.
 
     Parameters
@@ -76,12 +76,12 @@ class State:
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
-    def changed(self, later: State) -> str | None:
+    def changed(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
         names = (name for name, value in self.values.items() if not _equal(value, later.values.get(name)))
         return next(names, None)
 
-    def check(self, later: State) -> None:
+    def check(self, later: ModelState) -> None:
         """Raise :class:`ModelError` if the model has another state later.
 
         Parameters
@@ -117,7 +117,7 @@ def repeatable(
     compute: Callable[[], Result],
     *,
     numbers: Callable[[Result], Sequence[torch.Tensor]],
-    state: Callable[[], State],
+    state: Callable[[], ModelState],
     by: str = "the model",
 ) -> Result:
     """Return the result of a computation that runs code of the user, if it depends on no generator and no state.
