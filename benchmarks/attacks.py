@@ -35,12 +35,12 @@ ATTACKS = {
 RULES = {
     "plain average": {},
     "Clipped-Gossip": {"rule": "clipped_gossip", "attackers": 4},
-    "self-centred clipping, radius 0.5": {"rule": "self_centred_clipping", "attackers": 4, "radius": 0.5},
+    "self-centred clipping, radius 0.5": {"rule": "self_centred_clipping", "attackers": 4, "options": {"radius": 0.5}},
     "trimmed mean": {"rule": "trimmed_mean", "attackers": 4},
     "median": {"rule": "median", "attackers": 4},
     "Krum": {"rule": "krum", "attackers": 4},
     "multi-Krum": {"rule": "multi_krum", "attackers": 4},
-    "NNM, trimmed mean": {"rule": "trimmed_mean", "attackers": 4, "nearest": True},
+    "NNM, trimmed mean": {"rule": "trimmed_mean", "attackers": 4, "options": {"nearest": True}},
 }
 
 

@@ -50,6 +50,7 @@ from .core.codecs import RandomK as RandomK
 from .core.codecs import TopK as TopK
 from .core.traits import CodecTraits as CodecTraits
 from .core.traits import LearnerTraits as LearnerTraits
+from .core.traits import ModelTraits as ModelTraits
 from .core.traits import ModeTraits as ModeTraits
 from .core.traits import RuleTraits as RuleTraits
 from .core.traits import Traits as Traits

@@ -14,10 +14,10 @@ import pytest
 
 from p2pfl.cli import GROUPS, main
 from p2pfl.cli.arguments import parser
-from p2pfl.cli.results.sweeps import studied
 from p2pfl.experiment import read
 from p2pfl.experiment.schema import Experiment
 from p2pfl.plugins.study.study import cells
+from p2pfl.plugins.study.sweep_command import studied
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))

@@ -63,7 +63,7 @@ def test_the_usual_levels_fit_any_number_of_peers():
 
 FEDAVG = {
     "rounds": 2,
-    "topology": {"kind": "nested", "peers": 6, "levels": [2, 3]},
+    "topology": {"kind": "nested", "peers": 6, "options": {"levels": [2, 3]}},
     "gossip": {"steps": 2},
     "data": {"name": "wine"},
     "model": {"name": "linear"},

@@ -30,27 +30,9 @@ APART = {"simulation", "network"}
 """Rooms that never import each other: all peers at once, and one peer with its messages."""
 
 UPWARD = {
-    "cli/planning/audits.py",
     "cli/planning/commands.py",
-    "cli/planning/values.py",
-    "cli/results/describing.py",
-    "cli/results/observing.py",
-    "cli/results/projecting.py",
-    "cli/results/surviving.py",
-    "cli/results/sweeps.py",
-    "cli/results/totalling.py",
-    "cli/results/watching.py",
+    "cli/results/commands.py",
     "cli/setup/commands.py",
-    "cli/setup/deploying.py",
-    "cli/setup/doctors.py",
-    "experiment/agreement.py",
-    "experiment/parts/learners.py",
-    "experiment/resolved.py",
-    "results/models/fits.py",
-    "results/models/model_file.py",
-    "results/models/predictor.py",
-    "results/models/scikit_learn.py",
-    "results/models/xgboost_json.py",
 }
 """Files of the core that still import a plug-in."""
 

@@ -48,9 +48,9 @@ CHOCO = ["learning.algorithm=choco"]
 DPSGD = ["learning.algorithm=dpsgd", 'learning.algorithm_options={order="adapt_then_combine"}']
 WAYS: dict[str, tuple[int, list[str]]] = {
     "D-PSGD": (40, DPSGD),
-    "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.bits=4"]),
+    "CHOCO-SGD, 4 bits": (40, [*CHOCO, "compression.name=quantise", "compression.options.bits=4"]),
     "CHOCO-SGD, QSGD in 8 bits": (40, [*CHOCO, "compression.name=qsgd"]),
-    "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.share=0.1"]),
+    "CHOCO-SGD, largest 10 %": (40, [*CHOCO, "compression.name=top_k", "compression.options.share=0.1"]),
     "Epidemic Learning": (40, [*DPSGD, "topology.kind=epidemic_oracle"]),
     "partial sharing of 10 %": (
         40,

@@ -38,12 +38,6 @@ def peers(command: argparse.ArgumentParser) -> None:
     command.add_argument("--peers", type=count, metavar="N", help="instead of topology.peers")
 
 
-def recording(command: argparse.ArgumentParser) -> None:
-    """Add ``--record``."""
-    about = "write down what peers receive and draw, secrets included, to play it again with scripts/worlds"
-    command.add_argument("--record", action="store_true", help=about)
-
-
 def accounting(command: argparse.ArgumentParser) -> None:
     """Add ``--unaccounted``."""
     about = "run although the privacy account of the data cannot count it"

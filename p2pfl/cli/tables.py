@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.experiment.catalogue import PRINTED, STATISTICS
+from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.comparing.comparison import lower_is_better
 from p2pfl.results.formats import exchanged, number, size
@@ -187,12 +187,13 @@ def shaded(
 def _usable(folder: Path) -> Iterator[str]:
     """Yield how to use the models of a run directory."""
     name = json.loads((folder / "model.json").read_text())["model"]["name"]
-    if name not in STATISTICS:
+    traits = model_traits(name)
+    if traits.predicts:
         yield "model.json there says how raw values become inputs of the models in peers/"
     peer = next(iter(SavedModels(folder / "peers")), None)
-    if name in PRINTED and peer is not None:
-        what = "the result" if name in STATISTICS else "the coefficients"
-        yield f"p2pfl {PRINTED[name]} {folder / 'peers' / peer}.safetensors prints {what}"
+    if traits.command and peer is not None:
+        what = "the coefficients" if traits.predicts else "the result"
+        yield f"p2pfl {traits.command} {folder / 'peers' / peer}.safetensors prints {what}"
 
 
 def _gains(result: Mapping[str, Any]) -> Table:

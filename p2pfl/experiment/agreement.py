@@ -20,10 +20,9 @@ from p2pfl.data import scaling
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
-from p2pfl.learning import TorchLearner, learner_traits
-from p2pfl.learning.histograms import counted, scored
+from p2pfl.learning import learner_traits
+from p2pfl.learning.histograms import counted
 from p2pfl.learning.learner import Tallies
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg.in_process import partners
 from p2pfl.privacy.total_masks import TotalMasks
@@ -150,10 +149,7 @@ class PeersAgreement:
         """
         targets = scaling.target_totals(self.plan.federation, net.peers)
         learner = self.plan.learner.bare
-        read = partial(learner.tallied, row) if isinstance(learner, ExactLearner) else scored
-        if isinstance(learner, ExactLearner) and learner.ranks:  # pairs of samples of different peers count as well
-            scores = {}
-        if isinstance(learner, TorchLearner):  # a score of all samples is no mean over the peers
+        if isinstance(learner, Tallies):  # a score of all samples is no mean over the peers
             scores = {name: values for name, values in scores.items() if name not in learner.whole}
         alone = self.plan.federation.dataset.targets.dim() == 1
         squared = self.plan.experiment.learning.loss is None and alone
@@ -165,7 +161,10 @@ class PeersAgreement:
             return sums
 
         found = await pooled(total, scores=scores, targets=targets, squared=squared)
-        curves = read(tallied[0], copies=self._copies(net, tallied[0])) if len(tallied[0]) else {}
+        sums = tallied[0]
+        curves: dict[str, float] = {}
+        if isinstance(learner, Tallies) and len(sums):
+            curves = learner.tallied(row, sums, copies=self._copies(net, sums))
         return {name: float(values[0]) for name, values in found.items()} | curves
 
     def _copies(self, net: Neighbourhood, total: Ints) -> int:

@@ -42,9 +42,9 @@ from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
 from p2pfl.learning.modules.trained_part import Divided
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
@@ -58,7 +58,6 @@ SAME = (
     "model.options",
     "model.pretrained",
     "gossip.weights",
-    "topology.file",
     "privacy.budget",
     "privacy.partners",
 )
@@ -90,8 +89,6 @@ class Plan:
         Robust rule that replaces averages, and the attack; ``None`` if there is none.
     masses
         Smallest and largest weight of a model in sums.
-    healing
-        The same graph over any of its peers; ``None`` if it does not heal.
     sized
         Number and L2 norm of the initial parameters from which the default mask was computed, see
         :func:`size_and_norm`; ``None`` if it does not depend on them.
@@ -125,7 +122,6 @@ class Plan:
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
     attack: Attack | None = None
-    healing: graphs.Healing | None = None
     sized: tuple[int, float] | None = None
     accounted: bool = True
     unaccounted: bool = False
@@ -197,9 +193,9 @@ class Plan:
         """The algorithm, over compressed gossip if there is a codec; it ends at a promise that it breaks."""
         played = self.algorithm
         if self.codec is not None:
-            wanted = self.experiment.compression
+            options = self.experiment.compression.options
             even = all(weights.keeps_consensus for weights in self.weights)
-            played = Compressed(played, self.codec, wanted.gamma, wanted.refresh, even=even)
+            played = Compressed(played, self.codec, options.get("gamma"), options.get("refresh"), even=even)
         name, size = type(self.algorithm).__name__, self.learner.layout.size
         return CheckedAlgorithm(played, name, size, beside_of(self.algorithm), self.learner.dtype)
 
@@ -356,7 +352,7 @@ class Plan:
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""
         learner = self.learner.bare
-        return learner.owned(row, peer=peer) if isinstance(learner, ExactLearner) else {}
+        return learner.owned(row, peer=peer) if isinstance(learner, KeepsOwn) else {}
 
     @property
     def facts(self) -> dict[str, str]:
@@ -373,7 +369,6 @@ class Plan:
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
-        settings |= {} if self.healing is None else {"topology.heal": "True"}
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
         start = self.saved(self.learner.start(self.topology.peers[:1])[0])

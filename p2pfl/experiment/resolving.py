@@ -16,12 +16,11 @@ from p2pfl.core.errors import ExperimentError, P2PFLError
 from p2pfl.data import Federation, federate, nothing
 from p2pfl.experiment.accounts import admitted, data_folder
 from p2pfl.experiment.neighbourhood_sums import check_live, masses, sized, summed
-from p2pfl.experiment.outline import built, check_peers, hidden, loaded
 from p2pfl.experiment.parts.codec import codec
 from p2pfl.experiment.parts.gossip_steps import steps_of_round
-from p2pfl.experiment.parts.healing import healer
+from p2pfl.experiment.parts.graphs import built, check_peers, loaded
 from p2pfl.experiment.parts.learners import algorithm, check_names, expected_update, learner, takes_data
-from p2pfl.experiment.parts.masks_and_noise import sizes_masks
+from p2pfl.experiment.parts.masks_and_noise import protect, sizes_masks
 from p2pfl.experiment.parts.robustness import attack, misled, rule
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan, hides_samples, size_and_norm
@@ -92,10 +91,9 @@ def plan(
     federation = nothing(only or names)
     if reads and divide is None:  # a lack of samples is found before a large graph is made
         federation = data or federated(experiment, names, only)
-    healing = healer(experiment)
-    topology = healing.whole if healing is not None else built(experiment) if given is None else given
+    topology = built(experiment) if given is None else given
     graphs.check_connected(topology)
-    weights = mixing(experiment, topology, healing)
+    weights = mixing(experiment, topology)
     check(asked.on(topology, weights))
     share = None if divide is None else divide(weights)
     if reads and share is not None:
@@ -112,9 +110,7 @@ def plan(
     parts = Parts(asked, topology, weights, federation, trained, mean_samples, samples if live else None, unaccounted)
     make = partial(algorithm, experiment.learning.algorithm, options=experiment.learning.algorithm_options)
     made = codec(experiment, length=trained.layout.size, dtype=trained.dtype)
-    return assembled(
-        parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker, healing=healing
-    )
+    return assembled(parts, lambda given: make(given=given), codec=made, rule=robust_rule, attack=attacker)
 
 
 @dataclass(frozen=True)
@@ -152,7 +148,6 @@ def assembled(
     codec: Codec | None = None,
     rule: Rule | None = None,
     attack: Attack | None = None,
-    healing: graphs.Healing | None = None,
 ) -> Plan:
     """Put the parts of a plan together.
 
@@ -162,7 +157,7 @@ def assembled(
         Parts of the plan.
     make
         Function that returns the algorithm; it receives values by name for the algorithm's parameters.
-    codec, rule, attack, healing
+    codec, rule, attack
         Further parts of a :class:`p2pfl.experiment.resolved.Plan`.
 
     Returns
@@ -198,7 +193,7 @@ def assembled(
     update = None
     if sizes_masks(experiment.privacy) and not asked.algorithm.additive:  # masks of totals are uniform
         update = expected_update(experiment, trained, mean_samples=parts.mean_samples)
-    protection = hidden(experiment, topology, weights, sizes=trained.layout.sizes, update=update, sums=sums)
+    protection = protect(experiment, topology, weights, size=trained.layout.size, update=update, sums=sums)
     rounds = Gossip(*steps_of_round(experiment, topology, weights, protection), heavy_ball=heavy)
     accounted = admitted(
         experiment,
@@ -221,7 +216,6 @@ def assembled(
         masses=weighed,
         rule=rule,
         attack=attack,
-        healing=healing,
         sized=None if update is None else size_and_norm(trained),
         accounted=accounted,
         unaccounted=parts.unaccounted,

@@ -130,8 +130,8 @@ def check_name(name: str) -> None:
 def _class(name: str) -> type[nn.Module]:
     """Import the class that ``package.module:Class`` names; p2pfl never calls anything else.
 
-    An experiment file may come from a third party, and so may a recording of a run. p2pfl imports what such a file
-    names, which runs the code of that module, but ``subprocess:run`` is not a model, and p2pfl does not call it.
+    An experiment file may come from a third party. p2pfl imports what such a file names, which runs the code of that
+    module, but ``subprocess:run`` is not a model, and p2pfl does not call it.
     """
     if ":" not in name:
         raise ModelError(f"model.name {name!r} is unknown; use {', '.join(MODELS)} or 'package.module:Class'")

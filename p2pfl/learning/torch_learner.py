@@ -17,10 +17,11 @@ from p2pfl.core.errors import ModelError
 from p2pfl.core.process import one_at_a_time
 from p2pfl.core.rows import Rows, placed
 from p2pfl.core.traits import LearnerTraits
-from p2pfl.data import Federation, gather
+from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
 from p2pfl.learning.adjustment import adjusted, pooled, settings
 from p2pfl.learning.evaluation import evaluate, predicted, tallied
+from p2pfl.learning.histograms import scored
 from p2pfl.learning.learner import Correction, Fitted, Learner, Memory, Report
 from p2pfl.learning.losses import LOSSES, PerSample, binary_cross_entropy, cross_entropy, named, squared_error
 from p2pfl.learning.modules.norms import Norm
@@ -541,6 +542,11 @@ class TorchLearner:
             return tallied(self, stack, held, engine=engine, classes=classes).cpu()
 
         return self._scored(counted, part="test", numbers=lambda counts: [counts.double()])
+
+    def tallied(self, row: torch.Tensor, total: IntArray, *, copies: int) -> dict[str, float]:
+        """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers."""
+        del row
+        return scored(total, copies=copies)
 
     def state_dict(self, row: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return one row ``[P]`` under the names of the model, including frozen tensors."""

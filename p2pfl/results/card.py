@@ -7,7 +7,7 @@ from typing import Any
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable
-from p2pfl.experiment.catalogue import PRINTED, STATISTICS
+from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.content.exact_statistics import without_exact
 from p2pfl.results.formats import number
 from p2pfl.results.notices.grouping import grouped
@@ -85,7 +85,7 @@ def _about(run: Run) -> Iterator[str]:
     yield f"- **Model**: {run.description['model']['name']}, {_of(run.description)}"
     if target is not None:
         yield f"- **Target**: `{printable(target)}`"
-    graph = experiment.topology.file or experiment.topology.kind
+    graph = ", ".join(experiment.topology.files) or experiment.topology.kind
     yield f"- **Training**: {experiment.learning.algorithm} by {peers} peers, topology {graph}, without a server"
     if "rounds" in summary:
         yield f"- **Rounds**: {summary['rounds']} of {experiment.rounds}"
@@ -106,7 +106,7 @@ def _noisy(run: Run) -> bool:
 
 def _of(about: Mapping[str, Any]) -> str:
     outputs = about["outputs"]
-    if about["model"]["name"] in STATISTICS:
+    if not model_traits(about["model"]["name"]).predicts:
         return "which describes the data and predicts nothing"
     if outputs["classes"] is None:
         return "which predicts a number"
@@ -126,10 +126,11 @@ def _inputs(about: Mapping[str, Any], shown: Mapping[str, Any], *, exact: bool) 
         map(_column, inputs["columns"], shown["inputs"]["columns"]),
     )
     yield ""
-    if about["model"]["name"] in STATISTICS:
-        yield f"`p2pfl {PRINTED[about['model']['name']]}` prints the file."
-    else:
+    traits = model_traits(about["model"]["name"])
+    if traits.predicts:
         yield "The file of the model contains the scaling; `p2pfl predict` takes the raw columns."
+    elif traits.command:
+        yield f"`p2pfl {traits.command}` prints the file."
     if not exact and not inputs.get("declared"):
         yield "What the columns take from the training data is exact and left out; `p2pfl card --exact` prints it."
 
@@ -151,7 +152,7 @@ def _scores(run: Run) -> Iterator[str]:
     summary = run.summary
     yield "## Scores"
     yield ""
-    if run.description["model"]["name"] in STATISTICS:
+    if not model_traits(run.description["model"]["name"]).predicts:
         yield "It has none."
         return
     if "scores" in summary:  # of one peer
@@ -201,7 +202,7 @@ def _protection(run: Run) -> Iterator[str]:
 def _limits(run: Run) -> Iterator[str]:
     yield "## Limits"
     yield ""
-    if run.description["model"]["name"] not in STATISTICS:
+    if model_traits(run.description["model"]["name"]).predicts:
         yield from _of_scores()
     yield "- The files of the model contain exact statistics of the training data, such as means of columns, which no"
     yield "  guarantee covers."

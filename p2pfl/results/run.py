@@ -283,10 +283,10 @@ class Run:
             return frozenset(peer for peer, each in self.summary["per_peer"].items() if each.get("attacker"))
         if self.experiment.attack.name == "none":
             return frozenset()
-        from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+        from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
         from p2pfl.experiment.parts.robustness import attackers  # noqa: PLC0415 (imports torch)
 
-        return attackers(self.experiment, (loaded(self.experiment) or built(self.experiment)).peers)
+        return attackers(self.experiment, built(self.experiment).peers)
 
     @property
     def honest(self) -> list[Record]:

@@ -18,7 +18,7 @@ from p2pfl.data import Federation
 from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.rules.rule import Composition
-from p2pfl.learning import Learner, Pools
+from p2pfl.learning import Learner, Pools, learner_traits
 from p2pfl.learning.scores.explanation import Explains
 from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.comparing.gaining import gain_interval, share_interval
@@ -252,7 +252,7 @@ def _advised(plan: Plan, records: Sequence[Record]) -> list[str]:
         rule=plan.experiment.robustness.rule,
         masked=plan.masked,
         totals=bool(plan.protection.totals),
-        finished=bool(getattr(getattr(plan.learner.bare, "model", None), "converges", False)),
+        finished=learner_traits(plan.learner).converges,
         guess=_guess(plan),
     )
 

@@ -33,7 +33,7 @@ from p2pfl.results.summary import Durations, summarise
 from p2pfl.simulation.agreeing import closed, everyone, opened
 from p2pfl.simulation.best import BestModels
 from p2pfl.simulation.evaluating import Evaluator
-from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.judging import judge_of
 from p2pfl.simulation.mean_model import MeanModel
 from p2pfl.simulation.memory import check_memory, memory_errors
@@ -192,8 +192,6 @@ async def simulating(
     resume: bool,
     folder: Path | None = None,
     observe: Callable[[list[Record]], None] | None = None,
-    meet: Meet | None = None,
-    keeps: bool = True,
 ) -> Run:
     """Simulate the peers of one process.
 
@@ -207,10 +205,6 @@ async def simulating(
         Arguments of :func:`simulate`; the last two where this process leads.
     begun
         Start of the run.
-    meet
-        What trains and evaluates together with other runs, see :mod:`p2pfl.simulation.together`.
-    keeps
-        True to write checkpoints with which an interrupted run can go on.
 
     Returns
     -------
@@ -225,7 +219,7 @@ async def simulating(
     found: Statistics | None = None
     with (
         opened_run(resolved, shard, folder=folder, resume=resume, began=begun.began) as (run, left),
-        keeper_of(shard, folder if keeps else None, clock=time.perf_counter) as keeper,
+        keeper_of(shard, folder, clock=time.perf_counter) as keeper,
     ):
         if run.folder is not None and not resolved.claims:  # a digest lets others test a guess at a peer's samples
             run.note_data(digests(resolved.federation))
@@ -237,7 +231,7 @@ async def simulating(
             agreed["statistics"] = reported(found)
         run.describe(described(resolved))
         evaluator = Evaluator(resolved, shard)
-        how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator, "meet": meet}
+        how: dict[str, Any] = {"source": source, "observe": observe, "evaluator": evaluator}
         how |= {"sent": sent, "keeper": keeper, "left": left}
         state, work, meter, final, best = await _recorded(resolved, shard, run, **how)
         ended = int(shard.shared(run.metrics[-1].round if shard.leads else 0))
@@ -323,7 +317,6 @@ async def _recorded(
     sent: torch.Tensor,
     keeper: CheckpointKeeper,
     left: SimulationCheckpoint | None,
-    meet: Meet | None,
 ) -> tuple[State, Inline, Meter | None, list[dict[str, float]], BestModels | None]:
     """Play all rounds that the budget allows, after those of a checkpoint, and record them.
 
@@ -359,7 +352,7 @@ async def _recorded(
         sent.add_(net.bytes_out)
         last = round == rounds.stop - 1 and learner.turns is None
         whole = evaluator.scope.full or last
-        evaluated = await evaluator.met(state.rows, meet) if whole else evaluator.after(round, state.rows)
+        evaluated = evaluator.full(state.rows) if whole else evaluator.after(round, state.rows)
         final = evaluated if whole else None
         own = [round] * len(shard.peers) if learner.turns is None else learner.turns(round).tolist()
         judge.record(state.rows, evaluated, rounds=own)
@@ -377,7 +370,7 @@ async def _recorded(
     faults = Faults.of(resolved.experiment.simulation)
     own = range(0) if meter is None else remaining(meter, left)
     rounds = range(int(shard.shared(own.start)), int(shard.shared(own.stop)))
-    how: dict[str, Any] = {"charge": charge, "observe": record, "meet": meet}
+    how: dict[str, Any] = {"charge": charge, "observe": record}
     how["count"] = None if resolved.source is None else count
     how["judge"] = None if judge.patience is None else judge.judge
     state, work = await playing(resolved, source=source, rounds=rounds, faults=faults, left=left, shard=shard, **how)

@@ -16,7 +16,6 @@ from p2pfl.experiment.schema import EvaluationSettings
 from p2pfl.learning import Learner
 from p2pfl.learning.torch_learner import TorchLearner
 from p2pfl.results.content import Evaluated
-from p2pfl.simulation.inline import Meet
 from p2pfl.simulation.sharding import Shard
 
 SHARE = 0.2
@@ -178,12 +177,6 @@ class Evaluator:
         if self._judged is None or self._judged[0] is not rows:
             return None
         return {name: each if where is None else each[where.to(each.device)] for name, each in self._judged[1].items()}
-
-    async def met(self, rows: Rows, meet: Meet | None) -> list[dict[str, float]]:
-        """Return the scores of all peers on all samples, evaluated together with other runs if there are any."""
-        if meet is None or self.validates:
-            return self.full(rows)
-        return by_peer(await meet.evaluate(self.plan.learner, rows, self.names))
 
     def tested(self, scores: Mapping[str, float]) -> dict[str, float]:
         """Return the scores of a peer on its test part, out of those on all parts."""

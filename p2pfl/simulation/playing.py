@@ -19,7 +19,7 @@ from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
-from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
 from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
@@ -72,7 +72,6 @@ async def playing(
     count: Callable[[list[int]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
-    meet: Meet | None = None,
     judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
@@ -93,8 +92,6 @@ async def playing(
         Checkpoint with which to begin; the common start of all peers by default.
     shard
         Peers that this process simulates; all of them by default.
-    meet
-        What trains together with other runs, as in :class:`Inline`.
     judge
         Coroutine function as in :func:`p2pfl.algorithms.learn`.
 
@@ -124,8 +121,7 @@ async def playing(
         return net
 
     own = turns if faults.slow else None
-    given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, **given)
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:

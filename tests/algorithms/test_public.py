@@ -40,7 +40,7 @@ SETTINGS = {
     ],
     "Chebyshev": ["gossip.steps=3", "gossip.acceleration=chebyshev"],
     "Chebyshev, few peers": ["gossip.steps=3", "gossip.acceleration=chebyshev", "learning.fraction=0.3"],
-    "top 20 %": ["gossip.steps=1", "compression.name=top_k", "compression.share=0.2"],
+    "top 20 %": ["gossip.steps=1", "compression.name=top_k", "compression.options.share=0.2"],
 }
 NEEDED = {
     "relay_sgd": ["topology.kind=path"],

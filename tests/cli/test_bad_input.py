@@ -49,13 +49,16 @@ WRONG = {
     "an unknown schedule": ((*SET, "learning.schedule=StepRL"), "'StepRL'"),
     "an unknown device": ((*SET, "learning.device=gpu"), "learning.device 'gpu' is not available"),
     "a loss of no module": ((*SET, "learning.loss=nowhere:loss"), '"nowhere:loss" cannot be imported'),
-    "a metric that is no reference": ((*SET, 'learning.metrics={f1="f1"}'), 'learning.metrics.f1 is "f1"; choose from'),
+    "a metric that is no reference": (
+        (*SET, 'learning.metrics={f1="f1"}'),
+        'learning.metrics.f1 is "f1", neither a known name',
+    ),
     "an unknown topology": ((*SET, "topology.kind=rng"), 'use "ring"'),
     "a disconnected graph": (
-        (*SET, "topology.file=islands.json"),
+        (*SET, "topology.kind=islands.json"),
         "2 parts that do not reach each other (a, b | c, d)",
     ),
-    "no graph": ((*SET, "topology.file=none.json"), '"none.json"'),
+    "no graph": ((*SET, "topology.kind=none.json"), '"none.json"'),
     "peers that no hypercube has": ((*SET, "topology.kind=hypercube"), "power of two"),
     "no matrix of weights": ((*SET, "gossip.weights=none.npy"), 'gossip.weights is "none.npy", which is no file'),
     "more peers than samples": ((*SET, "topology.kind=ring", "--peers", 5000), "are too few for 5000 peers"),
@@ -87,7 +90,7 @@ WRONG = {
     ),
     "colluders who take all masks off": (
         (*SET, "privacy.mode=pairwise", "--set", "privacy.epsilon=8", "--set", "privacy.colluders=9"),
-        'set privacy.mask_graph to "circulant"',
+        'set privacy.mask_graph to "complete"',
     ),
     "a roster that is not there": ((*PEER, "mqtt://h", "--set", "trust.roster=none.toml"), "the roster cannot be read"),
     "no peers": ((*RUN, "--peers", 0), "0 is not a whole number of at least 1"),

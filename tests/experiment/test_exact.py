@@ -14,7 +14,8 @@ from p2pfl.cli import main
 from p2pfl.core.errors import ExperimentError, ModelError, PrivacyError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import MODELS, exact_totals
-from p2pfl.experiment.outline import built, hidden
+from p2pfl.experiment.parts.graphs import built
+from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
 from p2pfl.network.transport import MemoryTransport
@@ -29,7 +30,7 @@ from swarms import live
 TREES = {
     "name": "trees",
     "rounds": 4,
-    "topology": {"kind": "small_world", "peers": 6, "degree": 4, "rewire": 0.5},
+    "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
     "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0, "validation": 0.2},
     "model": {"name": "boosting", "options": {"max_depth": 3, "min_samples_leaf": 4, "max_bins": 16}},
     "privacy": {"mode": "pairwise"},
@@ -96,7 +97,7 @@ def test_the_promise_says_what_totals_show():
     assert bare.startswith("contributions to totals are encrypted against the broker")
 
 
-@pytest.mark.parametrize("name", MODELS.places)
+@pytest.mark.parametrize("name", MODELS)
 def test_the_statement_of_every_model_from_totals_says_what_two_results_show(name):
     table = {"topology": {"kind": "complete", "peers": 5}, "model": {"name": name}}
     said = "two such results of which one lacks a sample, or a peer, show by their difference exactly what"
@@ -108,7 +109,7 @@ def test_the_statement_of_every_model_from_totals_says_what_two_results_show(nam
 def promised(experiment):
     """Return the statement of an experiment before its data are read."""
     graph = built(experiment)
-    protection = hidden(experiment, graph, mixing(experiment, graph), sizes=(1,))
+    protection = protect(experiment, graph, mixing(experiment, graph), size=1)
     return promise(experiment, protection, spent=None)["statement"]
 
 

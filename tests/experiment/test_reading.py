@@ -27,8 +27,8 @@ experiments = st.fixed_dictionaries(
         "seed": st.integers(0, 2**63 - 1),
         "rounds": st.integers(1, 10**6),
         "topology": st.one_of(
-            st.fixed_dictionaries({"file": st.text()}),
-            st.fixed_dictionaries({}, optional={"rows": st.integers(1, 9)}),
+            st.fixed_dictionaries({"kind": st.lists(st.text(), min_size=1)}),
+            st.fixed_dictionaries({}, optional={"kind": st.text(min_size=1), "options": options}),
         ),
         "data": st.fixed_dictionaries({}, optional={"options": options, "column": st.text()}),
         "model": st.fixed_dictionaries({}, optional={"hidden": st.lists(st.integers(1, 999)), "options": options}),
@@ -89,7 +89,7 @@ CHANGES = {
     "text in quotes": ('data.name="wine"', "data.name", "wine"),
     "text without quotes": ("data.name=wine", "data.name", "wine"),
     "text with a colon": ("data.name=my.code:data", "data.name", "my.code:data"),
-    "text with an equals sign": ("topology.file=a=b", "topology.file", "a=b"),
+    "text with an equals sign": ("topology.kind=a=b", "topology.kind", "a=b"),
     "a list": ("model.hidden=[8, 4]", "model.hidden", (8, 4)),
     "a table": ("data.options={alpha=1.0}", "data.options", {"alpha": 1.0}),
     "a key of a table": ("data.options.alpha=1.0", "data.options", {"alpha": 1.0}),
@@ -119,6 +119,8 @@ WRONG = {
         'unknown key "topology.peer"; did you mean "topology.peers"?',
     ),
     "the section that has the key": ({"rate": 0.1}, 'unknown key "rate"; did you mean "learning.rate"?'),
+    "a key that moved": ({"topology": {"rewire": 0.2}}, '"topology.rewire"; it is topology.options.rewire now'),
+    "a key that merged": ({"topology": {"file": "a.json"}}, '"topology.file"; it is topology.kind now'),
     "what there is if nothing is near": ({"zzz": 1}, "the known keys are name, seed, rounds"),
     "a choice by its nearest name": (
         {"data": {"split": "dirichlt"}},
@@ -258,10 +260,10 @@ def test_paths_are_found_beside_the_file_or_where_the_command_runs(tmp_path, mon
     (tmp_path / "there" / "graph.json").touch()
     (tmp_path / "here" / "start.safetensors").touch()
     file = tmp_path / "there" / "mine.toml"
-    file.write_text('[topology]\nfile = "graph.json"\n[data]\nname = "csv"\noptions = { path = "none.csv" }\n')
+    file.write_text('[topology]\nkind = "graph.json"\n[data]\nname = "csv"\noptions = { path = "none.csv" }\n')
     monkeypatch.chdir(tmp_path / "here")
     experiment = read(file, changes=["model.pretrained=start.safetensors"])
-    assert experiment.topology.file == str(tmp_path / "there" / "graph.json")
+    assert experiment.topology.kind == str(tmp_path / "there" / "graph.json")
     assert experiment.model.pretrained == str(tmp_path / "here" / "start.safetensors")
     assert experiment.data.options["path"] == "none.csv"  # whoever opens it will say that it is missing
 

@@ -9,8 +9,8 @@ import pytest
 from markup import checked
 from p2pfl.cli import main
 from p2pfl.experiment import read
+from p2pfl.plugins.exact.saved import regression_of
 from p2pfl.results.models import Predictor
-from p2pfl.results.models.fits import fit
 from p2pfl.results.pages.run.features_section import MOST_BARS, features, listed
 from p2pfl.results.pages.run.run_page import run_page
 from p2pfl.results.run import Run
@@ -53,7 +53,7 @@ def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees)
 
 def test_the_summary_has_the_coefficients_of_a_regression_as_the_command_prints_them(regression):
     found = regression.summary["explained"]["regression"]
-    saved = fit(Predictor.load(regression.folder / "peers" / "peer0.safetensors").saved)
+    saved = regression_of(Predictor.load(regression.folder / "peers" / "peer0.safetensors").saved)
     assert found["coefficients"] == [vars(each) for each in saved.coefficients]
     assert found["facts"] == dict(saved.facts)
     text = run_page(Run.load(regression.folder))

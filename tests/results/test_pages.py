@@ -163,7 +163,7 @@ def test_a_page_has_no_folders_of_absolute_paths(run):
     options = {"path": f"{home}/{{peer}}.csv", "target": "y", "columns": {"x": "number", "y": [0, 1]}}
     files = {
         "trust": {"keys": f"{home}/my keys", "roster": f"{home}/roster.toml"},
-        "topology": {"file": [f"{home}/a.json"]},
+        "topology": {"kind": [f"{home}/a.json"]},
     }
     experiment = check({"data": {"name": "table", "options": options}, **files})
     stop = {"done": 1, "rounds": 2, "epsilon": 8.0, "account": f"{home}/budget.jsonl", "peers": 1, "among": 1}

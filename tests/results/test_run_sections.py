@@ -81,14 +81,14 @@ def test_arrows_of_a_directed_graph_lead_to_the_receivers():
 
 
 def test_a_topology_whose_file_is_gone_is_named(tmp_path):
-    lost = Run(read({"topology": {"file": str(tmp_path / "gone.json")}}))
+    lost = Run(read({"topology": {"kind": str(tmp_path / "gone.json")}}))
     assert "gone.json" in neighbourhoods(lost)
     assert str(tmp_path) not in neighbourhoods(lost)
 
 
 def test_a_topology_of_very_many_peers_is_not_built_again():
     many = Run(read({"topology": {"kind": "random_regular", "peers": 100_000, "degree": 8}}))
-    with mock.patch("p2pfl.experiment.outline.built", side_effect=AssertionError):
+    with mock.patch("p2pfl.experiment.parts.graphs.built", side_effect=AssertionError):
         assert neighbourhoods(many) is None
 
 
@@ -168,8 +168,8 @@ def test_a_plot_leaves_out_distances_that_measure_masks(ended):
         (["gossip.steps=3"], False),
         (["topology.kind=ring"], False),
         (["topology.kind=ring", "gossip.steps=1"], True),
-        (["topology.file=gone.json"], True),
-        (["topology.file=gone.json", "privacy.mode=none"], False),
+        (["topology.kind=gone.json"], True),
+        (["topology.kind=gone.json", "privacy.mode=none"], False),
     ],
 )
 def test_without_a_summary_the_experiment_says_whether_distances_measure_masks(changes, masked):

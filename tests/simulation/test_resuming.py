@@ -25,7 +25,7 @@ CASES = {
     "fedavg": {"data": {"name": "wine", "scale": True}},
     "adam": {"learning": {"algorithm": "dpsgd", "optimizer": "adam", "rate": 0.01}},
     "scaffold": {"learning": {"algorithm": "scaffold"}},
-    "compressed": {"learning": {"algorithm": "dpsgd"}, "compression": {"name": "top_k", "share": 0.2}},
+    "compressed": {"learning": {"algorithm": "dpsgd"}, "compression": {"name": "top_k", "options": {"share": 0.2}}},
     "faults": {"simulation": {"loss": 0.2, "absence": 0.3}},
     "private": {"privacy": {"mode": "pairwise", "epsilon": 50.0}},
     "samples": {"learning": {"algorithm": "fedavg", "example_noise": 1.0, "batch": 8}, "simulation": {"absence": 0.3}},

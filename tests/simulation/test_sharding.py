@@ -343,7 +343,7 @@ def test_a_single_process_is_a_shard_of_all_peers():
 RESUMED = {
     "adam": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "learning.rate=0.01"],
     "masks": ["privacy.mode=pairwise"],
-    "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.share=0.2"],
+    "compressed": ["learning.algorithm=dpsgd", "compression.name=top_k", "compression.options.share=0.2"],
     "running sums": ["learning.algorithm=robust_sgp", "topology.kind=exponential"],
 }
 

@@ -91,7 +91,13 @@ STARS = {
 
 def totalling(name, middle):
     """A session that is to take part in a total."""
-    given = {"mailbox": Mailbox(), "edges": Edges(name, STARS[middle]), "row_bytes": LARGEST, "chunk": LARGEST}
+    given = {
+        "mailbox": Mailbox(),
+        "edges": Edges(name, STARS[middle]),
+        "row_bytes": LARGEST,
+        "chunk": LARGEST,
+        "decider": "verdicts",
+    }
     return Session(
         MessageCodec(SWARM, announcement(name), IDENTITIES[name]), membership=membership(name), patience=10.0, **given
     )

@@ -343,7 +343,6 @@ class WatchedBooks(PeerLedgers):
             gossip=ledgers.flows.partners if ledgers.conserving else None,
             masks=ledgers.masks.partners,
             heaviest=ledgers.heaviest,
-            healing=ledgers.healing,
         )
         watched.watch, watched.owner = watch, owner
         watched._watched(Entered())

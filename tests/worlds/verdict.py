@@ -196,9 +196,7 @@ def _excused(end: End, name: str) -> list[str]:
     if not isinstance(error, PeerError) or not mine:
         return []
     missing = (*error.absent, *error.gone)
-    graph = end.plan.topology
-    expected = graph.neighbours(name) if end.plan.healing is None else {*graph.peers} - {name}
-    around = sorted({*expected, *missing})
+    around = sorted({*end.plan.topology.neighbours(name), *missing})
     apart = {other: end.history.apart(other) for other in (name, *around)}
     all_there = mine, *(end.ended[other].spans for other in around)
     within = NARROW if "bandwidth" in end.history.kinds else MEET

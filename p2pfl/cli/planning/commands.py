@@ -15,7 +15,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 
 if TYPE_CHECKING:  # it imports torch
-    from p2pfl.experiment.outline import Outline
+    from p2pfl.experiment import Plan
 
 
 def topology(options: argparse.Namespace) -> int:
@@ -52,16 +52,16 @@ def privacy(options: argparse.Namespace) -> int:
     from p2pfl.cli.planning import privacy as guarantees  # noqa: PLC0415
 
     experiment = experiment_of(options)
-    outlined = guarantees.outlined(experiment, only=options.name)
-    if outlined.protection.totals:
-        return _totals(outlined, options)
-    found = guarantees.facts(outlined)
+    plan = guarantees.resolve(experiment, only=options.name)
+    if plan.protection.totals:
+        return _totals(plan, options)
+    found = guarantees.facts(plan)
     if options.plot:  # first, for it may be refused
         guarantees.draw(found, options.plot)
     if not options.json:
         guarantees.show(found)
         sys.stdout.flush()  # the table stands while data are read and the comparison trains
-    comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
+    comparison = None if options.no_baselines else guarantees.compared(plan, only=options.name)
     if options.json:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
@@ -69,13 +69,13 @@ def privacy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _totals(outlined: Outline, options: argparse.Namespace) -> int:
+def _totals(plan: Plan, options: argparse.Namespace) -> int:
     """Print what exact totals show; there is no guarantee to draw or to compare."""
     from p2pfl.cli.planning import disclosures  # noqa: PLC0415
 
     if options.plot:
         raise InputError("exact totals have no epsilon to draw; leave --plot out")
-    found = disclosures.facts(outlined)
+    found = disclosures.facts(plan)
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
@@ -85,31 +85,30 @@ def _totals(outlined: Outline, options: argparse.Namespace) -> int:
 
 def audit(options: argparse.Namespace) -> int:
     """``p2pfl audit``."""
-    from p2pfl.cli.planning import audits  # noqa: PLC0415
     from p2pfl.cli.running import accounts  # noqa: PLC0415
-    from p2pfl.plugins.audit import Effort  # noqa: PLC0415
+    from p2pfl.plugins.audit import Effort, audit_command  # noqa: PLC0415
     from p2pfl.plugins.audit import audit as attacked  # noqa: PLC0415
 
     experiment, smaller = experiment_of(options), None
     if options.peers is None:
-        experiment, smaller = audits.attackable(experiment)
+        experiment, smaller = audit_command.attackable(experiment)
     if smaller is not None:
         terminal.note(smaller)
     resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
     folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
-    audits.prepare(folder)
+    audit_command.prepare(folder)
     found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
     accounts.warn_of_exact(resolved)
-    audits.keep(found, folder, samples=options.samples)
+    audit_command.keep(found, folder, samples=options.samples)
     if options.json:
         print(json.dumps(found.results() | {"folder": str(folder)}))
     else:
-        audits.show(found, folder)
+        audit_command.show(found, folder)
     return 1 if found.broken else 0
 
 
 def value(options: argparse.Namespace) -> int:
     """``p2pfl value``."""
-    from p2pfl.cli.planning import values  # noqa: PLC0415
+    from p2pfl.plugins.study import value_command  # noqa: PLC0415
 
-    return values.run(options)
+    return value_command.run(options)

@@ -11,7 +11,7 @@ import numpy as np
 
 from p2pfl import topology as graphs
 from p2pfl.core.errors import TopologyError
-from p2pfl.experiment.parts.own_graph import own_graph
+from p2pfl.experiment.parts.graphs import check_kind, is_own, own_graph
 from p2pfl.results.plots import blank, keep
 
 TOLERANCES = (1e-3, 1e-6)
@@ -26,12 +26,13 @@ LARGEST = 1024
 
 
 def find(source: str, **options: Any) -> graphs.Topology | graphs.Schedule:
-    """Read a graph file, call a user's function, or build a kind with the options of :func:`p2pfl.topology.build`."""
-    if ":" in source and not Path(source).is_file():
+    """Read a graph file, call a registered or own function, or build a kind as :func:`p2pfl.topology.build` does."""
+    if is_own(source) and not Path(source).is_file():
         peers = options.pop("peers")
         return own_graph(source, peers=peers, options=options, key="topology")
     if Path(source).suffix or Path(source).is_file():
         return graphs.load(source)
+    check_kind(source)
     return graphs.build(source, **options)
 
 

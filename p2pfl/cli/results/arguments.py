@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from p2pfl.cli import options
+from p2pfl.core.registry import registered
 
 
 def schema(commands: Any) -> None:
@@ -87,10 +88,10 @@ def using(commands: Any) -> None:
     export.add_argument(
         "--to",
         required=True,
-        choices=["torch", "onnx", "xgboost", "sklearn"],
+        choices=["torch", "onnx", *registered("p2pfl.exporters")],
         help="format: torch.export, ONNX; for trees XGBoost's JSON, or a Python module with a scikit-learn estimator",
     )
-    export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending .pt2, .onnx, .json or .py")
+    export.add_argument("--out", metavar="FILE", help="default: MODEL with the ending of the format, such as .onnx")
 
     card = commands.add_parser("card", help="a model card of a run, as Markdown")
     card.add_argument("run", metavar="RUN", help="a run directory")

@@ -63,31 +63,31 @@ def evaluate(options: argparse.Namespace) -> int:
 
 def describe(options: argparse.Namespace) -> int:
     """``p2pfl describe``."""
-    from p2pfl.cli.results import describing  # noqa: PLC0415
+    from p2pfl.plugins.exact import describe_command  # noqa: PLC0415
 
-    return describing.run(options)
+    return describe_command.run(options)
 
 
 def survival(options: argparse.Namespace) -> int:
     """``p2pfl survival``."""
-    from p2pfl.cli.results import surviving  # noqa: PLC0415
+    from p2pfl.plugins.exact import survival_command  # noqa: PLC0415
 
-    return surviving.run(options)
+    return survival_command.run(options)
 
 
 def components(options: argparse.Namespace) -> int:
     """``p2pfl components``."""
-    from p2pfl.cli.results import projecting  # noqa: PLC0415
+    from p2pfl.plugins.exact import components_command  # noqa: PLC0415
 
-    return projecting.run(options)
+    return components_command.run(options)
 
 
 def coefficients(options: argparse.Namespace) -> int:
     """``p2pfl coefficients``."""
     from p2pfl.cli.results import regressions  # noqa: PLC0415
-    from p2pfl.results.models.fits import fit  # noqa: PLC0415
+    from p2pfl.plugins.exact.saved import regression_of  # noqa: PLC0415
 
-    found = fit(_predictor(options).saved)
+    found = regression_of(_predictor(options).saved)
     if options.json:
         print(json.dumps(found.results(), allow_nan=False))
         return 0
@@ -98,9 +98,9 @@ def coefficients(options: argparse.Namespace) -> int:
 def export(options: argparse.Namespace) -> int:
     """``p2pfl export``."""
     from p2pfl.results.models import export as exported  # noqa: PLC0415
-    from p2pfl.results.models.exporting import SUFFIXES  # noqa: PLC0415
+    from p2pfl.results.models.exporting import exporter_of  # noqa: PLC0415
 
-    out = options.out or Path(options.model).with_suffix(SUFFIXES[options.to])
+    out = options.out or Path(options.model).with_suffix(exporter_of(options.to).suffix)
     print(exported(_predictor(options), out, to=options.to))
     return 0
 
@@ -118,10 +118,10 @@ def card(options: argparse.Namespace) -> int:
 
 def sweep(options: argparse.Namespace) -> int:
     """``p2pfl sweep``."""
-    from p2pfl.cli.results import sweeps  # noqa: PLC0415
+    from p2pfl.plugins.study import sweep_command  # noqa: PLC0415
 
     folders.add_present()
-    return sweeps.run(options)
+    return sweep_command.run(options)
 
 
 def report(options: argparse.Namespace) -> int:
@@ -133,9 +133,9 @@ def report(options: argparse.Namespace) -> int:
 
 def watch(options: argparse.Namespace) -> int:
     """``p2pfl watch``."""
-    from p2pfl.cli.results import watching  # noqa: PLC0415
+    from p2pfl.plugins.watch import watch_command  # noqa: PLC0415
 
-    return watching.run(options)
+    return watch_command.run(options)
 
 
 def schema(options: argparse.Namespace) -> int:

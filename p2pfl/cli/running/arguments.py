@@ -12,7 +12,6 @@ def run(commands: Any) -> None:
     command = commands.add_parser("run", help="spawn every peer as its own process on this machine")
     options.experiment(command, optional=True)
     command.add_argument("--resume", nargs="?", const="", metavar="RUN", help="continue an interrupted run")
-    options.recording(command)
     options.accounting(command)
     options.peers(command)
     _baselines(command)
@@ -80,7 +79,6 @@ def peer(commands: Any) -> None:
     command.add_argument(
         "--no-baselines", action="store_true", help="do not train a model alone after the run, to see what it gained"
     )
-    options.recording(command)
     options.accounting(command)
     options.output(command)
 

@@ -21,12 +21,13 @@ from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.schema.learning import Split
+from p2pfl.experiment.schema.network import graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
 
 PATHS = (
-    "topology.file",
+    "topology.kind",
     "gossip.weights",
     "model.pretrained",
     "privacy.budget",
@@ -74,7 +75,8 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     Notes
     -----
     A change of the algorithm resets those keys of the source to their default that have no effect on the
-    new algorithm, so that one file serves to compare algorithms.
+    new algorithm, so that one file serves to compare algorithms. A change of a graph, codec or robust rule drops the
+    options of the one that it replaces.
 
     Examples
     --------
@@ -96,6 +98,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         _choose(table, experiment, origin=origin)
         return experiment
     named = tuple(_set(table, change) for change in changes)
+    _drop_options(table, experiment, named)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
     _choose(table, changed, origin=origin)
@@ -107,6 +110,19 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         section, _, name = key.partition(".")
         del table[section][name]
     return check(table, origin="--set")
+
+
+OPTIONS_OF = {"topology.kind": "topology", "compression.name": "compression", "robustness.rule": "robustness"}
+"""Keys whose values have the ``options`` of a section."""
+
+
+def _drop_options(table: dict[str, Any], before: Experiment, named: Sequence[str]) -> None:
+    """Drop the options of what the changes replace, unless the changes set options, too."""
+    old = flat(before)
+    for key, section in OPTIONS_OF.items():
+        given = any(change.startswith(f"{section}.options.") for change in named)
+        if f"{key}." in named and not given and table[section][key.partition(".")[2]] != old[key]:
+            table[section].pop("options", None)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -346,7 +362,7 @@ def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
         inner: Any = table
         for parent in parents:
             inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and (dotted != "topology.kind" or graph_files(inner.get(key))):
             yield dotted, inner, key
 
 
@@ -423,8 +439,26 @@ MEANT: Mapping[str, str] = dict.fromkeys(
 """Keys of ``[learning]`` by the names that they have in other frameworks."""
 
 
+MOVED: Mapping[str, str] = {
+    "topology.file": "topology.kind",
+    **{
+        f"topology.{option}": f"topology.options.{option}"
+        for option in ("rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+    },
+    **{
+        f"compression.{option}": f"compression.options.{option}"
+        for option in ("share", "levels", "bits", "gamma", "refresh")
+    },
+    "robustness.radius": "robustness.options.radius",
+    "robustness.nearest": "robustness.options.nearest",
+}
+"""Keys of the release before this one, and where they are now."""
+
+
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
+    if of is Experiment and key in MOVED:
+        return f"it is {MOVED[key]} now"
     prefix, _, name = key.rpartition(".")
     if prefix in {"", "learning"} and name in MEANT:
         return f'did you mean "{MEANT[name]}"?'

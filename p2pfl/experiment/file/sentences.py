@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import UNDECLARED, Traits
-from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
     AttackSettings,
@@ -52,8 +52,8 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds is 0; set it to a whole number >= 1'
-    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
-    'privacy.clipping is "laier"; set it to "flat" or "layer"; did you mean "layer"?'
+    >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
+    'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -95,9 +95,9 @@ def idle(experiment: Experiment) -> dict[str, str]:
     """
     model, topology = experiment.model, experiment.topology
     found = _unlearned(experiment)
-    if topology.file is not None:
-        drawn = "topology.file defines the graph"
-        keys = (key for key in TopologySettings.__struct_fields__ if key != "file")
+    if topology.files:
+        drawn = "the file in topology.kind defines the graph"
+        keys = (key for key in TopologySettings.__struct_fields__ if key != "kind")
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
     if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"
@@ -122,7 +122,7 @@ UNADDED: Mapping[str, tuple[str, ...]] = {
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),
     "compression": ("zstd",),
-    "privacy": ("clip", "clipping", "mask", "bits", "participation", "partners"),
+    "privacy": ("clip", "mask", "bits", "participation", "partners"),
     "simulation": ("loss",),
     "transport": ("hurry",),
 }
@@ -205,10 +205,6 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if not traits.hides and experiment.learning.example_noise:
         why.pop("delta", None)  # of the guarantee for samples
         why.pop("budget", None)
-    if traits.masks and privacy.mask_graph in {"same", "complete"}:
-        why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
-        why["clipping"] = "there is no privacy.clip"
     if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     clipped = not math.isinf(privacy.clip) or _traits(experiment.learning.algorithm).additive
@@ -222,16 +218,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
 
 def _uncompressed(wanted: CompressionSettings) -> dict[str, str]:
     """Return the keys of ``[compression]`` that have no effect."""
-    name, traits = wanted.name, codec_traits(wanted.name)
-    taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
-    if traits and traits.differences:
-        taken |= {"gamma", "refresh"}
-    unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
-    return {
-        f"compression.{key}": f'compression.name is "{name}"'
-        for key in unused
-        if _set(wanted, CompressionSettings(), key)
-    }
+    unused = wanted.name == "none" and wanted.options
+    return {"compression.options": 'compression.name is "none"'} if unused else {}
 
 
 def _unused(mode: str) -> Mapping[str, str]:
@@ -258,7 +246,7 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
     robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
     if robustness.rule == "none":
-        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "radius", "nearest")}
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "options")}
     if attack.name == "none":
         why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
     if attack.name == "label_flip":

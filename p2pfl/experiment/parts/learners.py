@@ -6,22 +6,23 @@ import inspect
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any
 
-import msgspec
 import torch
 
-from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import kind_of, located
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
-from p2pfl.experiment.file.sentences import shown, words
+from p2pfl.experiment.parts.graphs import check_options
+from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment, LearningSettings
 from p2pfl.learning import Learner, TorchLearner, build
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.learning.losses import LOSSES, PerSample
 from p2pfl.learning.models import check_name as check_model_name
@@ -30,7 +31,6 @@ from p2pfl.learning.modules.references import is_reference
 from p2pfl.learning.scores.named_scores import chosen, metrics_named
 from p2pfl.learning.steps.augmentation import Augmenting
 from p2pfl.learning.steps.optimisers import Recipe
-from p2pfl.plugins.exact import ExactLearner, ExactModel
 from p2pfl.privacy.keys import SecretSource, Source
 from p2pfl.privacy.mask_size import update_size
 from p2pfl.privacy.noise import exact_normals
@@ -199,21 +199,18 @@ def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:
         "seed": experiment.seed,
     }
     own = [parameter for parameter in parameters if parameter not in given]
-    if unknown := [option for option in model.options if option not in own]:
-        known = ", ".join(own) or "none"
-        raise ExperimentError(f"model.options: {model.name} has no option {unknown[0]}; its options are: {known}")
-    hints = get_type_hints(kind, include_extras=True)
-    values = {
-        option: _checked(value, hints.get(option, Any), option=option, key="model.options")
-        for option, value in model.options.items()
-    }
+    values = checked_options(model.options, parameter_types(kind, without=given), key="model.options", name=model.name)
     needed = [name for name in own if parameters[name].default is inspect.Parameter.empty]
     if missing := [option for option in needed if option not in values]:
         raise ExperimentError(f"model.options.{missing[0]} is missing, and {model.name} needs it; set it")
-    made: ExactModel = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
-    if hasattr(made, "check"):
-        made.check()
-    if experiment.data.scale and bool(getattr(made, "unscaled", None)):
+    made = kind(**{key: value for key, value in given.items() if key in parameters}, **values)
+    if not isinstance(made, ExactModel):
+        raise ExperimentError(
+            f"model.name: {model.name} made {kind_of(made)}, which does not follow from exact totals; inherit from "
+            "p2pfl.learning.ExactModel"
+        )
+    made.check()
+    if experiment.data.scale and made.unscaled:
         raise ExperimentError(
             "data.scale would change the units of the offset, the exposure or the weights in model.options; leave "
             "data.scale out, as regressions need no scaling"
@@ -354,16 +351,9 @@ def algorithm(name: str, *, options: Mapping[str, Any], given: Mapping[str, Any]
 
 def own_options(name: str, kind: Any, *, options: Mapping[str, Any], given: Collection[str]) -> dict[str, Any]:
     """Return a user's options of an algorithm, checked against its parameters other than those ``given``."""
-    parameters = inspect.signature(kind).parameters
     trained = {"epochs", "steps"} if isinstance(kind, type) and issubclass(kind, Local) else set()  # of [learning]
-    own = [parameter for parameter in parameters if parameter not in {*given, *trained}]
-    if unknown := [option for option in options if option not in own]:
-        known = ", ".join(own) or "none"
-        raise ExperimentError(
-            f"learning.algorithm_options: {name} has no option {unknown[0]}; its options are: {known}"
-        )
-    hints = get_type_hints(kind, include_extras=True)
-    return {option: _checked(value, hints.get(option, Any), option=option) for option, value in options.items()}
+    types = parameter_types(kind, without={*given, *trained})
+    return checked_options(options, types, key="learning.algorithm_options", name=name)
 
 
 def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
@@ -381,9 +371,8 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
     InputError
         A data set, split, kind of topology, model, optimiser, schedule, loss, metric or option is unknown.
     """
-    learning, topology = experiment.learning, experiment.topology
-    if topology.file is None and ":" not in topology.kind:
-        graphs.check_kind(topology.kind)
+    learning = experiment.learning
+    check_options(experiment)
     algorithm = ALGORITHMS.kind(learning.algorithm)
     own_options(learning.algorithm, algorithm, options=learning.algorithm_options, given=given)
     if learning.learner is not None:
@@ -408,10 +397,3 @@ def check_names(experiment: Experiment, *, given: Collection[str]) -> None:
         max_norm=learning.max_norm,
     )
     recipe.check(experiment.rounds)
-
-
-def _checked(value: Any, kind: Any, *, option: str, key: str = "learning.algorithm_options") -> Any:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        raise ExperimentError(f"{key}.{option} is {shown(value)}; set it to {words(kind)}") from None

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms.robust import Attack, NearestMixed, Rule
@@ -12,7 +14,8 @@ from p2pfl.core.errors import ExperimentError
 from p2pfl.core.rows import draw
 from p2pfl.data import Federation
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import RULES
+from p2pfl.experiment.catalogue import RULES, rule_traits
+from p2pfl.experiment.parts.options import checked_options, parameter_types
 from p2pfl.experiment.schema import Experiment
 
 
@@ -59,8 +62,31 @@ def rule(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) ->
 
 
 def _made(wanted: schema.RobustnessSettings) -> Rule:
-    made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers, "radius": wanted.radius})
-    return NearestMixed(made, wanted.attackers) if wanted.nearest else made
+    options = rule_options(wanted)
+    nearest = options.pop("nearest", False)
+    made: Rule = RULES.make(wanted.rule, {"attackers": wanted.attackers} | options)
+    return NearestMixed(made, wanted.attackers) if nearest else made
+
+
+def rule_options(wanted: schema.RobustnessSettings) -> dict[str, Any]:
+    """Return ``robustness.options``, checked against what the rule takes.
+
+    Raises
+    ------
+    ExperimentError
+        An option is unknown or missing, or its value has another type.
+    """
+    traits = rule_traits(wanted.rule)
+    if traits is None:
+        return {}
+    kind = RULES.kind(wanted.rule)
+    types = parameter_types(kind, without=["attackers", "several"])
+    parameters = inspect.signature(kind).parameters
+    needed = [name for name in types if parameters[name].default is inspect.Parameter.empty]
+    if missing := [name for name in needed if name not in wanted.options]:
+        raise ExperimentError(f"robustness.options.{missing[0]} is missing, and {wanted.rule} needs it; set it")
+    types |= {} if traits.centred else {"nearest": bool}
+    return checked_options(wanted.options, types, key="robustness.options", name=wanted.rule)
 
 
 def attack(experiment: Experiment, peers: Sequence[str], *, live: bool) -> Attack | None:

@@ -221,27 +221,16 @@ class CompressionSettings(Section, frozen=True):
     ----------
     name
         ``none``; ``float16`` or ``bfloat16``; differences from what was sent before: their largest numbers (``top_k``),
-        random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class`` with
-        any keys below as parameters.
-    share
-        Share of the numbers that ``top_k`` and ``random_k`` send.
-    levels
-        Levels of a number under ``qsgd``: 7 take 4 bits, 127 take 8.
-    bits
-        Bits of a number under ``quantise``.
-    gamma
-        How far a peer moves towards what its neighbours sent; by default twice ``share`` (top_k), half of it
-        (random_k), else 1.
-    refresh
-        Rounds between whole models, which repair what lost messages left.
+        random numbers (``random_k``), or all in few bits (``qsgd``, ``quantise``); or a ``package.module:Class``.
+    options
+        Arguments of the class: ``share`` of the numbers that ``top_k`` and ``random_k`` send, ``levels`` of ``qsgd`` (7
+        take 4 bits, 127 take 8), ``bits`` of ``quantise``. Where differences travel also ``gamma``, how far a peer
+        moves towards what its neighbours sent, and ``refresh``, rounds between whole models, which repair what lost
+        messages left.
     zstd
         Also compress without loss; works with every other setting.
     """
 
     name: Reference = "none"
-    share: Annotated[float, Meta(gt=0, le=1)] = 0.01
-    levels: Annotated[int, Meta(ge=1, lt=2**15)] = 127
-    bits: Annotated[int, Meta(ge=2, le=8)] = 8
-    gamma: Annotated[float, Meta(gt=0, le=1)] | None = None
-    refresh: Number | None = None
+    options: dict[str, Any] = {}
     zstd: bool = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -18,50 +18,42 @@ class TopologySettings(Section, frozen=True):
         A graph: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
         ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``; a
         schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``nested``, ``double_binary_tree``; or a ``package.module:function`` of the number of peers that returns either.
+        ``nested``, ``double_binary_tree``; a ``package.module:function`` of the number of peers that returns either; a
+        file that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one per
+        gossip step, repeated.
     peers
-        Number of peers of ``kind``.
-    file
-        A graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one
-        per gossip step, repeated.
+        Number of peers; a file has its own.
     degree
         Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
-    rewire
-        Probability that a small world rewires an edge.
-    probability
-        Of an edge in an Erdős-Rényi graph.
-    rows
-        Rows of a grid or torus; as square as possible by default.
-    branching
-        Children of a peer in a tree.
-    clusters
-        Of the hierarchical schedule.
-    inside
-        Graph inside each such cluster.
-    every
-        Gossip steps from one use of the bridges between clusters to the next.
-    levels
-        Parts of each level of ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals.
-    period
-        Gossip steps after which an epidemic schedule repeats.
-    heal
-        Connect the neighbours of a peer that disappeared, in rings, circulants, random regular and exponential graphs.
+    options
+        Further arguments: ``rewire`` of small worlds, ``probability`` of Erdős-Rényi graphs, ``rows`` of grids and
+        tori, ``branching`` of trees, ``clusters``, ``inside`` and ``every`` of hierarchical schedules, ``levels`` of
+        ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
+        function.
     """
 
-    kind: str = "ring"
+    kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"
     peers: Number = 8
-    file: str | Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
     degree: Number = 4
-    rewire: Share = 0.1
-    probability: Share = 0.3
-    rows: Number | None = None
-    branching: Number = 2
-    clusters: Number = 4
-    inside: Literal["complete", "ring"] = "complete"
-    every: Number = 4
-    levels: tuple[Number, ...] = ()
-    period: Number = 64
-    heal: bool = False
+    options: dict[str, Any] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that hold the graphs; empty if a name or a function makes them."""
+        return graph_files(self.kind)
+
+
+def graph_files(kind: object) -> tuple[str, ...]:
+    """Return the files that a value of ``topology.kind`` names; none for a known kind or a function.
+
+    Examples
+    --------
+    >>> graph_files("village.json"), graph_files("ring"), graph_files("own.graphs:wheel")
+    (('village.json',), (), ())
+    """
+    if isinstance(kind, list | tuple):
+        return tuple(kind)
+    return (kind,) if isinstance(kind, str) and ("/" in kind or ("." in kind and ":" not in kind)) else ()
 
 
 class GossipSettings(Section, frozen=True):

@@ -63,7 +63,6 @@ class Connection:
         self.channel, self.session, self.adding = channel, session, adding
         self._time = asyncio.get_running_loop().time
         self.durable: Callable[[], Awaitable[None]] = _nothing
-        self.observe: Callable[[Event], None] | None = None
         self.bytes_out = self.bytes_in = 0
         self.divert: Callable[[Arrived], bool] | None = None
         self._tasks: asyncio.TaskGroup | None = None
@@ -191,8 +190,6 @@ class Connection:
         """Pass an event to the session, and carry out its effects."""
         if self._closed:
             return
-        if self.observe is not None:
-            self.observe(event)
         for effect in self.session.handle(event, now=self.clock()):
             self._carry_out(effect)
         if self._watches:
@@ -213,7 +210,7 @@ class Connection:
                 self._break(effect.error)
             case effects.Store() if self._stores is not None:
                 self._stores += 1
-            case effects.Subscribe() | effects.Unsubscribe() | effects.Store() | effects.Flush():
+            case effects.Subscribe() | effects.Store() | effects.Flush():
                 self._start(self._carried_out(effect))
             case _:
                 self._hand_over(effect)
@@ -278,16 +275,12 @@ class Connection:
             await self.channel.publish(self.session.shared.codec.topic("state"), b"", retain=True)
         self.handle(events.Published(effect.receipt))
 
-    async def _carried_out(
-        self, effect: effects.Subscribe | effects.Unsubscribe | effects.Store | effects.Flush
-    ) -> None:
+    async def _carried_out(self, effect: effects.Subscribe | effects.Store | effects.Flush) -> None:
         match effect:
             case effects.Subscribe():
                 await self.channel.subscribe(*self.session.shared.codec.filters(effect.places))
                 if effect.receipt:
                     self.handle(events.Subscribed(effect.receipt))
-            case effects.Unsubscribe():
-                await self.channel.unsubscribe(*self.session.shared.codec.filters(effect.places))
             case effects.Store():
                 await self._store()
             case effects.Flush():

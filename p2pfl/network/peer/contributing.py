@@ -121,7 +121,7 @@ class Totalling:
 
     def _begin(self, answer: Convened) -> None:
         """Begin an attempt, in which the majority of the peers of the plan takes part."""
-        peers = self.connection.session.edges.peers  # of the plan, not of a graph that has healed
+        peers = self.connection.session.edges.peers
         if 2 * len(answer.peers) <= peers and peers > 1:
             gone = sorted({*self.connection.session.edges.topology.peers} - {*answer.peers})
             raise LostError(

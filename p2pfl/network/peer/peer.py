@@ -226,7 +226,7 @@ class Peer:
                 self.transport.join(f"{self.swarm}-{self.name}-{self.me.incarnation:x}", will=will)
             )
             session = session_for(self.plan, codec, self.membership, self.mailbox, limit=channel.limit)
-            restore(session, self.keeper, commits=self.plan.commits)
+            restore(session, self.keeper)
             part: Adding | None = None
             if self.plan.protection.sums is not None:
                 seal = Seal(self.identity, self.membership)

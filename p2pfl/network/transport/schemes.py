@@ -115,8 +115,8 @@ def opened(url: str, access: Access | None = None) -> Transport:
     True
     >>> opened("carrier-pigeon://roof")
     Traceback (most recent call last):
-    p2pfl.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, wss); \
-correct the URL, or register one with p2pfl.transport.register
+    p2pfl.core.errors.BrokerError: no transport is registered for carrier-pigeon:// (known: memory, mqtt, mqtts, ws, \
+wss); correct the URL, or register one with p2pfl.transport.register
     """
     return found(url)(url, access or Access())
 
@@ -137,6 +137,6 @@ def found(url: str) -> Opener:
         known = ", ".join(sorted(SCHEMES))
         raise BrokerError(
             f"no transport is registered for {scheme}:// (known: {known}); correct the URL, or register one with "
-            "p2pfl.network.transport.register"
+            "p2pfl.transport.register"
         )
     return SCHEMES[scheme]

@@ -1,12 +1,10 @@
 """Models that are public functions of exact totals: all peers compute the same one, that of their pooled data."""
 
-from collections.abc import Callable, Mapping
-
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.exact_model import ExactModel, Outcome, Own, Part
 from p2pfl.plugins.exact.additive.componentwise import Componentwise
 from p2pfl.plugins.exact.boosting import Boosting
 from p2pfl.plugins.exact.forest import RandomForest
-from p2pfl.plugins.exact.learner import ExactLearner
-from p2pfl.plugins.exact.model import ExactModel, Outcome, Own, Part
 from p2pfl.plugins.exact.random_boosting import RandomBoosting
 from p2pfl.plugins.exact.regression.glm import GLM
 from p2pfl.plugins.exact.regression.lasso import Lasso
@@ -19,26 +17,7 @@ from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMei
 from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
 from p2pfl.plugins.exact.survival.cox import Cox
 
-EXACT: Mapping[str, Callable[..., ExactModel]] = {
-    "boosting": Boosting,
-    "random_boosting": RandomBoosting,
-    "forest": RandomForest,
-    "glm": GLM,
-    "private_glm": PrivateGLM,
-    "lasso": Lasso,
-    "cox": Cox,
-    "componentwise": Componentwise,
-    "description": Description,
-    "private_description": PrivateDescription,
-    "kaplan_meier": KaplanMeier,
-    "private_kaplan_meier": PrivateKaplanMeier,
-    "pca": PCA,
-    "private_pca": PrivatePCA,
-}
-"""Models by name."""
-
 __all__ = [
-    "EXACT",
     "GLM",
     "PCA",
     "Boosting",

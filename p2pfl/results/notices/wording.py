@@ -332,11 +332,6 @@ def _(notice: device.BestModelDamaged) -> str:
     return f"{notice.file} cannot be read ({notice.message}); the next better model takes its place"
 
 
-@sentence.register
-def _(notice: device.SecretsRecorded) -> str:
-    return f"{notice.file} holds all that the peer receives and its secrets; keep it as you keep its key"
-
-
 # ---------------------------------------------------------------------- parts
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -92,11 +92,33 @@ def build(
     return BUILDERS[kind](peers, **{name: value for name, value in options.items() if name in known})
 
 
-def check_kind(kind: str) -> None:
-    """Raise :class:`TopologyError` unless there is a builder of this name; the message names the nearest."""
+def options_of(kind: str) -> tuple[str, ...]:
+    """Return the names of what :func:`build` passes to a kind besides the number of peers.
+
+    Examples
+    --------
+    >>> options_of("small_world"), options_of("torus")
+    (('degree', 'rewire', 'seed'), ('rows',))
+    """
+    if kind in {"grid", "torus"}:
+        return ("rows",)
+    return tuple(inspect.signature(BUILDERS[kind]).parameters)[1:]
+
+
+def check_kind(kind: str, *, registered: Iterable[str] = ()) -> None:
+    """Raise :class:`TopologyError` unless there is a builder of this name; the message names the nearest.
+
+    Parameters
+    ----------
+    kind
+        Name of a kind.
+    registered
+        Further names to choose from, for the message.
+    """
     if kind not in BUILDERS:
-        near = get_close_matches(kind.lower(), BUILDERS, n=1, cutoff=0.0)[0]
-        raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(BUILDERS)}')
+        names = [*BUILDERS, *registered]
+        near = get_close_matches(kind.lower(), names, n=1, cutoff=0.0)[0]
+        raise TopologyError(f'"{kind}" is not a kind of topology; use "{near}" or another of {", ".join(names)}')
 
 
 def _most_square(n: int) -> int:

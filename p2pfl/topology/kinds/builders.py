@@ -252,7 +252,7 @@ def tree(n: int, *, branching: int = 2) -> Topology:
     >>> tree(5).edges[:2], tree(5).neighbours("peer1")
     ((('peer0', 'peer1'), ('peer0', 'peer2')), ('peer0', 'peer3', 'peer4'))
     """
-    at_least_one(branching, "branches (topology.branching)")
+    at_least_one(branching, "branches (topology.options.branching)")
     return numbered(n, (((i - 1) // branching, i) for i in range(1, n)))
 
 

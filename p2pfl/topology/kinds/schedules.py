@@ -106,7 +106,7 @@ def hierarchical(n: int, *, clusters: int = 4, inside: str = "complete", every: 
     [('peer0', 'peer5'), ('peer2', 'peer3')]
     """
     at_least_one(n)
-    at_least_one(every, "gossip steps from bridge to bridge (topology.every)")
+    at_least_one(every, "gossip steps from bridge to bridge (topology.options.every)")
     if inside not in {"complete", "ring"}:
         raise TopologyError(f'a cluster cannot be a "{inside}"; use "complete" or "ring"')
     if not 1 <= clusters <= n:
@@ -212,7 +212,7 @@ def epidemic_oracle(n: int, *, degree: int = 4, period: int = 64, seed: int) -> 
     {3}
     """
     check_degree(n, degree)
-    at_least_one(period, "gossip steps in a period (topology.period)")
+    at_least_one(period, "gossip steps in a period (topology.options.period)")
     if n * degree % 2:
         raise TopologyError(f"peers times degree must be even, but it is {n} times {degree}; change one of them by one")
     sparse = 2 * degree < n  # pairing up a dense graph takes many attempts; pairing up its complement does not
@@ -267,7 +267,7 @@ def epidemic_local(n: int, *, degree: int = 4, period: int = 64, seed: int) -> S
     {2}
     """
     check_degree(n, degree)
-    at_least_one(period, "gossip steps in a period (topology.period)")
+    at_least_one(period, "gossip steps in a period (topology.options.period)")
     return Schedule(tuple(_pushed(n, degree, step=step, seed=seed) for step in range(period)))
 
 

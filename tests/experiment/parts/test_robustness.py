@@ -34,12 +34,12 @@ def ruled(name, *changes):
         ([], None),
         (["robustness.rule=clipped_gossip"], ClippedGossip(1)),
         (["robustness.rule=clipped_gossip", "robustness.attackers=0"], ClippedGossip(0)),
-        (["robustness.rule=self_centred_clipping", "robustness.radius=0.5"], SelfCentredClipping(0.5)),
+        (["robustness.rule=self_centred_clipping", "robustness.options.radius=0.5"], SelfCentredClipping(0.5)),
         (["robustness.rule=trimmed_mean", "robustness.attackers=2"], TrimmedMean(2)),
         (["robustness.rule=median"], Median(1)),
         (["robustness.rule=krum", "robustness.attackers=2"], Krum(2)),
         (["robustness.rule=multi_krum"], Krum(1, several=True)),
-        (["robustness.rule=trimmed_mean", "robustness.nearest=true"], NearestMixed(TrimmedMean(1), 1)),
+        (["robustness.rule=trimmed_mean", "robustness.options.nearest=true"], NearestMixed(TrimmedMean(1), 1)),
     ],
     ids=str,
 )
@@ -90,12 +90,18 @@ def test_what_rules_and_lies_do_not_go_with_is_refused_with_the_reason(wanted, c
             ["robustness.rule=median", "topology.kind=epidemic_local", "topology.peers=12", "topology.degree=3"],
             "at least 3 models .* only 1;",  # though each peer sends to three
         ),
-        (["robustness.rule=clipped_gossip", "robustness.nearest=true"], "whose centre is the peer's own model"),
+        (
+            ["robustness.rule=clipped_gossip", "robustness.options.nearest=true"],
+            "clipped_gossip has no option nearest; its options are: none",
+        ),
         (
             ["robustness.rule=self_centred_clipping"],
-            "radius is not set, which does not work with self_centred_clipping; set it to a number",
+            "options.radius is missing, and self_centred_clipping needs it",
         ),
-        (["robustness.rule=median", "robustness.radius=1.0"], "radius = 1 does not work with median; leave it out"),
+        (
+            ["robustness.rule=median", "robustness.options.radius=1.0"],
+            "median has no option radius; its options are: nearest",
+        ),
         (["robustness.attackers=2"], 'attackers = 2 has no effect, because robustness.rule is "none"; leave it out'),
         (["attack.share=0.5"], 'because attack.name is "none"'),
         (["attack.name=sign_flip", "attack.share=0.5", 'attack.peers=["peer0"]'], "attack.peers names the peers that"),

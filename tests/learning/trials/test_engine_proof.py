@@ -10,7 +10,6 @@ from p2pfl.learning import TorchLearner
 from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.kernels import Kernels
 from p2pfl.learning.steps.perceptrons import Perceptrons
-from p2pfl.learning.steps.together import Stack, Training
 from p2pfl.learning.steps.torch_func import Stacked
 
 PEERS = tuple(f"peer{number:02}" for number in range(70))
@@ -122,16 +121,6 @@ def test_an_engine_that_is_wrong_about_one_peer_of_many_is_not_used(kind, monkey
     assert learner.perceptrons is None
     for row, peer in zip(expected, (PEERS[0], WRONG), strict=True):
         torch.testing.assert_close(found[PEERS.index(peer)], row)
-
-
-def test_runs_that_train_as_one_stack_are_proven_too(monkeypatch):
-    expected = marked(made(MODELS[Perceptrons]()))
-    row = expected.fit(expected.start([WRONG]), peers=[WRONG], round=0).rows[0]
-    learners = [marked(made(MODELS[Perceptrons]())) for _ in range(2)]
-    asked = [Training(each, each.start(PEERS), {"peers": PEERS, "round": 0}) for each in learners]
-    wrong(monkeypatch, Perceptrons)
-    for fitted in Stack(learners).fit(asked):
-        torch.testing.assert_close(fitted.rows[PEERS.index(WRONG)], row)
 
 
 def test_a_wrong_loss_is_found_as_well(monkeypatch):

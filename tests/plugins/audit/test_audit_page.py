@@ -9,9 +9,8 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from p2pfl.cli.planning import audits
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit
+from p2pfl.plugins.audit import Effort, audit, audit_command
 from p2pfl.plugins.audit.audit_page import page
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.words import lessons, verdict
@@ -63,7 +62,7 @@ def test_no_sample_and_no_reconstruction_is_in_the_page_unless_it_is_asked_for(f
     assert all(picture in page(found, samples=True) for picture in pictures)
     umask = os.umask(0)
     try:
-        audits.keep(found, tmp_path, samples=False)
+        audit_command.keep(found, tmp_path, samples=False)
     finally:
         os.umask(umask)
     text = (tmp_path / "audit.html").read_text()

@@ -276,10 +276,6 @@ SENTENCES = [
         device.BestModelDamaged(**ME, file="a.best", message="torn"),
         "a.best cannot be read (torn); the next better model takes its place",
     ),
-    (
-        device.SecretsRecorded(**ME, file="a.jsonl"),
-        "a.jsonl holds all that the peer receives and its secrets; keep it as you keep its key",
-    ),
 ]
 
 

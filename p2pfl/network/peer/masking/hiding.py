@@ -133,7 +133,7 @@ class Hiding:
     @property
     def verdicts(self) -> tuple[VerdictRecord, ...]:
         """Promises, votes and decisions on releases of the last rounds."""
-        return (self.session.commits if self._plan.commits else self.session.verdicts).records()
+        return self.session.records
 
     @property
     def spent(self) -> Mapping[Cost, int]:
@@ -311,7 +311,8 @@ class Hiding:
     @property
     def _departed(self) -> frozenset[str]:
         """Neighbours that are gone, but may have released before; none where releases count without a verdict."""
-        return frozenset() if self.departures == "unsettled" else self.session.verdicts.departed
+        verdicts = self.session.verdicts
+        return frozenset() if verdicts is None else verdicts.departed
 
     def _here(self, round: int) -> frozenset[str]:
         """Return the neighbours that take part in a round."""

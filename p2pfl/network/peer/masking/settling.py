@@ -50,7 +50,6 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
         gossip=plan.topology.neighbours(peer) if fair else None,
         masks=plan.protection.graph.neighbours(peer) if plan.masked else (),
         heaviest=heaviest(len(plan.topology.peers)),
-        healing=plan.healing is not None,
     )
 
 

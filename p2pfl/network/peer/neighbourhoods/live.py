@@ -209,7 +209,7 @@ class LiveNeighbourhood:
         """Send the own row; return whom to wait for, in turn."""
         phase = self._phase
         turns = self.session.edges.turns[phase]
-        senders = sorted((peer for peer in weights if peer != self.name), key=lambda peer: (turns[peer], peer))
+        senders = [peer for _, peer in sorted((turns[peer], peer) for peer in weights if peer != self.name)]
         self.connection.submit(Open((self.round, self.step), tuple(senders), since=self.round))
         mass = None if released.masses is None else float(released.masses[0, 0])
         parts = encode_row(

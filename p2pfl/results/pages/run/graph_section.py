@@ -30,15 +30,15 @@ SIDE, MARGIN, DOT = WIDTH, 70, 7
 
 def neighbourhoods(run: Run) -> Markup | None:
     """Return the topology of a run, its spectrum and the observed consensus; ``None`` for more than 1,024 peers."""
-    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
-    if settings.file is None and settings.peers > LARGEST:
+    if not settings.files and settings.peers > LARGEST:
         return None
     try:
-        topology = loaded(run.experiment) or built(run.experiment)
-        weights = () if settings.heal else mixing(run.experiment, topology)
+        topology = built(run.experiment)
+        weights = mixing(run.experiment, topology)
     except InputError as error:
         return tag("p", f"The topology is not shown: {error}.")  # its file may be where the run was
     union = topology.union

@@ -17,9 +17,9 @@ from p2pfl.core.errors import ExperimentError, ModelError
 from p2pfl.core.neighbourhood import settled
 from p2pfl.data.description import Field
 from p2pfl.experiment import plan, read, write
+from p2pfl.learning.exact_model import Own
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.exact import ExactLearner, Part, RandomBoosting
-from p2pfl.plugins.exact.model import Own
 from p2pfl.plugins.exact.random_boosting import FRACTION, SPARE
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.noisy_totals import calibrated, guarantee
@@ -160,7 +160,7 @@ def test_no_attack_beats_the_guarantee_unless_the_noise_is_that_of_too_few_collu
 def table(**privacy):
     return {
         "rounds": 8,
-        "topology": {"kind": "small_world", "peers": 6, "degree": 4, "rewire": 0.5},
+        "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
         "data": {"name": "wine"},
         "model": {
             "name": "random_boosting",

@@ -14,7 +14,7 @@ from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import imported, located
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Asked, Owns
+from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.trees.losses.smooth import Units
 
 KEY = "model.options.loss"

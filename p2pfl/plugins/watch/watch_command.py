@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None) -> int:
     """Show a live swarm."""
-    from p2pfl.cli.results.observing import observing  # noqa: PLC0415 (it needs the broker's client)
+    from p2pfl.plugins.watch.live_observer import observing  # noqa: PLC0415 (it needs the broker's client)
 
     if options.replay:
         raise InputError("--replay is for a run directory; look at a live swarm without it")

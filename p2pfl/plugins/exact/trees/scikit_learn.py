@@ -17,6 +17,7 @@ import numpy as np
 from p2pfl.core.errors import ModelError
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.forest import Forest, Mean
+from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 
 TEMPLATE = "scikit_learn.py.txt"
@@ -40,7 +41,7 @@ def encoded(predictor: Predictor, about: str) -> bytes:
             f"{predictor.saved.path} is {predictor.saved.about.model.name}, and the format sklearn takes boosting and "
             "forests; choose another format"
         )
-    text = resources.files("p2pfl.results.models").joinpath(TEMPLATE).read_text(encoding="utf-8")
+    text = resources.files("p2pfl.plugins.exact.trees").joinpath(TEMPLATE).read_text(encoding="utf-8")
     head, mark, tail = text.partition(MARK)
     assert mark  # noqa: S101 (it is our own file)
     line = f"MODEL: dict[str, Any] = json.loads({json.dumps(_model(predictor, module, json.loads(about)))!r})"
@@ -82,3 +83,7 @@ def _tree(tree: dict[str, Any]) -> dict[str, Any]:
     for name in ("feature", "left", "missing"):
         found[name] = np.asarray(found[name], np.int64).tolist()
     return found
+
+
+EXPORTER = Exporter(".py", encoded)
+"""The format ``sklearn``."""

@@ -10,19 +10,18 @@ import torch
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.explanations import Explained, FeatureImportance
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Asking, Step
+from p2pfl.learning.exact_model import ExactModel, Own, Part, Personal, Tallied, Tensors
 from p2pfl.learning.histograms import histograms, length, scored
 from p2pfl.learning.learner import Correction, Fitted, Memory, Report
 from p2pfl.learning.losses import PerSample, accuracy, cross_entropy, squared_error
+from p2pfl.learning.metrics import concordance
 from p2pfl.learning.scores.set_scores import FunctionScore, SetScore, r2
-from p2pfl.plugins.exact.model import ExactModel, Own, Part, Personal, Tallied, Tensors
-from p2pfl.plugins.exact.regression.fits import fitted
-from p2pfl.plugins.exact.survival.curves import concordance
 from p2pfl.privacy.keys import Source
 
 SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
@@ -36,10 +35,6 @@ SCORING: Mapping[str, dict[str, PerSample | SetScore]] = {
     "nothing": {},
 }
 """Scores by what a model predicts, as functions of outputs and targets."""
-
-
-Splits = Callable[[Tensors], tuple[FeatureImportance, ...]]
-"""Method of a model that returns the importances of its features."""
 
 
 class ExactLearner:
@@ -58,7 +53,7 @@ class ExactLearner:
     Examples
     --------
     >>> from p2pfl.data import gather
-    >>> from p2pfl.plugins.exact.boosting import Boosting
+    >>> from p2pfl.plugins.exact import Boosting
     >>> data = gather({"ada": (torch.rand(40, 2), torch.arange(40) % 2)}, seed=0)
     >>> learner = ExactLearner(Boosting(features=2, classes=2, rounds=3, min_samples_leaf=1), data)
     >>> rows = learner.fit(learner.start(["ada"]), peers=["ada"], round=0).rows
@@ -68,8 +63,10 @@ class ExactLearner:
 
     def __init__(self, model: ExactModel, federation: Federation) -> None:
         self.model, self.federation = model, federation
-        noisy = bool(getattr(model, "noisy", False))
-        self.traits = LearnerTraits(any_data=True, torch_model=True, additive=True, noisy=noisy)
+        own = model.traits
+        self.traits = LearnerTraits(
+            any_data=True, torch_model=True, additive=True, noisy=own.noisy, converges=own.converges
+        )
         self._parts: dict[int, tuple[IntArray, Part]] = {}
         self._features = federation.dataset.features.flatten(1).float().numpy()  # [n, F]
         targets = federation.dataset.targets
@@ -87,9 +84,9 @@ class ExactLearner:
         return self.model.layout
 
     @property
-    def ranks(self) -> bool:
-        """True if scores compare samples with each other, so that those of peers have no mean."""
-        return isinstance(self.model, Tallied)
+    def whole(self) -> frozenset[str]:
+        """Names of the scores that compare samples with each other, so that those of peers have no mean."""
+        return frozenset({"loss", *self.scoring} if isinstance(self.model, Tallied) else ())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -154,11 +151,10 @@ class ExactLearner:
         awake = torch.ones(len(rows), dtype=torch.bool) if active is None else active.cpu()  # [R]
         fitted = rows.clone()  # [R, P]
         loss = torch.zeros(len(rows), dtype=torch.float64)  # [R]
-        own: ExactModel = getattr(self.model, "alone", self.model)
         for number, peer in enumerate(peers):
             if awake[number]:
                 try:
-                    step = alone(self._asking(own, rows[number]), peer)
+                    step = alone(self._asking(self.model.alone, rows[number]), peer)
                 except LearningError:
                     loss[number] = torch.nan
                 else:
@@ -219,7 +215,7 @@ class ExactLearner:
     @property
     def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets; a model can have a loss of its own."""
-        lost: PerSample | None = getattr(self.model, "lost", None)
+        lost = self.model.lost
         return SCORING[self.model.scored] | ({} if lost is None else {"loss": lost})
 
     def outputs(self, row: torch.Tensor, *, peer: str, part: str = "test") -> tuple[torch.Tensor, torch.Tensor]:
@@ -232,12 +228,7 @@ class ExactLearner:
         description = self.federation.dataset.description
         fields = description.columns or tuple(Field(f"x{number}") for number in range(self._features.shape[1]))
         classes = tuple(map(str, description.classes or range(self.federation.dataset.classes or 0)))
-        tensors = self.tensors(row)
-        fit = fitted(self.model, tensors, fields=fields, classes=classes)
-        if fit is not None:
-            return Explained(regression=fit)
-        trees: Splits | None = getattr(self.model, "importances", None)
-        return None if trees is None else Explained(importances=trees(tensors))
+        return self.model.explained(self.tensors(row), fields=fields, classes=classes)
 
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of what each model predicts for the test part of its peer, ``[R, T]`` int64."""
@@ -329,7 +320,7 @@ class ExactLearner:
             return {name: torch.tensor(score, dtype=torch.float64) for name, score in scores.items()}
         squares = (outputs[:, 0] - targets).square().mean()
         spread = targets.var(correction=0)
-        lost: PerSample | None = getattr(self.model, "lost", None)
+        lost = self.model.lost
         loss = squares if lost is None else lost(outputs, targets).mean()
         return {"loss": loss, "r2": torch.where(spread > 0, 1 - squares / spread, 0.0)}
 
@@ -337,7 +328,7 @@ class ExactLearner:
 def _check_units(model: ExactModel, federation: Federation) -> None:
     """Refuse to scale columns that must keep their units, such as offsets."""
     description = federation.dataset.description
-    for place in getattr(model, "unscaled", ()):
+    for place in model.unscaled:
         shift, scale = (
             np.broadcast_to(each, (place + 1,)) if np.ndim(each) == 0 else np.asarray(each)
             for each in (description.mean, description.deviation)

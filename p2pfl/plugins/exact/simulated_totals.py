@@ -16,9 +16,9 @@ from p2pfl.core.errors import InputError
 from p2pfl.data.description import Description
 from p2pfl.experiment import Experiment, Plan, plan, read
 from p2pfl.experiment.schema import LearningSettings, ModelSettings, PrivacySettings
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.plugins.exact.saved import meaning_of, model_of, tensors_of
 from p2pfl.results.models.model_file import load
-from p2pfl.results.models.saved_statistics import meaning_of, model_of, tensors_of
 from p2pfl.results.summary import describe
 from p2pfl.simulation import simulate
 

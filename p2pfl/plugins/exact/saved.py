@@ -1,4 +1,4 @@
-"""Saved statistics as results with the names of the columns."""
+"""Saved statistics and regressions as results with the names of the columns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 
 from p2pfl.core.errors import InputError
+from p2pfl.core.explanations import FittedRegression
 from p2pfl.data.description import Description as Meaning
-from p2pfl.results.models.model_file import SavedModel, exact_model
+from p2pfl.results.models.model_file import SavedModel
+
+REGRESSIONS = ("glm", "private_glm", "lasso", "cox")
+"""Models of p2pfl that have coefficients."""
 
 
 def model_of(saved: SavedModel, *, names: Sequence[str], command: str) -> Any:
@@ -26,7 +30,26 @@ def model_of(saved: SavedModel, *, names: Sequence[str], command: str) -> Any:
             f'{saved.path} is a model {about.model.name}; "p2pfl {command}" takes an experiment, or a model with '
             f'model.name = "{names[0]}"'
         )
-    return exact_model(about, saved.fields)
+    return saved.exact
+
+
+def regression_of(saved: SavedModel) -> FittedRegression:
+    """Return the coefficients of a saved regression.
+
+    Raises
+    ------
+    InputError
+        The model has no coefficients, or has not converged.
+    """
+    name = saved.about.model.name
+    if saved.exact is None or saved.exact.traits.command != "coefficients":
+        raise InputError(
+            f"{saved.path} is a model {name}, which has no standard errors; train one of {', '.join(REGRESSIONS)}"
+        )
+    explained = saved.exact.explained(tensors_of(saved), fields=saved.fields, classes=saved.names)
+    if explained is None or explained.regression is None:
+        raise InputError(f"{saved.path} has not converged; train more rounds")
+    return explained.regression
 
 
 def tensors_of(saved: SavedModel) -> Mapping[str, np.ndarray]:

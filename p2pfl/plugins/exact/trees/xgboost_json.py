@@ -16,6 +16,7 @@ import numpy.typing as npt
 from p2pfl.core.errors import ModelError
 from p2pfl.plugins.exact.trees.forest import Forest
 from p2pfl.plugins.exact.trees.growing import BITS
+from p2pfl.results.models.exporting import Exporter
 from p2pfl.results.models.predictor import Predictor
 
 Floats = npt.NDArray[np.float64]
@@ -189,3 +190,7 @@ def _single(values: Iterable[float]) -> list[float]:
     """Return numbers in single precision."""
     found: list[float] = np.asarray(values, np.float32).astype(float).tolist()
     return found
+
+
+EXPORTER = Exporter(".json", encoded)
+"""The format ``xgboost``, which is loaded from files with this ending alone."""

@@ -41,7 +41,7 @@ def held(*arguments):
 def test_the_page_of_a_run_has_its_address_before_the_graph_is_made(place):
     growing = Growing(place / "run")
     # Whoever waits for the graph imports the libraries after all, to say that this file is missing.
-    (growing.folder / "experiment.toml").write_text('name = "plant"\n[topology]\nfile = "missing.graphml"\n')
+    (growing.folder / "experiment.toml").write_text('name = "plant"\n[topology]\nkind = "missing.graphml"\n')
     assert held(growing.folder) == []
 
 

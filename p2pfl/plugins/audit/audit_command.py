@@ -33,7 +33,7 @@ def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
     (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
     """
     topology = experiment.topology
-    if topology.file is not None or topology.peers <= MOST:
+    if topology.files or topology.peers <= MOST:
         return experiment, None
     table = plain(experiment)
     table["topology"]["peers"] = MOST

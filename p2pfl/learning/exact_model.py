@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +13,12 @@ from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
+from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.losses import PerSample
 
 Tensors = Mapping[str, Floats]
 """Public numbers of a model by name, float64."""
@@ -126,60 +131,107 @@ Round = Asked[Outcome]
 """A round of a model."""
 
 
-class ExactModel(Protocol):
+class ExactModel(ABC):
     """A model that is a public function of totals; how it asks and computes, without data, peers or a network.
 
     What runs between two questions must be deterministic on every computer: integers, comparisons, and the operations
     that IEEE 754 defines (``+ - * /`` and square roots, element by element). An ``answer`` may use anything, because
     only its owner computes it.
 
-    A model with an attribute ``noisy`` that is true asks for one total a round, says by how much one sample can change
-    it, and takes nothing else from the data; then private noise works. A model may also have
+    Attributes
+    ----------
+    name
+        Name in the experiment file.
+    shows
+        Facts about all data that its totals show, to complete the sentence "every peer learns ...".
+    traits
+        Offers of the model.
 
-    - an attribute ``alone``, the model of a peer that learns alone, without limits on what others see;
-    - an attribute ``converges`` that is true if further rounds change nothing in the end;
-    - an attribute ``lost``, the loss of predicted numbers where it is not the squared error;
-    - a method ``importances`` of its tensors, whose features the summary then lists;
-    - a method ``check`` that refuses options before anything starts;
-    - a class method ``shown`` that returns ``shows`` for options of the experiment file, where totals show less with
-      some of them.
+    See Also
+    --------
+    Tallied : Scores from histograms that are no classifier's.
+    Personal : Effects of each peer's own.
     """
 
-    @property
-    def name(self) -> str:
-        """Name in the experiment file."""
-        ...
+    name: ClassVar[str]
+    shows: ClassVar[str]
+    traits: ClassVar[ModelTraits] = ModelTraits()
 
     @property
-    def shows(self) -> str:
-        """Facts about all data that its totals show, to complete the sentence "every peer learns ..."."""
-        ...
-
-    @property
+    @abstractmethod
     def layout(self) -> Layout:
         """Names and shapes of the tensors."""
-        ...
 
     @property
+    @abstractmethod
     def scored(self) -> str:
         """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
-        ...
 
+    @abstractmethod
     def start(self) -> Tensors:
         """Return the model before the first round, the same at all peers."""
-        ...
 
+    @abstractmethod
     def round(self, tensors: Tensors, own: Owns) -> Round:
         """Run one round from a model."""
-        ...
 
+    @abstractmethod
     def module(self) -> nn.Module:
         """Return a torch module for predictions elsewhere; its tensors are those of the model."""
-        ...
 
+    @abstractmethod
     def predicted(self, tensors: Tensors, part: Part) -> Floats:
         """Return logits ``[n, C]`` of C classes, or predicted numbers ``[n, 1]``."""
-        ...
+
+    @property
+    def alone(self) -> ExactModel:
+        """The model of a peer that learns alone, without limits on what others see."""
+        return self
+
+    @property
+    def lost(self) -> PerSample | None:
+        """Loss of predicted numbers; ``None`` for the squared error, and for classes."""
+        return None
+
+    @property
+    def unscaled(self) -> tuple[int, ...]:
+        """Positions of the features that must keep their units."""
+        return ()
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return ()
+
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options of the experiment file."""
+        del options
+        return cls.shows
+
+    def check(self) -> None:
+        """Refuse options before anything starts, by a :class:`p2pfl.errors.P2PFLError`."""
+        return
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return what a model says of its features; ``None`` if it says nothing.
+
+        Parameters
+        ----------
+        tensors
+            The model.
+        fields
+            Columns of its table.
+        classes
+            Names of the classes; empty for a regression of numbers.
+        """
+        del tensors, fields, classes
+        return None
+
+    def predictor(self, names: Collection[str]) -> nn.Module:
+        """Return the torch module for the tensors of these names, which a file of the model holds."""
+        del names
+        return self.module()
 
 
 @runtime_checkable
@@ -205,8 +257,4 @@ class Personal(Protocol):
 
     def owned(self, tensors: Tensors, own: Own) -> Tensors:
         """Return the effects of a peer's own by name, for a file that it keeps; nothing if there are none."""
-        ...
-
-    def own_module(self) -> nn.Module:
-        """Return a torch module for predictions with them; its tensors are those of the model and these."""
         ...

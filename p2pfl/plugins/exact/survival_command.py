@@ -12,13 +12,13 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
-from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
 from p2pfl.core.errors import InputError
+from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.survival_page import sentences, survival_page
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
-from p2pfl.results.pages.survival_page import sentences, survival_page
 
 PLACES = 4
 """Times at which the terminal shows the curves."""
@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
             "the grid of times needs its end; give --horizon, after which all are censored, or --union, with which "
             "every peer learns the times of all samples"
         )
-    name, model, tensors, meaning = totalling.found(
+    name, model, tensors, meaning = simulated_totals.found(
         options, model=KaplanMeier.name, given=given, private=PrivateKaplanMeier.name
     )
     results = asdict(survival(tensors, model)) | {"time": meaning.target or "time", "horizon": _end(tensors, model)}

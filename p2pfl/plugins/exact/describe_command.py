@@ -12,13 +12,13 @@ from rich.table import Table
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
+from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.description_page import cell, description_page, strongest
 from p2pfl.plugins.exact.statistics.described import described
 from p2pfl.plugins.exact.statistics.description import Description
 from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
-from p2pfl.results.pages.description_page import cell, description_page, strongest
 
 BARS = "▁▂▃▄▅▆▇█"
 """Heights of a histogram on a terminal."""
@@ -39,7 +39,7 @@ LEAST = 0.1
 def run(options: argparse.Namespace) -> int:
     """Describe the data of an experiment, or print a description that peers have made."""
     given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
-    name, model, tensors, meaning = totalling.found(
+    name, model, tensors, meaning = simulated_totals.found(
         options, model=Description.name, given=given, private=PrivateDescription.name
     )
     results = described(tensors, model, meaning).results()

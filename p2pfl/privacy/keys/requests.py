@@ -15,12 +15,12 @@ from typing import Any, Self
 
 import tomli_w
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
-from p2pfl.core.errors import InputError
+from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace
-from p2pfl.plugins.operate.bundles.authority import private_pem, requested, save
 from p2pfl.privacy.keys import Identity, fingerprint, verify
 
 DOMAIN = "request"
@@ -142,3 +142,32 @@ def request(peer: str, *, keys: Path, to: Path) -> DeviceRequest:
     }
     replace(to, tomli_w.dumps(table, multiline_strings=True).encode())
     return made
+
+
+def requested(key: ec.EllipticCurvePrivateKey, *, peer: str) -> bytes:
+    """Return a certificate request for a peer as PEM."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, peer)])
+    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
+    return made.public_bytes(serialization.Encoding.PEM)
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM without a passphrase."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def save(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write a file as a whole or not at all, which other users could never read beyond its mode.
+
+    Raises
+    ------
+    StorageError
+        It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
+    replace(path, data, mode=mode)

@@ -4,8 +4,7 @@ from functools import partial
 import pytest
 
 import p2pfl.plugins.audit
-from p2pfl.cli.planning import audits
-from p2pfl.plugins.audit import Effort
+from p2pfl.plugins.audit import Effort, audit_command
 from p2pfl.privacy import PrivateNeighbourhood
 
 PRIVATE = [f"--set=privacy.{pair}" for pair in ('mode="pairwise"', "clip=1.0", "noise=1.0", "mask=4.0")] + [
@@ -72,7 +71,7 @@ def test_the_command_explains_itself(p2pfl):
 
 @pytest.mark.slow
 def test_of_a_large_swarm_a_smaller_one_is_attacked_and_both_are_named(p2pfl, place, monkeypatch):
-    monkeypatch.setattr(audits, "MOST", 4)
+    monkeypatch.setattr(audit_command, "MOST", 4)
     said = p2pfl("audit", "small.toml", "--trials", 1000, "--out", "found", "--set", "topology.peers=6")
     assert said.status == 0
     sentence = 'attacked is a swarm like "small" of 4 peers instead of 6; --peers 6 attacks it whole'

@@ -9,13 +9,13 @@ from typing import Any
 from rich.text import Text
 
 from p2pfl.cli import terminal
-from p2pfl.cli.results import totalling
 from p2pfl.cli.tables import grid
 from p2pfl.cli.writing import write
+from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.components_page import components_page, largest
 from p2pfl.plugins.exact.statistics.pca import PCA
 from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
 from p2pfl.plugins.exact.statistics.projected import projected
-from p2pfl.results.pages.components_page import components_page, largest
 
 MOST = 10
 """Components that the terminal lists."""
@@ -24,7 +24,9 @@ MOST = 10
 def run(options: argparse.Namespace) -> int:
     """Print the components of an experiment, or those that peers have found."""
     given = {"components": options.components, "standardise": options.standardise or None}
-    name, model, tensors, meaning = totalling.found(options, model=PCA.name, given=given, private=PrivatePCA.name)
+    name, model, tensors, meaning = simulated_totals.found(
+        options, model=PCA.name, given=given, private=PrivatePCA.name
+    )
     results = projected(tensors, model, meaning)
 
     def page() -> str:
