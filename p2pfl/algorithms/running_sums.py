@@ -12,7 +12,7 @@ from p2pfl.algorithms.message_slots import slots, width
 from p2pfl.algorithms.push import lengthened
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import Neighbourhood, Released
-from p2pfl.core.rows import Layout, placed
+from p2pfl.core.rows import Layout, to_device
 from p2pfl.core.traits import Traits
 from p2pfl.topology import UNBOUND, Schedule, Topology
 
@@ -101,7 +101,7 @@ class RobustSGP:
         rows = lengthened(state.rows, fitted.rows, masses=masses)  # [R, P]
         released = await net.release(rows, since=state.public, masses=masses)
         pieces = [[1.0 + len(graph.receivers(peer))] for peer in net.peers]
-        parts = placed(torch.tensor(pieces, dtype=masses.dtype), masses.device)  # [R, 1]
+        parts = to_device(torch.tensor(pieces, dtype=masses.dtype), masses.device)  # [R, 1]
         share = torch.cat([released.values.to(torch.float64), masses], dim=-1) / parts  # [R, P + 1]
         total = extra.get("total", zeros[:, 0]) + share  # [R, P + 1]
         seen = extra.get("seen", zeros).clone()  # [R, D, P + 1]

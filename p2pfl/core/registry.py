@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
@@ -50,7 +50,7 @@ def load(group: str, name: str) -> Any:
     try:
         return first.load()
     except Exception as error:
-        reason = located(error, module=first.module)
+        reason = describe_error(error, module=first.module)
         raise InputError(
             f'the plug-in "{first.value}" cannot be imported ({reason}); fix or uninstall its package'
         ) from error

@@ -15,7 +15,7 @@ from torch import nn
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.process import one_at_a_time
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation, IntArray, gather
 from p2pfl.learning import checks
@@ -453,7 +453,7 @@ class TorchLearner:
         work = self._repeatable(sloped, round=round)
         if rows.device.type == "cpu":
             checks.check_losses(work.loss.cpu(), peers=peers, round=round)
-        awake = placed(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
+        awake = to_device(torch.from_numpy(work.counts > 0), self.device).unsqueeze(-1)  # [R, 1]
         work.rows[:, self.trained.size :] = 0  # running statistics have no gradient
         return torch.where(awake, work.rows, 0).to(rows.device)
 

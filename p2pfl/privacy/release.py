@@ -32,9 +32,9 @@ from p2pfl.core.neighbourhood import (
     Released,
     Wrapped,
     check_later,
-    checked,
+    check_public,
 )
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.device.update import DeviceUpdate
@@ -181,7 +181,7 @@ class PrivateNeighbourhood(Wrapped):
             joins = self._coins(attempt)  # [R, 1]
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
-        before = checked(since, "since").rows
+        before = check_public(since, "since").rows
         if rows.device.type != "cpu":
             bounds = self._settings.bounds
             there = DeviceUpdate.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=bounds)
@@ -287,7 +287,7 @@ class PrivateNeighbourhood(Wrapped):
         how = {"round": self._round, "size": size, "attempt": attempt}
         if isinstance(self._masks, Masks):
             return mask_sums(self._masks, self.peers, device=device, **how)
-        return placed(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
+        return to_device(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""

@@ -14,7 +14,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.agreement import reported
@@ -179,7 +179,7 @@ class RunStart:
 
 def simulate_shard(resolved: Plan, shard: Shard, **how: Any) -> Run:
     """Simulate the peers of one process; the arguments are those of :func:`simulating`."""
-    return settled(simulating(resolved, shard, **how))
+    return run_without_loop(simulating(resolved, shard, **how))
 
 
 async def simulating(

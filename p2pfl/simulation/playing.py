@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.core.errors import BudgetError
-from p2pfl.core.neighbourhood import Neighbourhood, settled
+from p2pfl.core.neighbourhood import Neighbourhood, run_without_loop
 from p2pfl.experiment import Plan
 from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
@@ -58,7 +58,7 @@ class Attending:
 
 def play(resolved: Plan, **how: Any) -> tuple[State, Inline]:
     """Run the rounds as :func:`playing`, whose arguments it takes, without other runs."""
-    return settled(playing(resolved, **how))
+    return run_without_loop(playing(resolved, **how))
 
 
 async def playing(

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import imported
+from p2pfl.core.importing import import_callable
 from p2pfl.data.sources import nearest
 from p2pfl.learning import metrics as arrays
 from p2pfl.learning.losses import BUILT_IN, LOSSES, PerSample, UserFunction, accuracy
@@ -20,7 +20,7 @@ Score = TypeVar("Score", bound=PerSample | SetScore)
 Find = Callable[..., Callable[..., Any]]
 """Function ``find(reference, *, key)`` that imports a function."""
 
-_find: Find = partial(imported, refused=ModelError)
+_find: Find = partial(import_callable, refused=ModelError)
 
 
 def chosen(given: str | Score, *, key: str, known: Mapping[str, Score], find: Find = _find) -> Any:

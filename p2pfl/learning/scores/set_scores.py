@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from p2pfl.core.errors import LearningError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 from p2pfl.data import Dataset
 from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
 from p2pfl.learning.metrics import auc as area
@@ -71,7 +71,7 @@ class FunctionScore:
         try:
             return float(self.function(outputs, targets))
         except Exception as error:
-            reason = located(error, module=str(getattr(self.function, "__module__", "")))
+            reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
             raise LearningError(
                 f"{self.name} returns no number for all {len(targets)} samples ({reason}); fix the function"
             ) from error

@@ -20,7 +20,7 @@ import torch
 from torch import optim
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 from p2pfl.core.rows import Layout
 from p2pfl.learning.learner import Memory
 from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
@@ -217,7 +217,7 @@ class Recipe:
             except Exception as error:
                 raise ModelError(
                     f"learning.schedule {name} fails in {self.schedule_by} {number + 1} "
-                    f"({located(error, module='')}); fix learning.schedule_options"
+                    f"({describe_error(error, module='')}); fix learning.schedule_options"
                 ) from error
             settings = self._read(optimiser)
             if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ class Recipe:
     def _refused(self, error: Exception) -> ModelError:
         return ModelError(
             f"learning.optimizer {self.optimizer!r} does not accept its arguments "
-            f"({located(error, module='')}); fix learning.rate or learning.options"
+            f"({describe_error(error, module='')}); fix learning.rate or learning.options"
         )
 
     def _read(self, optimiser: optim.Optimizer) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import LearningError, ModelError
-from p2pfl.core.process import watched_generators
+from p2pfl.core.process import watch_generators
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.learning import checks
 from p2pfl.learning.dropout import KeyedDropout
@@ -72,7 +72,7 @@ class Trial:
         engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
         try:
             with (
-                watched_generators() as drawn,
+                watch_generators() as drawn,
                 checks.blamed(self.model, doing="in a first step of training"),
             ):
                 first = self._step(engine)

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.process import GENERATORS, generators, moved
+from p2pfl.core.process import GENERATORS, find_used_generators, generators
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.trials.gradient_comparison import AGAIN
 
@@ -145,11 +145,11 @@ def repeatable(
     drawn, held = generators(), state()
     result = compute()
     kept = held.changed(state())
-    if not moved(drawn) and kept is None:
+    if not find_used_generators(drawn) and kept is None:
         return result
     drawn = generators()
     again = compute()
-    sources = moved(drawn)
+    sources = find_used_generators(drawn)
     same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
     if same or (kept is None and not sources):
         return result

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from p2pfl.core.errors import RunError
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy.device.chacha import WORDS, blocks, key_words
 from p2pfl.privacy.device.stream import WIDE
 from p2pfl.privacy.noise import BINS, CAPACITY, CLOSE, FIRST, LOW, MORE, SECOND, FinePoints, SamplerTable, table_of
@@ -163,7 +163,7 @@ class _Piece:
         purposes = [FIRST, SECOND, *(MORE | attempt << 8 for attempt in range(len(rooms)))]
         at = self.start + self.width * np.arange(self.count)[:, None]  # [count, 1]
         count, purpose, start, eighth = (
-            placed(torch.from_numpy(each.astype(np.int32)), device)
+            to_device(torch.from_numpy(each.astype(np.int32)), device)
             for each in (here, np.repeat(purposes, lengths), at, at // WORDS)
         )
         early = purpose < MORE  # [B]
@@ -248,7 +248,7 @@ def _tensors(deviation: float, device: str) -> DeviceTable:
     table = table_of(deviation)
     flipped = [each.view(np.int64) ^ np.int64(_SIGN) for each in (table.last, table.sure)]
     last, sure, choices, factors = (
-        placed(torch.from_numpy(each), torch.device(device)) for each in (*flipped, table.choices, table.factors)
+        to_device(torch.from_numpy(each), torch.device(device)) for each in (*flipped, table.choices, table.factors)
     )
     return DeviceTable(table, last, choices, sure, factors)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.normal_stream import BLOCK, Floats, spans
@@ -82,9 +82,9 @@ class DeviceUpdate:
         device = rows.device
         return cls(
             rows,
-            placed(since, device),
-            None if masses is None else placed(masses.to(torch.float64), device),
-            None if joins is None else placed(torch.from_numpy(joins), device),
+            to_device(since, device),
+            None if masses is None else to_device(masses.to(torch.float64), device),
+            None if joins is None else to_device(torch.from_numpy(joins), device),
             layers,
             bounds,
         )
@@ -129,7 +129,7 @@ class DeviceUpdate:
         squares = torch.stack([_squared(part) for part in parts], dim=-1)  # [G, L]
         self.computed.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
-        bounds = placed(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
+        bounds = to_device(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
         factors = (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
         for part, factor in zip(parts, torch.split(factors, 1, dim=-1), strict=True):
             part.mul_(factor)
