@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from p2pfl.cli import main
-
 PACKAGE = Path(__file__).parent.parent / "p2pfl"
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("without plug-ins")]  # one copy for all of them
@@ -50,17 +48,6 @@ def test_commands_of_the_core_work_without_exact_models(command, arguments):
     status, out, errors = command(*arguments)
     assert status == 0, errors
     assert out.startswith("{")
-
-
-def test_help_leaves_their_commands_out(command, capsys):
-    status, there, _ = command("--help")
-    assert status == 0
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    here = capsys.readouterr().out
-    assert len(there.splitlines()) < len(here.splitlines())
-    assert "describe" in here
-    assert "describe" not in there
 
 
 @pytest.mark.fast

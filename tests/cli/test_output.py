@@ -143,17 +143,6 @@ def test_a_run_that_its_budget_ends_says_so_in_its_table_and_in_the_report(p2pfl
         assert f"stopped after {stop}" in " ".join(printed.split())
 
 
-def test_masses_that_never_arrived_are_said_in_the_table_and_in_the_report(p2pfl, place):
-    said = p2pfl("simulate", "small.toml", "--set=learning.algorithm=robust_sgp", "--set=simulation.loss=0.5")
-    assert said.status == 0
-    (folder,) = (place / "runs").iterdir()
-    masses = json.loads((folder / "summary.json").read_text())["masses"]
-    assert masses["held"] + masses["on_its_way"] == pytest.approx(masses["of"])
-    assert masses["lost"] == []
-    for printed in (said.err, p2pfl("report", folder).out):
-        assert masses["statement"] in " ".join(printed.split())
-
-
 @pytest.mark.parametrize(
     ("alone", "sentence"),
     [

@@ -78,10 +78,11 @@ def copy(tmp_path):
     return Copy(tmp_path)
 
 
-def test_the_installed_entry_points_are_those_of_the_project():
-    entries = [entry for entry in entry_points(group="p2pfl.commands") if entry.dist.name == PROJECT["name"]]
+@pytest.mark.parametrize("group", PROJECT["entry-points"])
+def test_the_installed_entry_points_are_those_of_the_project(group):
+    entries = [entry for entry in entry_points(group=group) if entry.dist.name == PROJECT["name"]]
     installed = {entry.name: entry.value for entry in entries}
-    assert installed == REGISTERED
+    assert installed == PROJECT["entry-points"][group]
 
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in (PACKAGE / "plugins").glob("*/")))
