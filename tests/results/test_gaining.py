@@ -87,6 +87,7 @@ def test_a_share_of_samples_has_the_interval_of_newcombe():
     assert found(of_classes(), "accuracy").method == "newcombe"
 
 
+@pytest.mark.slow
 def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together():
     learner = of_classes({"auc": WHOLE["auc"]}, count=400)
     first, second, targets = outputs(learner)
@@ -98,6 +99,7 @@ def test_the_interval_of_an_area_under_the_curve_resamples_both_models_together(
     assert (interval.method, interval.draws) == ("bootstrap", 1000)
 
 
+@pytest.mark.slow
 def test_the_interval_of_f1_resamples_both_models_together():
     learner = of_classes({"f1": WHOLE["macro_f1"]}, count=300)
     first, second, targets = outputs(learner)

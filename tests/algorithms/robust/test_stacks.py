@@ -99,6 +99,7 @@ def test_among_models_that_are_as_good_the_first_one_wins_at_each_receiver(rule)
         assert torch.equal(found, rows[:, 0])
 
 
+@pytest.mark.sampled(fast=8)
 @EACH
 @pytest.mark.parametrize("lie", [torch.inf, -torch.inf, torch.nan, torch.finfo(torch.float64).max])
 @given(seed=SEEDS)

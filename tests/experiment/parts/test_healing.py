@@ -26,6 +26,7 @@ def resolved(*changes):
     return plan(read(SMALL, changes=changes))
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("kind", ["ring", "circulant", "exponential", "one_peer_exponential"])
 def test_with_nobody_missing_it_is_the_experiment_that_does_not_heal_bit_for_bit(kind):
     healing, usual = (resolved(f"topology.kind={kind}", f"topology.heal={heal}") for heal in ("true", "false"))

@@ -62,6 +62,7 @@ def test_runs_with_a_cost_budget_are_made_one_by_one(jobs):
     assert [len(bundle) for bundle in bundles(priced, processes=1)] == [1, 1, 1, 1]
 
 
+@pytest.mark.slow
 def test_runs_of_a_bundle_are_those_of_simulate(jobs):
     bundle = tuple(jobs())
     assert attempt_all(bundle) == {job.digest: None for job in bundle}

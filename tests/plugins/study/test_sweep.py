@@ -222,6 +222,7 @@ def test_a_place_that_cannot_be_written_is_refused(small, tmp_path):
         sweep(study(small), tmp_path / "file" / "out", processes=2)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made")
 def test_another_score_is_read_from_the_records(small, tmp_path):
     result = sweep(study(small, metric="loss"), tmp_path / "out", processes=2)

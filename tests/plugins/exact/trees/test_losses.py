@@ -58,6 +58,7 @@ def codes_of(model, tensors, features):
     return model.bins(tensors).codes(np.asarray(features, np.float32)).T.astype(np.float64)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("options", [{}, {"l2_regularization": 1.0, "max_depth": None, "max_leaf_nodes": 9}])
 @pytest.mark.parametrize("loss", ["poisson", "gamma"])
 def test_margins_of_means_with_a_logarithm_are_those_of_scikit_learn(loss, options):
@@ -97,6 +98,7 @@ def test_the_first_tree_of_quantiles_splits_where_that_of_scikit_learn_does(loss
     assert sorted(ours[ours >= 0].astype(int)) == sorted(theirs["feature_idx"][theirs["is_leaf"] == 0])
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("loss", "share"), [("quantile", 0.8), ("absolute_error", 0.5)])
 def test_quantiles_are_as_good_as_those_of_scikit_learn(loss, share):
     features, targets, model, tensors, margins = fitted(loss, rounds=60)
