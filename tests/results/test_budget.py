@@ -242,6 +242,7 @@ def test_what_sums_that_lack_somebody_would_cost_beyond_the_budget_is_not_spent_
     assert meter.spent == before
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -190,6 +190,7 @@ def test_noise_that_cancels_in_the_difference_of_two_runs_claims_nothing():
     assert WHY in first.summary["privacy"]["statement"]
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("name", ["noise", "samples"])
 def test_live_peers_with_a_seeded_source_state_no_epsilon(name):
     table = CLAIMS[name] | {"rounds": 1}

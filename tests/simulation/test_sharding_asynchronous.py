@@ -84,6 +84,7 @@ def delivered(weights, faults, rows, *, shard=None, cycles=12):
     return found, flight
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize(
     "faults", [Faults(), Faults(loss=0.3, absence=0.2, delay=2.0, slow=0.4, pace=3)], ids=["on time", "late"]

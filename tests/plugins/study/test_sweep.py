@@ -239,6 +239,7 @@ def test_a_score_that_no_run_has_fails(small, tmp_path):
         sweep(study(small, metric="sharpness"), tmp_path / "out", processes=2)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("what", ["bytes", "gradients"])
 def test_a_budget_buys_as_many_rounds_as_fit(what, small):
     experiment = read(small)

@@ -253,6 +253,7 @@ def admissions(tmp_path):
     }
 
 
+@pytest.mark.slow
 async def test_live_peers_end_with_the_weighted_regression_of_the_simulation(admissions):
     experiment = read(admissions)
     run = simulate(experiment, baselines=False)

@@ -180,6 +180,7 @@ def test_a_loss_of_the_users_own_is_that_of_xgboost():
     assert np.abs(margins - oracle.predict(matrix, output_margin=True)).max() < 2e-6
 
 
+@pytest.mark.slow
 def test_a_loss_of_the_users_own_has_one_margin_for_two_classes():
     features, targets = datasets.load_breast_cancer(return_X_y=True)
     federation = shared_out(features, targets, classes=2, peers=3)
