@@ -27,6 +27,7 @@ def losses_of(run):
     return found
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [

@@ -166,6 +166,7 @@ def test_models_on_their_way_count_as_memory_that_a_checkpoint_holds(tmp_path, m
     assert not (tmp_path / "other" / FILE).exists()
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("written", [0, 3])
 def test_records_of_cycles_that_are_played_again_are_dropped_by_each_peers_own_count(tmp_path, monkeypatch, written):
     table = TABLE | CASES["late, lost and slow"]

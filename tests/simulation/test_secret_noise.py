@@ -102,6 +102,7 @@ def test_no_published_model_becomes_exact_by_subtracting_what_the_file_gives():
     assert secret.std() == pytest.approx(math.sqrt(2) * BOUND["noise"] / 2, rel=0.5)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"privacy": {"mode": "pairwise"}}, {"privacy": {"mode": "independent", "clip": 1.0}}],
@@ -138,6 +139,7 @@ def interrupted(table, folder, source):
         simulate(table, folder=folder, observe=stop, baselines=False, source=source)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     ("first", "second", "claims"),
     [(None, None, True), (SeededSource(0), None, False), (None, SeededSource(0), False)],

@@ -211,9 +211,8 @@ def resumed(wanted, folder, *, workers):
     return played(wanted, workers=workers, folder=folder, resume=True)
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [(2, 3), *(pytest.param(*each, marks=pytest.mark.slow) for each in ((2, 2), (2, 1), (1, 2)))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (2, 2), (2, 1), (1, 2)])
 @pytest.mark.usefixtures("always_due")
 def test_an_interrupted_run_goes_on_with_any_number_of_workers(tmp_path, before, after):
     wanted = experiment([*CASES["late, lost and slow"], "rounds=4", "learning.optimizer=adam"])

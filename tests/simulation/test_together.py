@@ -56,6 +56,7 @@ def test_baselines_of_seeds_that_train_together_are_those_of_separate_simulation
         check_same(simulate(experiment), run, tolerance=1e-6)
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(("most", "stacked"), [(0, 0), (stacking.PRODUCTS, 3)])
 def test_evaluations_with_few_products_are_stacked(tmp_path, monkeypatch, most, stacked):
     monkeypatch.setattr(stacking, "PRODUCTS", most)
