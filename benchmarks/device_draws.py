@@ -24,8 +24,8 @@ from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.noise import NoiseSampler
-from p2pfl.privacy.secagg.ring import portions
-from p2pfl.privacy.stream import BLOCK, spans
+from p2pfl.privacy.normal_stream import BLOCK, spans
+from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.topology import metropolis, random_regular
 
 PEERS, DEGREE, SIZE = 200, 8, 2410

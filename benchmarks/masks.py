@@ -45,9 +45,9 @@ from scipy.special import ndtri
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.normal_stream import BLOCK, Sampler, spans, to_grid
 from p2pfl.privacy.secagg.protocol import Sender, Sum, SumSlot
-from p2pfl.privacy.secagg.ring import portion
-from p2pfl.privacy.stream import BLOCK, Sampler, spans, to_grid
+from p2pfl.privacy.secagg.weighted_sums import portion
 from p2pfl.topology import complete, random_regular
 
 SIZE = 1 << 20

@@ -33,7 +33,6 @@ from .algorithms import PowerGossip as PowerGossip
 from .algorithms import Propagation as Propagation
 from .algorithms import QGDSGDm as QGDSGDm
 from .algorithms import RelaySGD as RelaySGD
-from .algorithms import RobustSGP as RobustSGP
 from .algorithms import State as State
 from .algorithms.robust import Attack as Attack
 from .algorithms.robust import ClippedGossip as ClippedGossip
@@ -50,6 +49,7 @@ from .core.codecs import RandomK as RandomK
 from .core.codecs import TopK as TopK
 from .core.traits import CodecTraits as CodecTraits
 from .core.traits import LearnerTraits as LearnerTraits
+from .core.traits import ModelTraits as ModelTraits
 from .core.traits import ModeTraits as ModeTraits
 from .core.traits import RuleTraits as RuleTraits
 from .core.traits import Traits as Traits

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -9,8 +10,10 @@ import torch
 import p2pfl
 from composed import CLASSES, DATA, FEATURES, PEERS, RING, TABLE, Linear, alone, equal, gathered, learner, sample, swarm
 from own_loops import made
+from p2pfl.algorithms.robust import Krum, NearestMixed
 from p2pfl.core.errors import BrokerError, InputError
 from p2pfl.experiment import read
+from p2pfl.experiment.parts.options import parameters_of
 from p2pfl.network.transport import MemoryTransport, opened, register
 from p2pfl.network.transport.schemes import SCHEMES
 from p2pfl.privacy.keys import SeededSource
@@ -39,7 +42,7 @@ from p2pfl.privacy.keys import SeededSource
         (
             p2pfl.Choco(),
             {"codec": p2pfl.Quantise(4)},
-            ["learning.algorithm=choco", "compression.name=quantise", "compression.bits=4"],
+            ["learning.algorithm=choco", "compression.name=quantise", "compression.options.bits=4"],
         ),
         (p2pfl.FedAvg(), {"codec": p2pfl.Half("bfloat16")}, ["compression.name=bfloat16"]),
         (p2pfl.FedAvg(), {"privacy": p2pfl.Pairwise()}, ["privacy.mode=pairwise"]),
@@ -194,3 +197,38 @@ async def test_a_transport_is_registered_by_one_line():
         del SCHEMES["pigeon"]
     with pytest.raises(BrokerError, match=r"no transport is registered for pigeon://"):
         opened("pigeon://roof")
+
+
+@dataclass(frozen=True)
+class Halves:
+    """A codec of one's own with a parameter that no codec of p2pfl has."""
+
+    coarse: int = 1
+    table: torch.Tensor | None = None
+    number: ClassVar[int] = 99
+
+
+class Bare:
+    """A codec that is no dataclass."""
+
+    def __init__(self, coarse=1):
+        self.coarse = coarse
+
+
+def test_a_part_of_ones_own_keeps_its_parameters_or_is_refused():
+    assert parameters_of(Halves(coarse=3)) == {"coarse": 3}
+    with pytest.raises(InputError, match=r"Halves.table is a Tensor, which an experiment file cannot hold"):
+        parameters_of(Halves(table=torch.zeros(2)))
+    with pytest.raises(InputError, match="Bare has parameters and is no dataclass"):
+        parameters_of(Bare())
+
+
+def test_a_rule_of_mixed_rows_is_written_as_a_file_would():
+    made = p2pfl.compose(
+        p2pfl.DPSGD(),
+        learner(),
+        p2pfl.topology.complete(PEERS),
+        rule=NearestMixed(Krum(1, several=True), 1),
+    )
+    wanted = made.experiment.robustness
+    assert (wanted.rule, wanted.options) == ("multi_krum", {"attackers": 1, "nearest": True})

@@ -50,7 +50,6 @@ def _deadly(proofs) -> None:
     _sized(one, peers=8, rounds=40)
     one.add_argument("--kill", type=int, default=2, metavar="PEERS")
     one.add_argument("--kind", default="ring")
-    one.add_argument("--heal", action="store_true", help="the graph heals (topology.heal)")
 
     one = proofs.add_parser("masked", help=masked.masked.__doc__)
     one.set_defaults(play=masked.masked)

@@ -113,7 +113,7 @@ def bereaved(options: argparse.Namespace, folder: Path) -> Shown:
         {
             "name": "faults",
             "rounds": options.rounds,
-            "topology": {"kind": options.kind, "peers": options.peers, "heal": options.heal},
+            "topology": {"kind": options.kind, "peers": options.peers},
             "data": {"name": "digits", "split": "shards"},
             "learning": {"dtype": "float64", "device": "cpu"},
             "transport": {"broker": url, "gather": 300.0, "patience": 60.0},

@@ -10,7 +10,6 @@ from benchmarks.faults.nursery import Nursery
 from benchmarks.faults.page import Shown
 from benchmarks.faults.relay import Relays
 from p2pfl.experiment import Experiment, read
-from p2pfl.experiment.outline import affine
 from p2pfl.network.virtual.forecast import forecast, network
 from p2pfl.results import Record
 from p2pfl.topology import ring
@@ -22,7 +21,7 @@ def experiment(options: argparse.Namespace, url: str) -> Experiment:
         {
             "name": "faults",
             "rounds": options.rounds,
-            "topology": {"kind": "small_world", "peers": options.peers, "degree": 4, "rewire": 0.2},
+            "topology": {"kind": "small_world", "peers": options.peers, "degree": 4, "options": {"rewire": 0.2}},
             "data": {"name": "digits"},
             "model": {"name": "mlp", "hidden": [options.hidden]},
             "learning": {"device": "cpu"},
@@ -51,7 +50,7 @@ def foretold(options: argparse.Namespace, folder: Path) -> Shown:
     seconds, foretold = last - first, said["wall_s"]
     return Shown(
         options.command,
-        f"links as in `{options.network}`, models of {4 * sum(affine([64, options.hidden, 10])):,} bytes",
+        f"links as in `{options.network}`, models of {4 * (65 * options.hidden + 10 * (options.hidden + 1)):,} bytes",
         f"{options.peers} peers, {options.rounds} rounds, {seconds:.0f} s",
         f"predicted {foretold:.1f} s, measured {seconds:.1f} s: {100 * (seconds / foretold - 1):+.1f} %; "
         f"training of the slowest peer of each round {trained(virtual.metrics):.1f} s and "

@@ -18,8 +18,8 @@ class Choco:
     .. math:: x_i \leftarrow x_i - \eta \nabla F_i(x_i; \xi_i), \qquad
               x_i \leftarrow x_i + \gamma \sum_j W_{ij} (\hat x_j - \hat x_i)
 
-    where :math:`\hat x` are the copies that :class:`~p2pfl.algorithms.compressed.Compressed` keeps under a codec of
-    differences. Without compression this is adapt-then-combine: FedAvg with one step, one gossip step and equal
+    where :math:`\hat x` are the copies that :class:`~p2pfl.algorithms.compressed_gossip.Compressed` keeps under a codec
+    of differences. Without compression this is adapt-then-combine: FedAvg with one step, one gossip step and equal
     weights.
 
     Parameters

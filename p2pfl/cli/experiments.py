@@ -32,9 +32,9 @@ def experiment_of(options: argparse.Namespace, *, broker: list[str] | None = Non
     if broker is not None:
         changes.append(f"transport.broker={json.dumps(broker if broker[1:] else broker[0])}")
     experiment = read(options.experiment, changes=changes)
-    if getattr(options, "peers", None) is not None and experiment.topology.file is not None:
+    if getattr(options, "peers", None) is not None and experiment.topology.files:
+        files = ", ".join(experiment.topology.files)
         raise InputError(
-            f"--peers does not work with topology.file = {experiment.topology.file}, because the file lists the peers; "
-            "leave it out"
+            f"--peers does not work with topology.kind = {files}, because the file lists the peers; leave it out"
         )
     return experiment

@@ -64,7 +64,7 @@ class Traits:
     needs_gradients
         Why a learner must show its gradients.
     state_per_edge
-        State that it keeps for each edge, which another peer cannot take over.
+        State that it keeps for each edge; its peers write a checkpoint after every round.
     additive
         True if peers compute the same model from totals alone and release no models.
     no_privacy
@@ -140,19 +140,16 @@ class RuleTraits:
     ----------
     centred
         True if its centre is the peer's own model as it is, so that mixing with the nearest models first has no place.
-    needs_radius
-        True if it takes a radius.
     stacked
         True if it takes the models of several peers in one call, ``[R, n, P]`` and weights ``[R, n]``, on any device.
 
     Examples
     --------
-    >>> RuleTraits(centred=True).needs_radius
+    >>> RuleTraits(centred=True).stacked
     False
     """
 
     centred: bool = False
-    needs_radius: bool = False
     stacked: bool = False
 
 
@@ -198,6 +195,8 @@ class LearnerTraits:
         True if its model follows from exact totals alone, see :class:`p2pfl.learning.additive.Additive`.
     noisy
         True if it asks for one total a round and says by how much a sample can change it, so that private noise works.
+    converges
+        True if further rounds change nothing in the end.
 
     Examples
     --------
@@ -211,3 +210,32 @@ class LearnerTraits:
     torch_model: bool = False
     additive: bool = False
     noisy: bool = False
+    converges: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelTraits:
+    """Offers of a model that follows from exact totals.
+
+    Parameters
+    ----------
+    noisy
+        True if it asks for one total a round, says by how much one sample can change it, and takes nothing else from
+        the data, so that private noise works.
+    converges
+        True if further rounds change nothing in the end.
+    predicts
+        False for a statistic, which has no scores.
+    command
+        Command of p2pfl that prints a saved model; empty if none does.
+
+    Examples
+    --------
+    >>> ModelTraits(command="coefficients").predicts
+    True
+    """
+
+    noisy: bool = False
+    converges: bool = False
+    predicts: bool = True
+    command: str = ""

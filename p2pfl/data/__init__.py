@@ -3,8 +3,8 @@
 from p2pfl.data.batches import batches, check_batch
 from p2pfl.data.dataset import Dataset, IntArray
 from p2pfl.data.federation import Federation, check_positions, describe, nothing
+from p2pfl.data.loader import SOURCES, federate, gather
 from p2pfl.data.orders import Orders, orders
-from p2pfl.data.sharing import SOURCES, federate, gather
 from p2pfl.data.splits import SPLITS
 from p2pfl.data.tables import Table
 

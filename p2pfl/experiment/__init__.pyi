@@ -4,7 +4,6 @@ from .file.reading import flat as flat
 from .file.reading import plain as plain
 from .file.reading import read as read
 from .file.reading import write as write
-from .outline import Outline as Outline
 from .resolved import Plan as Plan
 from .resolving import plan as plan
 from .schema import Experiment as Experiment

@@ -14,19 +14,18 @@ from p2pfl.algorithms import State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Sum
 from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, settled
+from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.data import scaling
 from p2pfl.experiment.catalogue import declared
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.rules.rule import Composition
-from p2pfl.learning import TorchLearner, learner_traits
-from p2pfl.learning.histograms import counted, scored
+from p2pfl.learning import learner_traits
+from p2pfl.learning.histograms import counted
 from p2pfl.learning.learner import Tallies
-from p2pfl.plugins.exact import ExactLearner
 from p2pfl.privacy.masks import Edge
 from p2pfl.privacy.secagg.in_process import partners
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.total_masks import TotalMasks
 
 WORDS, FRACTION = 4, 96
 """Encoding of statistics and scores: far finer and larger than their sums, so that these are exact."""
@@ -73,13 +72,13 @@ class PeersAgreement:
         """Return the sums over all peers of private numbers ``[R, K]``, in each of the R rows, and integers ``[T]``."""
         own = dict(zip(net.peers, values.double().cpu().numpy(), strict=True))
         whole = dict(zip(net.peers, counts.numpy(), strict=True))
-        first, how = WORDS * values.shape[-1], {"words": WORDS, "fraction": FRACTION}
+        first = WORDS * values.shape[-1]
 
         def encoded(peer: str) -> Ints:
-            return np.concatenate([wide(own[peer], **how), whole[peer]])  # [4 K + T]
+            return np.concatenate([wide(own[peer], words=WORDS, fraction=FRACTION), whole[peer]])  # [4 K + T]
 
         total = await net.total(encoded, size=first + counts.shape[-1])
-        sums = torch.from_numpy(from_wide(total[:first], **how)).to(values.device)  # [K]
+        sums = torch.from_numpy(from_wide(total[:first], words=WORDS, fraction=FRACTION)).to(values.device)  # [K]
         return sums.expand(len(net.peers), -1), total[first:]
 
     @property
@@ -150,10 +149,7 @@ class PeersAgreement:
         """
         targets = scaling.target_totals(self.plan.federation, net.peers)
         learner = self.plan.learner.bare
-        read = partial(learner.tallied, row) if isinstance(learner, ExactLearner) else scored
-        if isinstance(learner, ExactLearner) and learner.ranks:  # pairs of samples of different peers count as well
-            scores = {}
-        if isinstance(learner, TorchLearner):  # a score of all samples is no mean over the peers
+        if isinstance(learner, Tallies):  # a score of all samples is no mean over the peers
             scores = {name: values for name, values in scores.items() if name not in learner.whole}
         alone = self.plan.federation.dataset.targets.dim() == 1
         squared = self.plan.experiment.learning.loss is None and alone
@@ -165,7 +161,10 @@ class PeersAgreement:
             return sums
 
         found = await pooled(total, scores=scores, targets=targets, squared=squared)
-        curves = read(tallied[0], copies=self._copies(net, tallied[0])) if len(tallied[0]) else {}
+        sums = tallied[0]
+        curves: dict[str, float] = {}
+        if isinstance(learner, Tallies) and len(sums):
+            curves = learner.tallied(row, sums, copies=self._copies(net, sums))
         return {name: float(values[0]) for name, values in found.items()} | curves
 
     def _copies(self, net: Neighbourhood, total: Ints) -> int:
@@ -193,7 +192,7 @@ def directly(plan: Plan) -> tuple[Plan, Statistics]:
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)
 
-    return settled(_scaled(plan, plan.topology.peers, total=total))
+    return run_without_loop(_scaled(plan, plan.topology.peers, total=total))
 
 
 async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:

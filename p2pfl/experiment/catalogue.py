@@ -5,18 +5,20 @@ from __future__ import annotations
 import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from importlib.metadata import EntryPoint
 from typing import Any
 
 from p2pfl.core import importing
 from p2pfl.core.errors import ExperimentError
-from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModeTraits, RuleTraits, Traits
+from p2pfl.core.registry import load, registered
+from p2pfl.core.traits import AVERAGING, UNDECLARED, CodecTraits, ModelTraits, ModeTraits, RuleTraits, Traits
 
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Classes by name.
+    """Classes and functions by name: those of p2pfl, and those that installed packages register by entry points.
 
     Parameters
     ----------
@@ -28,6 +30,8 @@ class Catalogue:
         Each name and its ``module:Class`` below the package.
     optional
         True if ``none`` is a name as well.
+    group
+        Group of entry points of further names; empty if there are none. A name of p2pfl stays p2pfl's.
 
     Examples
     --------
@@ -38,18 +42,24 @@ class Catalogue:
     """
 
     key: str
-    package: str
-    places: Mapping[str, str]
+    package: str = ""
+    places: Mapping[str, str] = field(default_factory=dict)
     optional: bool = True
+    group: str = ""
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.places)
+        yield from self.places
+        yield from (name for name in self._registered if name not in self.places)
 
     def __len__(self) -> int:
-        return len(self.places)
+        return len({*self.places, *self._registered})
 
     def __contains__(self, name: object) -> bool:
-        return name in self.places
+        return name in self.places or name in self._registered
+
+    @property
+    def _registered(self) -> Mapping[str, EntryPoint]:
+        return registered(self.group) if self.group else {}
 
     def check(self, name: str) -> None:
         """Refuse a name that is neither in the catalogue nor of the form ``package.module:Class``.
@@ -59,13 +69,13 @@ class Catalogue:
         ExperimentError
             The name is unknown; the message contains the nearest known name.
         """
-        names = [*["none"] * self.optional, *self.places]
+        names = [*["none"] * self.optional, *self]
         if ":" in name or name in names:
             return
         near = difflib.get_close_matches(name, names, n=1)
         hint = f'; did you mean "{near[0]}"?' if near else ""
-        listed = ", ".join(f'"{each}"' for each in names)
-        raise ExperimentError(f'{self.key} is "{name}"; set it to one of {listed} or to "package.module:Class"{hint}')
+        listed = f"one of {', '.join(map(_quoted, names))} or to " if names else ""
+        raise ExperimentError(f'{self.key} is "{name}"; set it to {listed}"package.module:Class"{hint}')
 
     def kind(self, name: str) -> Callable[..., Any]:
         """Return the class of a name, or the one that ``package.module:Class`` names.
@@ -74,8 +84,13 @@ class Catalogue:
         ------
         ExperimentError
             The name is unknown, or the class cannot be imported.
+        InputError
+            The class of an entry point cannot be imported.
         """
         self.check(name)
+        if ":" not in name and name not in self.places:
+            kind: Callable[..., Any] = load(self.group, name)
+            return kind
         return imported(name if ":" in name else f"{self.package}.{self.places[name]}", key=self.key)
 
     def make(self, name: str, given: Mapping[str, Any]) -> Any:
@@ -99,8 +114,13 @@ class Catalogue:
         """
         place = f"{type(made).__module__}:{type(made).__qualname__}"
         _HELD[place] = type(made)  # classes of a function or notebook cannot be imported again
-        short = place.removeprefix(f"{self.package}.")
-        return next((name for name, each in self.places.items() if each == short), place)
+        known = {name: entry.value for name, entry in self._registered.items()}
+        known |= {name: f"{self.package}.{each}" for name, each in self.places.items()}
+        return next((name for name, each in known.items() if each == place), place)
+
+
+def _quoted(name: str) -> str:
+    return f'"{name}"'
 
 
 @cache
@@ -141,48 +161,39 @@ ALGORITHMS = Catalogue(
         "exact_diffusion": "diffusion:ExactDiffusion",
         "qg_dsgdm": "quasi_global:QGDSGDm",
         "sgp": "push:SGP",
-        "robust_sgp": "running_sums:RobustSGP",
         "relay_sgd": "relay:RelaySGD",
         "choco": "choco:Choco",
         "gossip_learning": "gossip_learning:GossipLearning",
         "power_gossip": "power_gossip:PowerGossip",
-        "partial": "partial:PartialSharing",
+        "partial": "partial_sharing:PartialSharing",
         "exact": "exact:Exact",
     },
     optional=False,
+    group="p2pfl.algorithms",
 )
 
-MODELS = Catalogue(
-    "model.name",
-    "p2pfl.plugins.exact",
-    {
-        "boosting": "boosting:Boosting",
-        "random_boosting": "random_boosting:RandomBoosting",
-        "forest": "forest:RandomForest",
-        "glm": "regression.glm:GLM",
-        "private_glm": "regression.private_glm:PrivateGLM",
-        "lasso": "regression.lasso:Lasso",
-        "componentwise": "additive.componentwise:Componentwise",
-        "cox": "survival.cox:Cox",
-        "description": "statistics.description:Description",
-        "private_description": "statistics.private_description:PrivateDescription",
-        "kaplan_meier": "statistics.kaplan_meier:KaplanMeier",
-        "private_kaplan_meier": "statistics.private_kaplan_meier:PrivateKaplanMeier",
-        "pca": "statistics.pca:PCA",
-        "private_pca": "statistics.private_pca:PrivatePCA",
-    },
-    optional=False,
-)
+MODELS = Catalogue("model.name", optional=False, group="p2pfl.models")
 """Models that follow from exact totals; all others are torch modules."""
 
+TOPOLOGIES = Catalogue("topology.kind", optional=False, group="p2pfl.topologies")
+"""Functions that make graphs, besides the kinds of :data:`p2pfl.topology.BUILDERS`."""
+
 ADDITIVE = "exact"
-"""The algorithm of these models."""
+"""The algorithm of models that follow from exact totals."""
+
+
+def model_traits(name: str) -> ModelTraits:
+    """Return what a registered model declares; the neutral traits for other models."""
+    declared: ModelTraits = getattr(MODELS.kind(name), "traits", ModelTraits()) if name in MODELS else ModelTraits()
+    return declared
 
 
 def exact_totals(model: str) -> bool:
     """Return whether a model is known to take totals in which there can be no private noise."""
-    kind = MODELS.kind(model) if model in MODELS or ":" in model else None
-    return kind is not None and not getattr(kind, "noisy", False)
+    if ":" not in model:
+        return model in MODELS and not model_traits(model).noisy
+    declared: ModelTraits = getattr(MODELS.kind(model), "traits", ModelTraits())
+    return not declared.noisy
 
 
 CODECS = Catalogue(
@@ -285,22 +296,4 @@ def imported(reference: str, *, key: str) -> Callable[..., Any]:
     """
     if reference in _HELD:
         return _HELD[reference]
-    return importing.imported(reference, key=key, refused=ExperimentError)
-
-
-PRINTED: Mapping[str, str] = {
-    "description": "describe",
-    "private_description": "describe",
-    "kaplan_meier": "survival",
-    "private_kaplan_meier": "survival",
-    "pca": "components",
-    "private_pca": "components",
-    "glm": "coefficients",
-    "private_glm": "coefficients",
-    "lasso": "coefficients",
-    "cox": "coefficients",
-}
-"""Command that prints what a saved model says, by the name of the model."""
-
-STATISTICS = frozenset(name for name, command in PRINTED.items() if command != "coefficients")
-"""Names of models that predict nothing, and have no scores."""
+    return importing.import_callable(reference, key=key, refused=ExperimentError)

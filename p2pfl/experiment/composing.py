@@ -14,7 +14,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import UNSET, Algorithm, Averaging, Local, average_of
-from p2pfl.algorithms.robust import Attack, Rule
+from p2pfl.algorithms.robust import Attack, Krum, NearestMixed, Rule
 from p2pfl.core.codecs import Codec, Half
 from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.core.importing import kind_of
@@ -22,9 +22,11 @@ from p2pfl.data import Federation, check_positions, nothing
 from p2pfl.experiment import schema
 from p2pfl.experiment.catalogue import ALGORITHMS, CODECS, RULES, declared
 from p2pfl.experiment.file.reading import check as read_table
-from p2pfl.experiment.file.reading import plain, read
+from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, section
+from p2pfl.experiment.parts.codec import FILLED
 from p2pfl.experiment.parts.learners import own_options
+from p2pfl.experiment.parts.options import parameters_of
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled
@@ -47,7 +49,7 @@ class RunParts(TypedDict, total=False):
     settings: Mapping[str, Any] | None
 
 
-AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction", "drop_stragglers")
+AVERAGED = ("algorithm", "algorithm_options", "weighted", "fraction")
 """Settings of ``learning`` that an algorithm has itself."""
 
 
@@ -271,7 +273,9 @@ def _settings(
     average = average_of(algorithm) or Averaging()
     learning: dict[str, Any] = dict(learner.settings) if isinstance(learner, Adjustable) else {}
     learning |= {"algorithm": ALGORITHMS.name_of(algorithm), "algorithm_options": _options(algorithm)}
-    learning |= {"weighted": average.weighted, "fraction": average.fraction, "drop_stragglers": average.dropped > 0}
+    learning |= {"weighted": average.weighted, "fraction": average.fraction}
+    if average.dropped:
+        learning["stragglers"] = {"share": average.dropped, "drop": True}
     gossip: dict[str, Any] = {}
     chosen = average.gossip if average_of(algorithm) else getattr(algorithm, "gossip", UNSET)
     if chosen is not UNSET:
@@ -324,22 +328,30 @@ def _with_parts(
     experiment: Experiment, *, privacy: Mode | None, codec: Codec | None, rule: Rule | None, attack: Attack | None
 ) -> Experiment:
     """Return the settings with the sections that say what other parts do."""
-    table = plain(experiment)
     if privacy is not None:
         experiment = msgspec.structs.replace(experiment, privacy=section(privacy))
     if codec is not None:
         name = codec.kind if isinstance(codec, Half) else CODECS.name_of(codec)
-        own = {key: getattr(codec, key) for key in ("share", "levels", "bits") if hasattr(codec, key)}
-        wanted = schema.CompressionSettings(**(table["compression"] | own | {"name": name}))
-        experiment = msgspec.structs.replace(experiment, compression=wanted)
+        options = parameters_of(codec, without=FILLED)
+        given = experiment.compression
+        compression = msgspec.structs.replace(given, name=name, options=given.options | options)
+        experiment = msgspec.structs.replace(experiment, compression=compression)
     if rule is not None:
-        own = {key: getattr(rule, key) for key in ("attackers", "radius") if hasattr(rule, key)}
-        robustness = schema.RobustnessSettings(rule=RULES.name_of(rule), **own)
+        robustness = _robustness(rule)
         experiment = msgspec.structs.replace(experiment, robustness=robustness)
     if attack is not None:
-        given = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))  # type: ignore[arg-type]
-        experiment = msgspec.structs.replace(experiment, attack=given)
+        attacking = schema.AttackSettings(name=attack.name, peers=tuple(sorted(attack.attackers)))  # type: ignore[arg-type]
+        experiment = msgspec.structs.replace(experiment, attack=attacking)
     return experiment
+
+
+def _robustness(rule: Rule) -> schema.RobustnessSettings:
+    """Return the section ``[robustness]`` of a rule."""
+    nearest = isinstance(rule, NearestMixed)
+    made = rule.rule if isinstance(rule, NearestMixed) else rule
+    options = parameters_of(made, without=["several"]) | ({"nearest": True} if nearest else {})
+    name = "multi_krum" if isinstance(made, Krum) and made.several else RULES.name_of(made)
+    return schema.RobustnessSettings(rule=name, options=options)
 
 
 def check_data(learner: Learner, topology: graphs.Topology | graphs.Schedule) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from p2pfl.privacy.release import MaskSource
 
 NOISE_STAYS = "private noise stays in the models"
-MASK_KEYS = ("mask", "mask_graph", "mask_degree", "departures")
+MASK_KEYS = ("mask", "mask_graph", "departures")
 LEFT = {
     "unsettled": "if a peer disappears for good, its masks may stay in the mean, and the run reports this",
     "go_on": (
@@ -135,7 +135,7 @@ class Independent:
 
     Parameters
     ----------
-    clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
+    clip, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
         Keys of :class:`p2pfl.experiment.schema.PrivacySettings`.
 
     Examples
@@ -145,7 +145,6 @@ class Independent:
     """
 
     clip: float = math.inf
-    clipping: Literal["flat", "layer"] = "flat"
     noise: float = 0.0
     bits: int = 20
     participation: float = 1.0
@@ -159,11 +158,20 @@ class Independent:
     name: ClassVar[str] = "independent"
     unused: ClassVar[Mapping[str, str]] = dict.fromkeys(MASK_KEYS, 'privacy.mode is "independent", without masks')
 
-    def wrap(self, net: Neighbourhood, **how: Any) -> Neighbourhood:
+    def wrap(
+        self,
+        net: Neighbourhood,
+        *,
+        settings: Settings,
+        masks: MaskSource | None,
+        source: Source,
+        round: int,
+        charge: Callable[[], None] | None = None,
+    ) -> Neighbourhood:
         """Return the neighbourhood through :func:`p2pfl.privacy.private`."""
         from p2pfl.privacy import private  # noqa: PLC0415 (it imports torch)
 
-        return private(net, **how)
+        return private(net, settings=settings, masks=masks, source=source, round=round, charge=charge)
 
     def effective(self, settings: Settings) -> Mode:
         """Return the mode itself; no protection if there is no noise."""
@@ -180,7 +188,7 @@ class Pairwise(Independent):
 
     Parameters
     ----------
-    mask, mask_graph, mask_degree, partners, departures
+    mask, mask_graph, partners, departures
         Keys of :class:`p2pfl.experiment.schema.PrivacySettings`, like all others.
 
     Examples
@@ -190,8 +198,7 @@ class Pairwise(Independent):
     """
 
     mask: float | None = None
-    mask_graph: Literal["same", "complete", "circulant", "random"] = "same"
-    mask_degree: int | None = None
+    mask_graph: Literal["same", "complete"] = "same"
     partners: int | None = None
     departures: Literal["unsettled", "go_on", "stop"] = "unsettled"
 
@@ -217,7 +224,7 @@ class SecAgg(Independent):
 
     Parameters
     ----------
-    clip, clipping, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
+    clip, noise, bits, participation, epsilon, delta, colluders, adjacency, budget
         Keys of :class:`p2pfl.experiment.schema.PrivacySettings`.
 
     Examples

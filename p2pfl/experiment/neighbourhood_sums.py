@@ -22,10 +22,10 @@ from p2pfl.experiment.catalogue import traits_of
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import ExternalLearner, Learner
 from p2pfl.privacy.accounting.sum_leakage import FactorNeighbourhood, Sums, watch
+from p2pfl.privacy.normal_stream import REACH, Ints
 from p2pfl.privacy.secagg.in_process import senders
 from p2pfl.privacy.secagg.protocol import enough, fewest
-from p2pfl.privacy.secagg.ring import width
-from p2pfl.privacy.stream import REACH, Ints
+from p2pfl.privacy.secagg.weighted_sums import width
 from p2pfl.topology import Weights
 
 LARGEST = 2**24

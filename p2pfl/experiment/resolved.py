@@ -42,23 +42,21 @@ from p2pfl.experiment.rules.rule import Graph
 from p2pfl.experiment.schema import Experiment
 from p2pfl.learning import Learner, TorchLearner
 from p2pfl.learning.example_private import ExamplePrivateLearner
+from p2pfl.learning.learner import KeepsOwn
 from p2pfl.learning.models import MODELS
-from p2pfl.learning.modules.dividing import Divided
-from p2pfl.plugins.exact import ExactLearner
-from p2pfl.privacy.accounting.examples import Sampling, worst_off
+from p2pfl.learning.modules.trained_part import Divided
+from p2pfl.privacy.accounting.examples import SampledSteps, worst_off
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.mask_size import residual
+from p2pfl.privacy.normal_stream import VERSION
 from p2pfl.privacy.secagg import protocol as secagg
-from p2pfl.privacy.stream import VERSION
 
 SAME = (
     "learning.device",
-    "learning.precision",
     "data.options",
     "model.options",
     "model.pretrained",
     "gossip.weights",
-    "topology.file",
     "privacy.budget",
     "privacy.partners",
 )
@@ -90,8 +88,6 @@ class Plan:
         Robust rule that replaces averages, and the attack; ``None`` if there is none.
     masses
         Smallest and largest weight of a model in sums.
-    healing
-        The same graph over any of its peers; ``None`` if it does not heal.
     sized
         Number and L2 norm of the initial parameters from which the default mask was computed, see
         :func:`size_and_norm`; ``None`` if it does not depend on them.
@@ -125,7 +121,6 @@ class Plan:
     masses: tuple[float, float] = (1.0, 1.0)
     rule: Rule | None = None
     attack: Attack | None = None
-    healing: graphs.Healing | None = None
     sized: tuple[int, float] | None = None
     accounted: bool = True
     unaccounted: bool = False
@@ -197,9 +192,9 @@ class Plan:
         """The algorithm, over compressed gossip if there is a codec; it ends at a promise that it breaks."""
         played = self.algorithm
         if self.codec is not None:
-            wanted = self.experiment.compression
+            options = self.experiment.compression.options
             even = all(weights.keeps_consensus for weights in self.weights)
-            played = Compressed(played, self.codec, wanted.gamma, wanted.refresh, even=even)
+            played = Compressed(played, self.codec, options.get("gamma"), options.get("refresh"), even=even)
         name, size = type(self.algorithm).__name__, self.learner.layout.size
         return CheckedAlgorithm(played, name, size, beside_of(self.algorithm), self.learner.dtype)
 
@@ -301,7 +296,7 @@ class Plan:
         return self.claims and not self.protection.secret
 
     def examples(
-        self, rounds: int, *, played: Mapping[str, Mapping[Sampling, int]] | None = None
+        self, rounds: int, *, played: Mapping[str, Mapping[SampledSteps, int]] | None = None
     ) -> dict[str, Any] | None:
         """Return the guarantee for single samples of the peer that is worst off; ``None`` if there is none.
 
@@ -329,14 +324,14 @@ class Plan:
         found = worst_off((self._sampled(learner, rounds) if played is None else played).values(), delta=delta)
         return found | {"delta": delta, "clip": learner.clip}
 
-    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[Sampling, int]]:
+    def _sampled(self, learner: ExamplePrivateLearner, rounds: int) -> dict[str, dict[SampledSteps, int]]:
         """Return the sampling of the first rounds by peer, as if no peer were absent."""
         average = average_of(self.algorithm)
         assert average is not None  # noqa: S101 (whoever declares private examples averages)
         peers = self.federation.peers
         active = [average.participants(peers, round=round).tolist() for round in range(rounds)]
         times = {peer: sum(here) for peer, *here in zip(peers, *active, strict=True)}
-        return {peer: {Sampling(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
+        return {peer: {SampledSteps(learner.noise, *learner.cost(peer)): times[peer]} for peer in peers}
 
     @property
     def frozen(self) -> Divided | None:
@@ -356,7 +351,7 @@ class Plan:
     def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
         """Return the tensors of a model ``[P]`` with the effects of a peer's own; nothing if it has none."""
         learner = self.learner.bare
-        return learner.owned(row, peer=peer) if isinstance(learner, ExactLearner) else {}
+        return learner.owned(row, peer=peer) if isinstance(learner, KeepsOwn) else {}
 
     @property
     def facts(self) -> dict[str, str]:
@@ -370,10 +365,10 @@ class Plan:
             )
             and key not in SAME
             and usual.get(key) != value
+            and (key, value) != ("learning.dtype", "mixed")  # parameters are those of float32
         }
         options = self.experiment.data.options
         edges = repr([self.topology.at(phase).edges for phase in range(self.topology.period)])
-        settings |= {} if self.healing is None else {"topology.heal": "True"}
         model = {key: value for key, value in self.experiment.model.options.items() if key != "path"}
         settings |= {"model.options": str(model)} if model else {}
         start = self.saved(self.learner.start(self.topology.peers[:1])[0])

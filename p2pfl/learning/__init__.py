@@ -2,6 +2,8 @@
 
 from p2pfl.learning.additive import Additive, Question, Step, additive
 from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.exact_learner import ExactLearner
+from p2pfl.learning.exact_model import ExactModel, Outcome, Own, Part
 from p2pfl.learning.external import ExternalLearner
 from p2pfl.learning.learner import (
     Adjustable,
@@ -24,6 +26,8 @@ __all__ = [
     "Additive",
     "Adjustable",
     "Correction",
+    "ExactLearner",
+    "ExactModel",
     "ExternalLearner",
     "Federated",
     "Fitted",
@@ -31,6 +35,9 @@ __all__ = [
     "KeyedDropout",
     "Learner",
     "Memory",
+    "Outcome",
+    "Own",
+    "Part",
     "Pools",
     "Question",
     "Report",

@@ -19,7 +19,8 @@ With C classes, :math:`p_i` the softmax of the outputs for sample i, and :math:`
 - **Brier score**: :math:`\tfrac{1}{2 n} \sum_i \sum_c (p_{ic} - [c = y_i])^2`, where what each sample adds is
   rounded to a multiple of :math:`2^{-30}`.
 - **Test of Hosmer and Lemeshow**, for two classes: the same bins, with the sums of :math:`p_{i1}`, each rounded to a
-  multiple of :math:`2^{-30}`, make ten groups, see :func:`p2pfl.learning.scores.calibration.hosmer_lemeshow`.
+  multiple of :math:`2^{-30}`, make ten groups, see
+  :func:`p2pfl.learning.scores.probability_calibration.hosmer_lemeshow`.
 
 References
 ----------
@@ -33,7 +34,7 @@ import numpy as np
 import torch
 
 from p2pfl.data import IntArray
-from p2pfl.learning.scores.calibration import hosmer_lemeshow
+from p2pfl.learning.scores.probability_calibration import hosmer_lemeshow
 
 CONFIDENCES = 15
 """Bins of the confidence."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Required, Self, TypedDict, runtime_checkable
 
 import torch
 
+from p2pfl.core.encodings import Ints
 from p2pfl.core.rows import Layout, Rows
 from p2pfl.core.traits import LearnerTraits
 from p2pfl.data import Federation
 from p2pfl.learning.losses import PerSample
-from p2pfl.learning.scores.whole import Whole
+from p2pfl.learning.scores.set_scores import SetScore
 from p2pfl.privacy.keys import Source
 
 Memory = Mapping[str, torch.Tensor]
@@ -186,8 +187,36 @@ class Pools(Protocol):
 class Tallies(Protocol):
     """A learner whose histograms of predictions can be added up over peers."""
 
+    @property
+    def whole(self) -> Collection[str]:
+        """Names of the scores of all samples together, which are no means over peers."""
+        ...
+
     def tallies(self, rows: Rows, *, peers: Sequence[str]) -> torch.Tensor:
         """Return histograms of each row over the test part of its peer, ``[R, T]`` int64."""
+        ...
+
+    def tallied(self, row: torch.Tensor, total: Ints, *, copies: int) -> dict[str, float]:
+        """Return the scores of a model ``[P]`` that follow from the sum of its :meth:`tallies` over all peers.
+
+        Parameters
+        ----------
+        row
+            The model.
+        total
+            The sum, ``[T]``.
+        copies
+            How often each sample counts.
+        """
+        ...
+
+
+@runtime_checkable
+class KeepsOwn(Protocol):
+    """A learner whose models have effects of each peer's own, which stay there."""
+
+    def owned(self, row: torch.Tensor, *, peer: str) -> dict[str, torch.Tensor]:
+        """Return one row ``[P]`` with the effects of a peer's own, under their names; nothing if it has none."""
         ...
 
 
@@ -196,7 +225,7 @@ class Predicts(Protocol):
     """A learner that shows what a model predicts for single samples, and by which functions it is scored."""
 
     @property
-    def scoring(self) -> Mapping[str, PerSample | Whole]:
+    def scoring(self) -> Mapping[str, PerSample | SetScore]:
         """Scores by name, as functions of outputs and targets, that can be computed for resampled sets."""
         ...
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from p2pfl.core.rows import draw
 from p2pfl.learning.histograms import CONFIDENCES
-from p2pfl.learning.scores import calibration
+from p2pfl.learning.scores import probability_calibration
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -163,8 +163,8 @@ CLASSIFICATION: Mapping[str, Metric] = {
 BINARY: Mapping[str, Metric] = {
     **CLASSIFICATION,
     "average_precision": lambda probabilities, targets: average_precision(probabilities[:, 1], targets == 1),
-    "calibration_slope": calibration.slope,
-    "calibration_intercept": calibration.intercept,
+    "calibration_slope": probability_calibration.slope,
+    "calibration_intercept": probability_calibration.intercept,
 }
 """Scores of the probabilities of two classes by name."""
 
@@ -233,3 +233,20 @@ def _middle(values: Floats) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.quantile(known, [0.025, 0.975])
     return float(low), float(high)
+
+
+def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
+    """Return Harrell's concordance: the share of comparable pairs that the risks order correctly; ties count half.
+
+    Examples
+    --------
+    >>> concordance(np.array([3.0, 2.0, 1.0]), np.array([1.0, 2.0, -3.0]))
+    1.0
+    """
+    passed, event = np.abs(targets), ~np.signbit(targets)
+    right = pairs = 0.0
+    for place in np.flatnonzero(event).tolist():
+        later = (passed > passed[place]) | ((passed == passed[place]) & ~event)
+        right += float((risks[place] > risks[later]).sum() + 0.5 * (risks[place] == risks[later]).sum())
+        pairs += int(later.sum())
+    return right / pairs if pairs else 0.5

@@ -12,4 +12,4 @@ from .masks import neighbour_secrets as neighbour_secrets
 from .masks import swarm_secrets as swarm_secrets
 from .release import PrivateNeighbourhood as PrivateNeighbourhood
 from .release import private as private
-from .settings import Settings as Settings
+from .release_settings import Settings as Settings

@@ -3,7 +3,7 @@
 import numpy as np
 
 from p2pfl.core.errors import LearningError, PrivacyError
-from p2pfl.privacy.stream import LIMIT, Floats
+from p2pfl.privacy.normal_stream import LIMIT, Floats
 
 
 def check_finite(values: Floats, *, peers: tuple[str, ...]) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from p2pfl.core.errors import CoverError, InputError, PrivacyError
 from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, Source, edge_key, edge_secret, epoch_of, epoch_secret
-from p2pfl.privacy.stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import BLOCK, LIMIT, REACH, Ints, Sampler, spans, to_grid
 from p2pfl.topology import Schedule, Topology
 
 Edge = tuple[str, str]

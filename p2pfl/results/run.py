@@ -283,10 +283,10 @@ class Run:
             return frozenset(peer for peer, each in self.summary["per_peer"].items() if each.get("attacker"))
         if self.experiment.attack.name == "none":
             return frozenset()
-        from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (imports networkx)
+        from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
         from p2pfl.experiment.parts.robustness import attackers  # noqa: PLC0415 (imports torch)
 
-        return attackers(self.experiment, (loaded(self.experiment) or built(self.experiment)).peers)
+        return attackers(self.experiment, built(self.experiment).peers)
 
     @property
     def honest(self) -> list[Record]:
@@ -312,9 +312,12 @@ class Run:
 
     def _repr_html_(self) -> str:
         """Return the result for notebooks."""
-        from p2pfl.results.pages.run.gains import fragment  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.facts import Note  # noqa: PLC0415 (only notebooks ask for it)
+        from p2pfl.results.pages.gains import gains, verdict  # noqa: PLC0415
+        from p2pfl.results.pages.rendering import fragment  # noqa: PLC0415
 
-        return fragment(self.summary, self.honest, rounds=self.experiment.rounds)
+        said = Note(verdict(self.summary, self.honest, rounds=self.experiment.rounds), style="strong")
+        return fragment([said, *gains(self.summary, self.honest)])
 
     @property
     def history(self) -> Any:

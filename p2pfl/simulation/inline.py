@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
-from typing import Protocol, Unpack
+from typing import Unpack
 
 import torch
 
@@ -13,19 +13,6 @@ from p2pfl.core.rows import Rows, distances, mean, norms
 from p2pfl.learning import Fitted, Fitting, Learner, Report, Sloping
 from p2pfl.learning.checks import check_losses
 from p2pfl.simulation.sharding import Shard
-
-
-class Meet(Protocol):
-    """Interface that trains and evaluates rows together with those of other runs.
-
-    Who awaits it waits until the other runs have asked for something as well.
-    """
-
-    async def fit(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
-        """Return trained rows, and the seconds that this run's part took."""
-
-    async def evaluate(self, learner: Learner, rows: Rows, peers: tuple[str, ...]) -> dict[str, torch.Tensor]:
-        """Return scores on the test part, as the learner does."""
 
 
 class Inline:
@@ -43,8 +30,6 @@ class Inline:
         Function called with the own round of each peer that trained, -1 for the others, before the result is returned.
     shard
         Peers that this process simulates; without one they are all.
-    meet
-        What trains together with other runs; the learner on its own by default.
 
     Attributes
     ----------
@@ -65,7 +50,6 @@ class Inline:
         turns: Callable[[int], torch.Tensor] | None = None,
         count: Callable[[list[int]], None] | None = None,
         shard: Shard | None = None,
-        meet: Meet | None = None,
     ) -> None:
         self.learner = learner
         self.present = present
@@ -73,7 +57,6 @@ class Inline:
         self.turns = turns
         self.count = count
         self.shard = shard
-        self._fit = self._alone if meet is None else meet.fit
         self.seconds = 0.0
         self.steps = 0
         self.update: torch.Tensor | None = None
@@ -86,8 +69,9 @@ class Inline:
         rounds = torch.full((len(rows),), -1)  # [N]
         for own, here in self._turns(how["round"], how.get("active")):
             how["round"], how["active"] = own, here
-            fitted, seconds = await self._fit(self.learner, trained, how)
-            self.seconds += seconds
+            begun = self.clock()
+            fitted = self.learner.fit(trained, **how)
+            self.seconds += self.clock() - begun
             rounds = rounds.where(~here, own)
             trained, how["memory"] = fitted.rows, fitted.memory
             reports.append(fitted.report)
@@ -100,12 +84,6 @@ class Inline:
         self.update = distances(fitted.rows, rows).squeeze(-1)  # [N]
         self._mean = mean(fitted.rows) - mean(rows)  # [P]
         return fitted
-
-    async def _alone(self, learner: Learner, rows: Rows, how: Fitting) -> tuple[Fitted, float]:
-        """Train the rows of this run."""
-        begun = self.clock()
-        fitted = learner.fit(rows, **how)
-        return fitted, self.clock() - begun
 
     @property
     def diversity(self) -> float | None:

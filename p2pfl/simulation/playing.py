@@ -13,13 +13,13 @@ import torch
 
 from p2pfl.algorithms import Algorithm, AsyncLearner, State, learn, start
 from p2pfl.core.errors import BudgetError
-from p2pfl.core.neighbourhood import Neighbourhood, settled
+from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.learning import home
 from p2pfl.privacy import Masks, swarm_secrets
 from p2pfl.privacy.keys import Source
 from p2pfl.simulation.asynchronous import AsynchronousStackedNeighbourhood, Flight
-from p2pfl.simulation.inline import Inline, Meet
+from p2pfl.simulation.inline import Inline
 from p2pfl.simulation.mixing import Mixer
 from p2pfl.simulation.placing import moved
 from p2pfl.simulation.resuming.checkpoint import SimulationCheckpoint
@@ -56,11 +56,6 @@ class Attending:
         return (await self.algorithm.round(state, learner, net, round)).where(present, state)
 
 
-def play(resolved: Plan, **how: Any) -> tuple[State, Inline]:
-    """Run the rounds as :func:`playing`, whose arguments it takes, without other runs."""
-    return settled(playing(resolved, **how))
-
-
 async def playing(
     resolved: Plan,
     *,
@@ -72,7 +67,6 @@ async def playing(
     count: Callable[[list[int]], None] | None = None,
     left: SimulationCheckpoint | None = None,
     shard: Shard | None = None,
-    meet: Meet | None = None,
     judge: Callable[[int, State], Awaitable[torch.Tensor]] | None = None,
 ) -> tuple[State, Inline]:
     """Run the rounds until the budget is spent; return the last state, and the learner, which counts its work.
@@ -93,8 +87,6 @@ async def playing(
         Checkpoint with which to begin; the common start of all peers by default.
     shard
         Peers that this process simulates; all of them by default.
-    meet
-        What trains together with other runs, as in :class:`Inline`.
     judge
         Coroutine function as in :func:`p2pfl.algorithms.learn`.
 
@@ -124,8 +116,7 @@ async def playing(
         return net
 
     own = turns if faults.slow else None
-    given: dict[str, Any] = {"turns": own, "count": count, "shard": shard, "meet": meet}
-    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, **given)
+    learner = Inline(resolved.learner, present=present, clock=time.perf_counter, turns=own, count=count, shard=shard)
     first = _begun(resolved, learner, left, shard)
 
     def hidden(net: StackedNeighbourhood, round: int) -> Neighbourhood:
@@ -211,8 +202,9 @@ def _neighbourhoods(
             return AsynchronousStackedNeighbourhood(
                 weights, round=round, seed=seed, faults=faults, flight=flight, zstd=zstd
             )
-        how: dict[str, Any] = {"faults": faults, "zstd": zstd, "mixer": mixer, "shard": shard, **totals}
-        return StackedNeighbourhood(weights, round=round, seed=seed, **how)
+        return StackedNeighbourhood(
+            weights, round=round, seed=seed, faults=faults, zstd=zstd, mixer=mixer, shard=shard, **totals
+        )
 
     return neighbourhood
 

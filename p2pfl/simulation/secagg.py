@@ -12,17 +12,17 @@ import torch
 
 from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import ReceivedModels, Released
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.experiment import Plan
 from p2pfl.experiment.neighbourhood_sums import least
 from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.normal_stream import LIMIT, Floats, Ints
 from p2pfl.privacy.secagg.in_process import exchanged, grid_points, refuse_rows, senders
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
-from p2pfl.privacy.secagg.ring import portion, portions
-from p2pfl.privacy.stream import LIMIT, Floats, Ints
-from p2pfl.privacy.totals import TotalMasks
+from p2pfl.privacy.secagg.weighted_sums import portion, portions
+from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.simulation.sharding import Near, Shard
 from p2pfl.simulation.stacked import Faults, StackedNeighbourhood, totalling
 from p2pfl.topology import Schedule, Topology, Weights
@@ -155,7 +155,7 @@ class SummedNeighbourhood(StackedNeighbourhood):
             return weighted_sums(near.matrix, near.rows)
         rows: Floats = near.rows.cpu().numpy()  # [S, P]
         sums = portions(near.matrix, rows) if self.masking is None else self._masked(phase, matrix, rows)
-        return placed(torch.from_numpy(sums), near.rows.device)
+        return to_device(torch.from_numpy(sums), near.rows.device)
 
     def _check(self, matrix: scipy.sparse.csr_array, magnitudes: torch.Tensor, terms: Ints) -> None:
         """Raise :class:`PrivacyError` where a contribution or a sum could leave the ring, which waits for the device.

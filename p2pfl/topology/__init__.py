@@ -18,8 +18,9 @@ Examples
 """
 
 from p2pfl.topology.distances import diameter, flood_steps
-from p2pfl.topology.files import load, save
 from p2pfl.topology.graph import UNBOUND, NetworkxGraph, Schedule, Topology, as_topology, check_connected, turns
+from p2pfl.topology.graph_files import load, save
+from p2pfl.topology.kinds.builder_table import BUILDERS, build, check_kind, options_of
 from p2pfl.topology.kinds.builders import (
     circulant,
     complete,
@@ -33,7 +34,6 @@ from p2pfl.topology.kinds.builders import (
     tree,
 )
 from p2pfl.topology.kinds.finite_time import base
-from p2pfl.topology.kinds.healing import Healing, healing
 from p2pfl.topology.kinds.random_graphs import erdos_renyi, random_k_out, random_regular, small_world
 from p2pfl.topology.kinds.schedules import (
     double_binary_tree,
@@ -43,9 +43,8 @@ from p2pfl.topology.kinds.schedules import (
     nested,
     one_peer_exponential,
 )
-from p2pfl.topology.kinds.table import BUILDERS, build, check_kind
-from p2pfl.topology.mixing.noise import best_rate, effective_neighbours, rate, remainder
-from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, heavy_ball_steps, lowest, steps
+from p2pfl.topology.mixing.gradient_noise import best_rate, effective_neighbours, rate, remainder
+from p2pfl.topology.mixing.spectrum import chebyshev_steps, contraction, gap, lowest, steps
 from p2pfl.topology.mixing.weights import Weights, edge_weights, given, max_degree, metropolis, natural, push
 from p2pfl.topology.partitions import owners, partition
 from p2pfl.topology.spanning import Tree, cut, spanning
@@ -53,7 +52,6 @@ from p2pfl.topology.spanning import Tree, cut, spanning
 __all__ = [
     "BUILDERS",
     "UNBOUND",
-    "Healing",
     "NetworkxGraph",
     "Schedule",
     "Topology",
@@ -82,8 +80,6 @@ __all__ = [
     "gap",
     "given",
     "grid",
-    "healing",
-    "heavy_ball_steps",
     "hierarchical",
     "hypercube",
     "load",
@@ -93,6 +89,7 @@ __all__ = [
     "natural",
     "nested",
     "one_peer_exponential",
+    "options_of",
     "owners",
     "partition",
     "path",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from p2pfl.cli.planning.privacy import facts, outlined
+from p2pfl.cli.planning.privacy import facts, resolve
 from p2pfl.core.errors import DataError, ExperimentError
 from p2pfl.data import federate
 from p2pfl.experiment import plan, read
@@ -123,4 +123,4 @@ def test_a_guarantee_on_a_public_data_set_names_the_scaling_that_it_does_not_cov
     experiment = read(base | {"data": {"name": name}} | changes)
     assert (GIVEN in describe(plan(experiment), spent=None)["statement"]) == given
     if "privacy" in changes:
-        assert (GIVEN in facts(outlined(experiment))["statement"]) == given
+        assert (GIVEN in facts(resolve(experiment))["statement"]) == given

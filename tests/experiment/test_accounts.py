@@ -10,16 +10,16 @@ import tomli_w
 import hospitals
 import p2pfl
 from p2pfl.cli.planning.disclosures import facts
-from p2pfl.cli.planning.privacy import compared, outlined
+from p2pfl.cli.planning.privacy import compared, resolve
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.plugins.audit import audit
+from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
 from p2pfl.plugins.study.valuation import valuation
-from p2pfl.privacy.accounting.examples import Sampling, composed
+from p2pfl.privacy.accounting.examples import SampledSteps, composed
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.results.card import card
 from p2pfl.results.spending.budget import Budget, PeerAccounts
@@ -222,7 +222,7 @@ def test_exact_results_may_stay_outside_of_the_account(cells, tmp_path):
 def test_a_guarantee_is_not_compared_with_exact_scores_of_data_that_have_an_account(cells, tmp_path):
     claimed = cells | TRAINED | {"privacy": {"mode": "independent", "epsilon": 8.0}}
     spend(tmp_path / "peer0.csv.budget.jsonl", "peer0", mu=0.1)
-    found = compared(outlined(read(claimed)))
+    found = compared(resolve(read(claimed)))
     assert found["pays"] is None
     assert "peer0.csv.budget.jsonl counts what is spent of these data" in found["sentence"]
     assert set(found) == {"pays", "sentence"}
@@ -263,7 +263,7 @@ def test_totals_with_noise_are_composed_over_runs_and_refused_when_nothing_is_le
 def test_what_totals_have_spent_is_said_before_the_next(cells):
     described(cells, noise=2.0, epsilon=1.2)
     wanted = {"mode": "pairwise", "mask_graph": "complete", "noise": 2.0, "epsilon": 1.2}
-    found = facts(outlined(read(cells | {"model": DESCRIPTION, "privacy": wanted})))
+    found = facts(resolve(read(cells | {"model": DESCRIPTION, "privacy": wanted})))
     (warning,) = found["warnings"]
     assert re.fullmatch(r"epsilon 1\.\d+ for a sample is spent already by .*peer}\.csv\.budget\.jsonl, and .*", warning)
     assert warning.endswith("and privacy.epsilon permits no further round")
@@ -289,8 +289,8 @@ def test_totals_and_training_on_secret_batches_add_up_for_each_sample(cells):
     trains = read(cells | TRAINED | {"learning": learning})
     resolved = plan(trains)
     found = simulate(trains, baselines=False).summary["privacy"]["examples"]["epsilon"]
-    steps = {Sampling(1.5, *resolved.learner.bare.cost("peer0")): 1}
-    total = {Sampling(1 / cost.mu, 1.0, 1): 1}
+    steps = {SampledSteps(1.5, *resolved.learner.bare.cost("peer0")): 1}
+    total = {SampledSteps(1 / cost.mu, 1.0, 1): 1}
     assert found == pytest.approx(composed(steps | total, delta=1e-5), rel=1e-3)
     assert found > max(composed(steps, delta=1e-5), composed(total, delta=1e-5))
 

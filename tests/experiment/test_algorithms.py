@@ -110,7 +110,7 @@ def test_what_releases_two_rows_cannot_be_hidden():
 
 
 def test_it_is_refused_to_drop_everybody():
-    changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.drop_stragglers=true"]
+    changes = ["learning.epochs=3", "learning.stragglers=1.0", "learning.stragglers.drop=true"]
     with pytest.raises(ExperimentError, match=r"learning.stragglers = 1 with .* leaves no peer in any round; lower it"):
         plan(read(SMALL, changes=changes))
 
@@ -165,7 +165,6 @@ class Undeclared:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["topology.heal=true"], r"^topology\.heal = true .*:PerEdge, which keeps a vector for each edge"),
         (["privacy.mode=pairwise"], r"^privacy\.mode = .*:PerEdge, which sends vectors as they are"),
     ],
 )
@@ -192,3 +191,15 @@ def test_choco_is_never_silently_something_else(codec):
         plan(read(SMALL, changes=["learning.algorithm=choco", f"compression.name={codec}"]))
     order = "learning.algorithm_options={order='adapt_then_combine'}"
     assert plan(read(SMALL, changes=["learning.algorithm=dpsgd", order])).codec is None
+
+
+class Once(FedAvg):
+    """An algorithm that declares no more than that it makes one gossip step."""
+
+    traits: ClassVar[Traits] = Traits(single_step=True)
+
+
+def test_an_algorithm_that_declares_a_single_step_makes_one():
+    table = {"rounds": 3, "topology": {"kind": "ring", "peers": 8}, "data": {"name": "wine"}}
+    several = plan(read(table)).gossip.steps
+    assert plan(read(table | {"learning": {"algorithm": f"{__name__}:Once"}})).gossip.steps == 1 < several

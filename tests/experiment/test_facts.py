@@ -29,13 +29,13 @@ def test_peers_whose_frozen_weights_differ_do_not_mix_what_was_trained_on_them(t
 def test_several_files_are_a_schedule_in_the_order_given(tmp_path):
     for name, graph in (("a", ring(4)), ("b", star(4))):
         save(graph, tmp_path / f"{name}.json")
-    table = TABLE | {"topology": {"file": ["a.json", "b.json"]}}
-    (tmp_path / "e.toml").write_text('[topology]\nfile = ["a.json", "b.json"]\n[data]\nname = "wine"\n')
+    table = TABLE | {"topology": {"kind": ["a.json", "b.json"]}}
+    (tmp_path / "e.toml").write_text('[topology]\nkind = ["a.json", "b.json"]\n[data]\nname = "wine"\n')
     topology = plan(read(tmp_path / "e.toml")).topology
     assert topology.period == 2
     assert topology.at(0).edges == ring(4).edges
     assert topology.at(3).edges == star(4).edges
-    assert read(table).topology.file == ("a.json", "b.json")
+    assert read(table).topology.kind == ("a.json", "b.json")
     assert torch.is_tensor(plan(read(tmp_path / "e.toml")).learner.start(["peer0"]))
 
 

@@ -72,7 +72,7 @@ def test_without_noise_nothing_is_claimed():
 
 def test_the_command_says_what_sums_promise():
     experiment = read(TABLE, changes=["privacy.noise=0", "privacy.epsilon=8"])
-    found = privacy.facts(privacy.outlined(experiment))
+    found = privacy.facts(privacy.resolve(experiment))
     names, promised = ([each[key] for each in found["observers"]] for key in ("observer", "promised"))
     assert names == [
         "broker that only listens",

@@ -93,7 +93,7 @@ def broken(n):
 
 SMALL = {
     "rounds": 1,
-    "topology": {"kind": "own_parts:matchings", "peers": 4, "period": 3},
+    "topology": {"kind": "own_parts:matchings", "peers": 4, "options": {"period": 3}},
     "data": {"name": "wine", "split": "own_parts:thirds"},
     "learning": {"algorithm": "dpsgd"},
 }

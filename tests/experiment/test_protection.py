@@ -6,7 +6,6 @@ import pytest
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import plan, read
-from p2pfl.experiment.parts.mask_graph import random_degree
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import account
 from p2pfl.privacy.accounting.spending import Cost
@@ -35,7 +34,7 @@ def test_noises_for_an_epsilon_keep_it_exactly_over_all_rounds():
 @pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize("colluders", [0, 1, 3])
 def test_more_colluders_cost_more_noise(colluders):
-    dense = ("privacy.epsilon=8", "privacy.mask_graph=circulant", "privacy.mask_degree=6")
+    dense = ("privacy.epsilon=8", "privacy.mask_graph=complete")
     fewer, more = (resolved(*dense, f"privacy.colluders={count}") for count in (colluders, colluders + 1))
     assert more.settings.noise > fewer.settings.noise
 
@@ -48,26 +47,11 @@ def test_independent_noise_is_that_of_the_gaussian_mechanism():
     assert protection.settings.mask == 0
 
 
-@pytest.mark.slow
-def test_each_tensor_has_its_share_of_the_clip_and_noise_is_that_of_the_whole():
-    flat, layered = resolved("privacy.epsilon=8"), resolved("privacy.epsilon=8", "privacy.clipping=layer")
-    assert layered.settings.layers == (39, 3)
-    assert layered.settings.bounds == (1 / math.sqrt(2),) * 2
-    assert (layered.settings.noise, layered.guarantee.mu) == (flat.settings.noise, flat.guarantee.mu)
-
-
 def test_masks_between_two_peers_are_refused_unless_one_partner_is_enough():
     """On a ring of two, each peer has one mask partner, which knows its masks and so its model."""
     with pytest.raises(ExperimentError, match=r"each peer needs 2 mask partners .* gives peer0 only 1;"):
         resolved("topology.peers=2")
     assert resolved("topology.peers=2", "privacy.partners=1").partners == 1
-
-
-def test_a_way_to_clip_without_a_clip_is_refused():
-    with pytest.raises(
-        ExperimentError, match=r"privacy\.clipping = .* has no effect, because there is no privacy\.clip;"
-    ):
-        read(RING | {"privacy": {"mode": "pairwise", "clipping": "layer"}})
 
 
 def test_given_noises_make_epsilon_a_budget_for_fewer_rounds():
@@ -90,7 +74,7 @@ def test_a_budget_that_allows_no_round_is_refused():
 
 
 def test_as_many_colluders_as_a_peer_has_mask_neighbours_are_refused():
-    with pytest.raises(ExperimentError, match='"circulant"'):
+    with pytest.raises(ExperimentError, match='"complete"'):
         resolved("privacy.epsilon=8", "privacy.colluders=2")
 
 
@@ -105,27 +89,9 @@ def test_without_noise_or_clip_nothing_is_claimed():
     assert protection.spent({Cost(1.0): 1}) is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "colluders", "degree"),
-    [("circulant", 0, 2), ("circulant", 1, 2), ("circulant", 3, 4), ("complete", 1, 15)],
-)
-def test_a_denser_mask_graph_connects_the_honest_peers(kind, colluders, degree):
-    graph = resolved(f"privacy.mask_graph={kind}", f"privacy.colluders={colluders}").graph
-    assert {len(graph.neighbours(peer)) for peer in graph.peers} == {degree}
-    graphs.check_connected(graph.among(graph.peers))
-
-
-@pytest.mark.parametrize(
-    ("peers", "degrees"), [(100, (15, 10, 8, 6)), (1000, (17, 11, 9, 7)), (10_000, (19, 12, 10, 8))]
-)
-def test_a_random_mask_graph_has_the_published_degree(peers, degrees):
-    found = [random_degree(peers, colluders=round(peers * share)) for share in (0.5, 0.3, 0.2, 0.1)]
-    assert tuple(found) == degrees
-
-
-def test_a_random_mask_graph_has_at_least_the_neighbours_that_were_asked_for():
-    graph = resolved("privacy.mask_graph=random", "privacy.mask_degree=3").graph
-    assert min(len(graph.neighbours(peer)) for peer in graph.peers) >= 3
+def test_on_a_complete_mask_graph_each_peer_masks_with_all_others():
+    graph = resolved("privacy.mask_graph=complete").graph
+    assert {len(graph.neighbours(peer)) for peer in graph.peers} == {15}
 
 
 def test_a_denser_mask_graph_hides_better_at_the_same_noises():

@@ -46,7 +46,7 @@ def test_what_the_rules_refuse_is_what_a_plan_refuses(refusals, tmp_path):
     for (name, column), why in refusals.items():
         table = asked(name, COLUMNS[column])
         if column == "one-way":
-            table["topology"] = {"file": str(tmp_path / "one_way.json")}
+            table["topology"] = {"kind": str(tmp_path / "one_way.json")}
         if name == "relay_sgd" and not why:
             continue  # it also needs a tree
         if traits_of(name).needs_local:
@@ -63,10 +63,10 @@ def refused(table):
     return False
 
 
-@pytest.mark.parametrize("name", ["gossip_learning", "multitask", "robust_sgp"])
+@pytest.mark.parametrize("name", ["gossip_learning", "multitask"])
 def test_who_weighs_what_it_hears_learns_over_one_way_edges(name, tmp_path):
     topology.save(one_way(), tmp_path / "one_way.json")
-    table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"file": str(tmp_path / "one_way.json")}}
+    table = asked(name, COLUMNS["one-way"]) | {"rounds": 12, "topology": {"kind": str(tmp_path / "one_way.json")}}
     run = simulate(table, baselines=False)
     losses = [record.scores["loss"] for record in run.metrics if record.peer == "peer1"]
     assert losses[-1] < 0.9 * losses[0]

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import ndtri
 
-from p2pfl.privacy import stream
-from p2pfl.privacy.stream import BLOCK, REACH, Sampler, grid_normals, normals, to_grid
+from p2pfl.privacy import normal_stream
+from p2pfl.privacy.normal_stream import BLOCK, REACH, Sampler, grid_normals, normals, to_grid
 
 COUNTING = bytes(range(32))
 GOLDEN = {
@@ -35,7 +35,7 @@ def uniforms(words):
 
 def quantiles(words):
     out = np.empty(words.size)
-    stream._quantiles(words.copy(), out=out, work=np.empty((3, words.size)))
+    normal_stream._quantiles(words.copy(), out=out, work=np.empty((3, words.size)))
     return out
 
 
@@ -87,12 +87,14 @@ def test_the_tails_agree_with_scipy_to_their_ends():
 
 def test_the_points_of_the_table_agree_with_scipy():
     p = np.concatenate([np.logspace(-53 * np.log10(2), np.log10(0.5), 40_000), [0.075, np.exp(-25.0), 0.5]])
-    np.testing.assert_allclose(stream.wichura(p), -ndtri(p), rtol=2e-15, atol=1e-16)
+    np.testing.assert_allclose(normal_stream.wichura(p), -ndtri(p), rtol=2e-15, atol=1e-16)
 
 
 def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle():
-    third, second, first = stream.parabolas()
-    ends = (np.arange(stream.FIRST, stream.FIRST + stream.CELLS + 1) << stream.SHIFT).view(np.float64)
+    third, second, first = normal_stream.parabolas()
+    ends = (np.arange(normal_stream.FIRST, normal_stream.FIRST + normal_stream.CELLS + 1) << normal_stream.SHIFT).view(
+        np.float64
+    )
     width = np.diff(ends)
     reached = first + width * (second + width * third)
     np.testing.assert_allclose(reached[:-1], first[1:], rtol=4e-15)
@@ -102,7 +104,9 @@ def test_parabolas_meet_at_the_ends_of_their_cells_and_fall_towards_the_middle()
 
 
 def test_no_parabola_is_farther_from_the_quantiles_than_is_claimed():
-    ends = (np.arange(stream.FIRST, stream.FIRST + stream.CELLS + 1) << stream.SHIFT).view(np.float64)
+    ends = (np.arange(normal_stream.FIRST, normal_stream.FIRST + normal_stream.CELLS + 1) << normal_stream.SHIFT).view(
+        np.float64
+    )
     for share in (0.211324865, 0.5, 0.788675135):  # where a cubic is farthest from its parabola
         p = ends[:-1] + share * np.diff(ends)
         words = (p * 2.0**52).astype(np.uint64) << np.uint64(12)
@@ -124,7 +128,7 @@ def test_a_shorter_draw_is_the_beginning_of_a_longer_one(size, first, key):
 @pytest.mark.parametrize("block", [64, 1 << 10, 1 << 13])
 def test_the_size_of_a_block_changes_nothing(block, monkeypatch):
     whole = normals(COUNTING, 20_011)
-    monkeypatch.setattr(stream, "BLOCK", block)
+    monkeypatch.setattr(normal_stream, "BLOCK", block)
     np.testing.assert_array_equal(normals(COUNTING, 20_011), whole)
 
 

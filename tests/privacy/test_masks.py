@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from p2pfl.core.errors import InputError, PrivacyError
 from p2pfl.privacy.keys import FIRST, Announced, ExchangeKey, SeededSource, epoch_of
 from p2pfl.privacy.masks import Masks, neighbour_secrets, swarm_secrets
-from p2pfl.privacy.stream import BLOCK, grid_normals
+from p2pfl.privacy.normal_stream import BLOCK, grid_normals
 from p2pfl.topology import Schedule, Topology, exponential, one_peer_exponential, ring
 from schedule import derived
 

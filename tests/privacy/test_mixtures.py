@@ -9,7 +9,7 @@ import torch
 from p2pfl.core.neighbourhood import Public
 from p2pfl.privacy import Masks, Settings, private, swarm_secrets
 from p2pfl.privacy.keys import SeededSource
-from p2pfl.privacy.stream import grid_normals
+from p2pfl.privacy.normal_stream import grid_normals
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import metropolis, ring
 

@@ -14,9 +14,9 @@ from p2pfl.privacy import release
 from p2pfl.privacy.keys import SecretSource, SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.noise import NoiseSampler
+from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.privacy.release import private
-from p2pfl.privacy.settings import Settings
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.release_settings import Settings
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Topology, complete, metropolis, ring
 

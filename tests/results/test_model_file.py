@@ -14,8 +14,8 @@ from sklearn import datasets
 
 import hospitals
 from p2pfl.data import federate
+from p2pfl.data.loader import SOURCES
 from p2pfl.data.pictures import read_idx
-from p2pfl.data.sharing import SOURCES
 from p2pfl.experiment import read
 from p2pfl.network.virtual.forecast import forecast, network
 from p2pfl.results.models import Predictor

@@ -80,7 +80,6 @@ def test_no_budget_is_charged_for_a_comparison(tmp_path):
         ["learning.algorithm=dpsgd"],
         ["simulation.absence=0.3"],
         ["learning.stop=1e-9"],
-        ["privacy.clipping=layer"],
     ],
 )
 def test_every_algorithm_and_absent_peers_can_be_compared(changes):

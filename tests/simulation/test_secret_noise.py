@@ -17,10 +17,9 @@ from p2pfl.privacy.keys import KEY_BYTES, KeyedSource, SecretSource, SeededSourc
 from p2pfl.privacy.noise import NoiseSampler
 from p2pfl.results import Run
 from p2pfl.results.card import card
-from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.pages.run_page import run_page
 from p2pfl.simulation import simulate
 from p2pfl.simulation.resuming.checkpoint import FILE, SimulationCheckpoint
-from p2pfl.simulation.together import simulate_together
 from sourcing import shared_source
 
 TABLE = {
@@ -110,17 +109,6 @@ def test_no_published_model_becomes_exact_by_subtracting_what_the_file_gives():
 )
 def test_simulations_without_a_claim_repeat_to_the_last_bit(changes):
     assert torch.equal(*(flat(simulate(TABLE | changes, baselines=False)) for _ in range(2)))
-
-
-def test_the_seeds_of_a_stack_draw_private_noise_of_the_operating_system(tmp_path):
-    experiments = [read(CLAIMS["noise"], changes=[f"seed={seed}"]) for seed in (0, 1)]
-    pairs = [
-        simulate_together(experiments, folders=[tmp_path / f"{name}{seed}" for seed in (0, 1)], baselines=False)
-        for name in "ab"
-    ]
-    for first, second in zip(*pairs, strict=True):
-        assert not torch.equal(flat(first), flat(second))
-        assert first.summary["privacy"]["epsilon"] > 0
 
 
 @pytest.mark.slow

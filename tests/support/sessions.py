@@ -27,6 +27,7 @@ def session(name="ada", *, life=LIFE, patience=10.0, length=LENGTH, keeps=False,
     graph = complete(len(names)).named(names)
     ledgers = PeerLedgers(name, gossip=others if keeps else None, masks=(), heaviest=heaviest(len(names)))
     how = {"row_bytes": row_bytes(length, torch.float32), "chunk": 1024, "patience": patience} | given
+    how.setdefault("decider", "verdicts")
     return Session(
         MessageCodec("s", me),
         membership=Membership(me, frozenset(others)),

@@ -236,15 +236,18 @@ def test_a_schedule_knows_the_union_of_its_exchanges(pairs, ways):
         (
             "epidemic_local",
             {"period": 0},
-            "the number of gossip steps in a period (topology.period) must be at least 1, but it is 0; raise it",
+            (
+                "the number of gossip steps in a period (topology.options.period) must be at least 1, but it is 0; "
+                "raise it"
+            ),
         ),
         ("hierarchical", {"clusters": 13}, "12 peers cannot form 13 clusters; use 1 to 12"),
         (
             "hierarchical",
             {"every": 0},
             (
-                "the number of gossip steps from bridge to bridge (topology.every) must be at least 1, but it is 0; "
-                "raise it"
+                "the number of gossip steps from bridge to bridge (topology.options.every) must be at least 1, but "
+                "it is 0; raise it"
             ),
         ),
         ("hierarchical", {"inside": "star"}, 'a cluster cannot be a "star"; use "complete" or "ring"'),
@@ -252,7 +255,7 @@ def test_a_schedule_knows_the_union_of_its_exchanges(pairs, ways):
         (
             "tree",
             {"branching": 0},
-            "the number of branches (topology.branching) must be at least 1, but it is 0; raise it",
+            "the number of branches (topology.options.branching) must be at least 1, but it is 0; raise it",
         ),
         (
             "epidemic",

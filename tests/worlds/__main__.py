@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
-from p2pfl.core.errors import P2PFLError
-from p2pfl.network.virtual.replay import replayed
 from worlds.explore import Tally, outcome, searched
 from worlds.settings import Plans
 
@@ -25,8 +23,6 @@ MARKS = ("<!-- explored -->", "<!-- /explored -->")
 def main() -> int:
     """Explore, or replay one seed; the exit status is 1 if anything failed."""
     options = _options()
-    if options.replay is not None:
-        return _recorded(Path(options.replay))
     if options.seed is not None:
         return _replay(options.seed, log=options.log)
     begun = time.perf_counter()
@@ -48,7 +44,6 @@ def _options() -> argparse.Namespace:
     what.add_argument("--seeds", type=_span, default=range(100), metavar="FROM:TO", help="default: 0:100")
     parser.add_argument("--workers", type=_count, default=1, metavar="N", help="processes (default: %(default)s)")
     what.add_argument("--seed", type=_seed, metavar="N", help="replay this one")
-    what.add_argument("--replay", metavar="FILE", help="play a live peer's recording again (p2pfl run --record)")
     parser.add_argument("--log", action="store_true", help="print all that happens in it")
     parser.add_argument("--logs", default="runs/world", metavar="DIR", help="for failures (default: %(default)s)")
     parser.add_argument("--write", type=_page, metavar="FILE", help="put the table into this page")
@@ -88,25 +83,6 @@ def _replay(seed: int, *, log: bool) -> int:
     _say(f"{found.events} events in {found.seconds:.3f} virtual seconds, log {found.digest}")
     _say(found.failure or "all is well")
     return 1 if found.failure else 0
-
-
-def _recorded(path: Path) -> int:
-    try:
-        found = replayed(path)
-    except P2PFLError as error:
-        _say(str(error))
-        return error.status
-    for sentence in found.notices:
-        _say(sentence)
-    if found.cut:
-        _say("the last line of the recording was cut: what comes before it is played")
-    played = f"{len(found.records)} rounds in {found.seconds:.3f} virtual seconds"
-    if not found.ended:
-        _say(f"{played}, where the recording stops before the peer had ended: there is no last row to compare")
-        return 0
-    _say(f"{played}, row {found.row}")
-    _say("as it was recorded" if found.same else "NOT the row that was recorded")
-    return 0 if found.same else 1
 
 
 def _results(seeds: range, *, workers: int, logs: Path) -> Iterator[Tally]:

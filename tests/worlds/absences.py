@@ -13,8 +13,8 @@ Span = tuple[float, float]
 """From when to when, in seconds of the world."""
 
 MEET = 10.0
-"""Seconds in which two that are both there have met, whatever the broker drops: announcements are repeated each second,
-and each five seconds where graphs heal."""
+"""Seconds in which two that are both there have met, whatever the broker drops: announcements are
+repeated each second."""
 
 NARROW = 30.0
 """The same where lines are narrow, and an announcement waits behind all before it: as long as a claim is repeated."""

@@ -108,8 +108,8 @@ class Watch:
         if codec.envelope is not None:
             codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
         session.shared.ledgers = WatchedBooks.of(session.ledgers, self, peer)
-        if peer.connection.adding is not None:
-            self.sums.watched(peer.connection.adding)
+        if peer.connection.relay is not None:
+            self.sums.watched(peer.connection.relay)
         if isinstance(peer.plan.algorithm, totals.Adding):
             totals.watched(peer, self.keys)
         if self.settles:
@@ -343,7 +343,6 @@ class WatchedBooks(PeerLedgers):
             gossip=ledgers.flows.partners if ledgers.conserving else None,
             masks=ledgers.masks.partners,
             heaviest=ledgers.heaviest,
-            healing=ledgers.healing,
         )
         watched.watch, watched.owner = watch, owner
         watched._watched(Entered())

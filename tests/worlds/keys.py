@@ -16,8 +16,8 @@ from p2pfl.network.protocol.wire.messages import ForOne, Key, Message
 from p2pfl.network.protocol.wire.tags import parts
 from p2pfl.privacy.keys import SenderKey
 from p2pfl.privacy.masks import Masks
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import Sender
-from p2pfl.privacy.stream import Ints
 
 Fail = Callable[[str], None]
 """Told of what must not be."""

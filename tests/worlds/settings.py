@@ -34,12 +34,17 @@ ALGORITHMS = (
     ("learning.algorithm=fedavg", "gossip.steps=6", "gossip.acceleration=chebyshev"),
     ("learning.algorithm=dpsgd",),
     ("learning.algorithm=dpsgd", *MASKED),
-    ("learning.algorithm=robust_sgp",),
+    ("learning.algorithm=dpsgd", "gossip.steps=2"),
     ("learning.algorithm=fedavg", "privacy.mode=secagg", "gossip.steps=1"),
 )
 MORE = (
-    ("learning.algorithm=choco", "compression.name=qsgd", "compression.levels=7"),
-    ("learning.algorithm=fedavg", "compression.name=random_k", "compression.share=0.2", "compression.refresh=2"),
+    ("learning.algorithm=choco", "compression.name=qsgd", "compression.options.levels=7"),
+    (
+        "learning.algorithm=fedavg",
+        "compression.name=random_k",
+        "compression.options.share=0.2",
+        "compression.options.refresh=2",
+    ),
     ("learning.algorithm=dpsgd", "compression.name=bfloat16"),
     ("learning.algorithm=fedavg", "robustness.rule=median"),
     ("learning.algorithm=dpsgd", "robustness.rule=clipped_gossip"),
@@ -63,16 +68,6 @@ HURRIES = (1.0, 1.0, 0.7, 0.4)
 """Drawn where slow neighbours may be left behind."""
 
 GRAPHS = ("path", "ring", "star", "complete", "exponential", "one_peer_exponential")
-
-
-HEALED = {
-    "ring": "ring",
-    "complete": "circulant",
-    "star": "random_regular",
-    "exponential": "exponential",
-    "one_peer_exponential": "one_peer_exponential",
-}
-"""What takes the place of a graph in worlds in which it heals."""
 
 
 TOTALLED = ((), ("privacy.mode=pairwise",), ("privacy.mode=pairwise", "privacy.mask_graph=complete"))
@@ -107,7 +102,7 @@ class Setting:
         Accelerated gossip conserves no flows.
         """
         lossy = ("compression.", "gossip.acceleration")
-        others = self.running or self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
+        others = self.convex or self.settles or any(each.startswith(lossy) for each in self.changes)
         return "learning.weighted=true" not in self.changes and not others
 
     @property
@@ -124,11 +119,6 @@ class Setting:
     def settles(self) -> bool:
         """True if peers settle rounds."""
         return any(each.startswith("privacy.departures=") for each in self.changes)
-
-    @property
-    def running(self) -> bool:
-        """Whether running sums are sent."""
-        return "learning.algorithm=robust_sgp" in self.changes
 
 
 def setting(seed: int) -> Setting:
@@ -149,16 +139,12 @@ def setting(seed: int) -> Setting:
     graph = graphs[int(random.integers(len(graphs)))]
     if graph == "one_peer_exponential" or _hides(algorithm) == "secagg":
         peers = max(4, peers if graph == "complete" else 4)
-    heals = _heals(graph, algorithm) and draw(seed, "world heals").random() < 0.2
-    if heals:  # with more peers, of whom more may be lost
-        graph, peers = HEALED[graph], 2 * peers if peers == 4 else peers + 2
     rounds = int(random.integers(1, 4)) * (CYCLES if "learning.algorithm=gossip_learning" in algorithm else 1)
     given = (f"topology.kind={graph}", f"topology.peers={peers}", f"rounds={rounds}")
     patience, chunk = LINES[int(random.integers(len(LINES)))]
     hurry = HURRIES[int(random.integers(len(HURRIES)))] if _hurries(algorithm) else 1.0
     line = (f"transport.patience={patience}", f"transport.chunk={chunk}", f"transport.hurry={hurry}")
-    healing = ("topology.heal=true",) if heals else ()
-    return Setting((*given, *healing, *line, *algorithm))
+    return Setting((*given, *line, *algorithm))
 
 
 def _totals(random: np.random.Generator) -> Setting:
@@ -197,12 +183,6 @@ def _hurries(algorithm: tuple[str, ...]) -> bool:
     return _hides(algorithm) == "none" and "learning.algorithm=gossip_learning" not in algorithm
 
 
-def _heals(graph: str, algorithm: tuple[str, ...]) -> bool:
-    """Whether an algorithm can be played while the graph heals."""
-    never = ("robust_sgp", "secagg", "choco", "random_k")
-    return graph in HEALED and not any(each in option for each in never for option in algorithm)
-
-
 def _fits(graph: str, algorithm: tuple[str, ...]) -> bool:
     """Whether an algorithm can be played on a graph."""
     if any("robustness" in each for each in algorithm):
@@ -210,7 +190,7 @@ def _fits(graph: str, algorithm: tuple[str, ...]) -> bool:
     if _hides(algorithm) == "secagg":
         return graph == "complete"  # of the small ones, that in which everybody hears three
     if graph == "one_peer_exponential":
-        never = ("robust_sgp", "chebyshev", "choco", "random_k")
+        never = ("chebyshev", "choco", "random_k")
         return not any(each in option for each in never for option in algorithm)
     return graph != "exponential" or not any("chebyshev" in each for each in algorithm)
 

@@ -97,8 +97,8 @@ class SettledWatch:
         """Compare the verdicts that a peer knows with those of all others."""
         if peer.phase == "learning":
             self.begun.add(peer.name)
-        for ballots in (peer.session.verdicts.ballots, peer.session.commits.ballots):
-            for settlement in ballots.open.values():
+        if peer.session.decider is not None:
+            for settlement in peer.session.decider.ballots.open.values():
                 for release, record in settlement.latest.items():
                     if record.decided is not None and release not in self.verdicts:
                         self.verdicts[release] = record.decided.value

@@ -125,7 +125,7 @@ class SelfCentredClipping:
     tensor([3.])
     """
 
-    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, needs_radius=True, stacked=True)
+    traits: ClassVar[RuleTraits] = RuleTraits(centred=True, stacked=True)
     radius: float
 
     @property

@@ -1,33 +1,32 @@
-"""``p2pfl topology``, ``explain``, ``privacy`` and ``audit``: what an experiment costs and protects, before it runs."""
+"""``p2pfl topology``, ``explain`` and ``privacy``: what an experiment costs and protects, before it runs."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import p2pfl
-from p2pfl.cli import folders, tables, terminal
+from p2pfl.cli import folders, tables
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.core.errors import InputError
 
 if TYPE_CHECKING:  # it imports torch
-    from p2pfl.experiment.outline import Outline
+    from p2pfl.experiment import Plan
 
 
 def topology(options: argparse.Namespace) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli.planning import topologies  # noqa: PLC0415
+    from p2pfl.results import plots  # noqa: PLC0415
 
     given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
     folders.add_present()
     found = topologies.find(options.topology, **given)
     facts = topologies.facts(found)
     if options.plot:
-        topologies.draw(found, options.plot)
+        plots.keep(plots.graph(found.union, side=6), options.plot)
     if options.json:
         print(json.dumps(facts))
     else:
@@ -52,16 +51,16 @@ def privacy(options: argparse.Namespace) -> int:
     from p2pfl.cli.planning import privacy as guarantees  # noqa: PLC0415
 
     experiment = experiment_of(options)
-    outlined = guarantees.outlined(experiment, only=options.name)
-    if outlined.protection.totals:
-        return _totals(outlined, options)
-    found = guarantees.facts(outlined)
+    plan = guarantees.resolve(experiment, only=options.name)
+    if plan.protection.totals:
+        return _totals(plan, options)
+    found = guarantees.facts(plan)
     if options.plot:  # first, for it may be refused
         guarantees.draw(found, options.plot)
     if not options.json:
         guarantees.show(found)
         sys.stdout.flush()  # the table stands while data are read and the comparison trains
-    comparison = None if options.no_baselines else guarantees.compared(outlined, only=options.name)
+    comparison = None if options.no_baselines else guarantees.compared(plan, only=options.name)
     if options.json:
         print(json.dumps(found | {"comparison": comparison}, allow_nan=False))
     elif comparison is not None:
@@ -69,47 +68,15 @@ def privacy(options: argparse.Namespace) -> int:
     return 0
 
 
-def _totals(outlined: Outline, options: argparse.Namespace) -> int:
+def _totals(plan: Plan, options: argparse.Namespace) -> int:
     """Print what exact totals show; there is no guarantee to draw or to compare."""
     from p2pfl.cli.planning import disclosures  # noqa: PLC0415
 
     if options.plot:
         raise InputError("exact totals have no epsilon to draw; leave --plot out")
-    found = disclosures.facts(outlined)
+    found = disclosures.facts(plan)
     if options.json:
         print(json.dumps(found, allow_nan=False))
     else:
         disclosures.show(found)
     return 0
-
-
-def audit(options: argparse.Namespace) -> int:
-    """``p2pfl audit``."""
-    from p2pfl.cli.planning import audits  # noqa: PLC0415
-    from p2pfl.cli.running import accounts  # noqa: PLC0415
-    from p2pfl.plugins.audit import Effort  # noqa: PLC0415
-    from p2pfl.plugins.audit import audit as attacked  # noqa: PLC0415
-
-    experiment, smaller = experiment_of(options), None
-    if options.peers is None:
-        experiment, smaller = audits.attackable(experiment)
-    if smaller is not None:
-        terminal.note(smaller)
-    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
-    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
-    audits.prepare(folder)
-    found = replace(attacked(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
-    accounts.warn_of_exact(resolved)
-    audits.keep(found, folder, samples=options.samples)
-    if options.json:
-        print(json.dumps(found.results() | {"folder": str(folder)}))
-    else:
-        audits.show(found, folder)
-    return 1 if found.broken else 0
-
-
-def value(options: argparse.Namespace) -> int:
-    """``p2pfl value``."""
-    from p2pfl.cli.planning import values  # noqa: PLC0415
-
-    return values.run(options)

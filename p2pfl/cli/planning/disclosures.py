@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from p2pfl.cli.tables import facts as print_facts
+from p2pfl.experiment import Plan
 from p2pfl.experiment.accounts import beside
-from p2pfl.experiment.outline import Outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting.accountant import Guarantee
 from p2pfl.privacy.accounting.spending import Cost, spent
@@ -19,16 +19,16 @@ from p2pfl.results.spending.observers import learned
 from p2pfl.results.spending.promises import promise
 
 
-def facts(outlined: Outline) -> dict[str, Any]:
+def facts(plan: Plan) -> dict[str, Any]:
     """Return who learns what, as JSON values."""
-    protection = outlined.protection
+    protection = plan.protection
     peers, colluders = len(protection.graph.peers), protection.wanted.colluders
     claimed = protection.claimed
-    promised = promise(outlined.experiment, protection, spent=None)
+    promised = promise(plan.experiment, protection, spent=None)
     return {
-        "name": outlined.experiment.name,
+        "name": plan.experiment.name,
         "peers": peers,
-        "mode": outlined.experiment.privacy.mode,
+        "mode": plan.experiment.privacy.mode,
         "claimed": claimed,
         "epsilon": promised["epsilon"],
         "delta": protection.wanted.delta if claimed else None,
@@ -37,7 +37,7 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "colluders": colluders,
         "rounds": protection.rounds,
         "learned": learned(protection),
-        "warnings": [*_warnings(peers, colluders), *_spent(outlined)],
+        "warnings": [*_warnings(peers, colluders), *_spent(plan)],
         "statement": promised["statement"],
     }
 
@@ -60,14 +60,14 @@ def _warnings(peers: int, colluders: int) -> list[str]:
     return [f"{who}, the totals of the others are those of one peer alone; add peers"]
 
 
-def _spent(outlined: Outline) -> list[str]:
+def _spent(plan: Plan) -> list[str]:
     """Return what earlier runs have spent of the data, as a sentence."""
-    protection = outlined.protection
+    protection = plan.protection
     if not protection.claimed or not protection.before:
         return []
     left = "" if protection.affordable else ", and privacy.epsilon permits no further round"
     spent_before = protection.spent({})
-    return [f"epsilon {spent_before:.3g} for a sample is spent already by {beside(outlined.experiment)}{left}"]
+    return [f"epsilon {spent_before:.3g} for a sample is spent already by {beside(plan.experiment)}{left}"]
 
 
 def show(found: Mapping[str, Any]) -> None:

@@ -109,7 +109,7 @@ def _topology(resolved: Plan) -> dict[str, Any]:
     degrees = sorted(len(topology.union.neighbours(peer)) for peer in topology.peers)
     squares = np.mean([np.asarray(each.matrix.power(2).sum(axis=1)) for each in weights], axis=0)  # [N]
     return {
-        "kind": resolved.experiment.topology.kind if resolved.experiment.topology.file is None else "file",
+        "kind": "file" if resolved.experiment.topology.files else resolved.experiment.topology.kind,
         "peers": len(topology.peers),
         "edges": len(topology.union.edges),
         "period": topology.period,

@@ -19,7 +19,6 @@ from p2pfl.experiment import Experiment
 from p2pfl.experiment.accounts import beside, counting
 from p2pfl.experiment.catalogue import mode_traits
 from p2pfl.experiment.modes import NoPrivacy
-from p2pfl.experiment.outline import Outline, check_peers, outline
 from p2pfl.experiment.protection import Protection
 from p2pfl.privacy.accounting import divergence
 from p2pfl.privacy.accounting.accountant import Guarantee
@@ -48,10 +47,8 @@ ADJACENCY = {
 }
 
 
-def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
-    """Return what the guarantee of an experiment follows from, including what was spent on its data before.
-
-    Data are read and a model is made only where the guarantee depends on more than they are known by.
+def resolve(experiment: Experiment, *, only: str | None = None) -> Plan:
+    """Return the plan of an experiment, whose protection counts what was spent on its data before.
 
     Parameters
     ----------
@@ -60,36 +57,31 @@ def outlined(experiment: Experiment, *, only: str | None = None) -> Outline:
     only
         The one peer whose data are here; all by default.
     """
-    found = outline(experiment)
-    if found is None:
-        whole = p2pfl.plan(experiment, only=None if only is None else [only], unaccounted=True)
-        found = Outline(experiment, whole.topology, whole.protection, whole.gossip.steps, whole)
-    check_peers(experiment, found.topology.peers, [] if only is None else [only])
-    peers = found.topology.peers if only is None else (only,)
-    spending = PeerAccounts.of(experiment, found.protection, peers)
+    plan = p2pfl.plan(experiment, only=None if only is None else [only], unaccounted=True)
+    peers = plan.topology.peers if only is None else (only,)
+    spending = PeerAccounts.of(experiment, plan.protection, peers)
     if spending is None:
-        return found
-    before = spending.before(peers)
-    return replace(found, protection=found.protection.after(before))
+        return plan
+    return replace(plan, protection=plan.protection.after(spending.before(peers)))
 
 
-def facts(outlined: Outline) -> dict[str, Any]:
+def facts(plan: Plan) -> dict[str, Any]:
     """Return the guarantee by observer, epsilon over rounds, and their inputs; infinite numbers are ``None``."""
-    protection, wanted = outlined.protection, outlined.experiment.privacy
+    protection, wanted = plan.protection, plan.experiment.privacy
     graph, settings = protection.graph, protection.settings
     degrees = sorted(len(graph.neighbours(peer)) for peer in graph.peers)
     rounds = protection.affordable if protection.claimed else protection.rounds
-    examples = None if outlined.whole is None else outlined.whole.examples(rounds)
-    account = beside(outlined.experiment) if protection.claimed else None
+    examples = plan.examples(rounds)
+    account = beside(plan.experiment) if protection.claimed else None
     against = protection.observers()
     return {
-        "name": outlined.experiment.name,
+        "name": plan.experiment.name,
         "peers": len(graph.peers),
         "mode": wanted.mode,
         "claimed": protection.claimed,
         "missing": _missing(protection),
         "warnings": _warnings(protection, rounds),
-        "statement": promise(outlined.experiment, protection, spent=None, examples=examples)["statement"],
+        "statement": promise(plan.experiment, protection, spent=None, examples=examples)["statement"],
         "adjacency": wanted.adjacency,
         "colluders": wanted.colluders,
         "delta": wanted.delta,
@@ -103,11 +95,10 @@ def facts(outlined: Outline) -> dict[str, Any]:
         "mask": settings.mask,
         "clip": _finite(settings.clip),
         "clip_chosen": settings.clip != wanted.clip,
-        "clipping": wanted.clipping,
         "participation": settings.participation,
         "mask_graph": {"kind": wanted.mask_graph, "edges": len(graph.edges), "degree": [degrees[0], degrees[-1]]},
         "blur": math.hypot(settings.noise, settings.mask * math.sqrt(max(0, degrees[0] - wanted.colluders))),
-        "gossip_steps": outlined.gossip_steps,
+        "gossip_steps": plan.gossip.steps,
         "size": protection.size,
         "observers": observers.lines(protection, against),
         "curve": _curve(protection, against) if protection.claimed else None,
@@ -153,8 +144,7 @@ def described(found: Mapping[str, Any]) -> dict[str, str]:
     if not (found["claimed"] or found["mask"] or mode_traits(found["mode"]).sums):
         said["any other peer"] = "learns what neighbours do, over several gossip steps or rounds"
     said["AUC, TPR@1%"] = "of the best attack there can be; TPR with 1 % false alarms"
-    each = ", layer by layer" if found["clipping"] == "layer" else ""
-    each += " as none is given" if found["clip_chosen"] else ""
+    each = " as none is given" if found["clip_chosen"] else ""
     clip = "no clip" if found["clip"] is None else f"clip {_number(found['clip'])}{each}"
     said["noise"] = f"{found['noise']:.3g} private in each number, {clip}"
     if found["mask"]:
@@ -228,24 +218,21 @@ def draw(found: Mapping[str, Any], path: str) -> None:
     spending(found["curve"]["rounds"], curves, delta=found["delta"], budget=found["budget"], title=title, path=path)
 
 
-def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | None:
+def compared(plan: Plan, *, only: str | None = None) -> dict[str, Any] | None:
     """Return the accuracy of a trusted curator and of peers alone, and a sentence; ``None`` without a guarantee."""
-    if not outlined.protection.claimed:
+    if not plan.protection.claimed:
         return None
     if only is not None:
         return {"pays": None, "sentence": f"not compared with learning alone, for only the data of {only} are here"}
-    account = counting(outlined.experiment, outlined.topology.peers)
+    account = counting(plan.experiment, plan.topology.peers)
     if account is not None:
         said = f"for {account} counts what is spent of these data, and exact scores have no cost that it could count"
         return {"pays": None, "sentence": f"not compared with learning alone, {said}"}
     with terminal.console(stderr=True).status("training peers alone and with a trusted curator, to compare"):
         from p2pfl.simulation.curator import compare, needed  # noqa: PLC0415 (the table need not wait for torch)
 
-        resolved = replace(
-            outlined.whole or p2pfl.plan(outlined.experiment, unaccounted=True), protection=outlined.protection
-        )
-        found = compare(resolved)
-        peers, epsilon = needed(resolved, found) if found.share else (None, None)
+        found = compare(plan)
+        peers, epsilon = needed(plan, found) if found.share else (None, None)
     return {
         "metric": found.metric,
         "alone": found.alone,
@@ -255,7 +242,7 @@ def compared(outlined: Outline, *, only: str | None = None) -> dict[str, Any] | 
         "update": found.length,
         "peers_needed": peers,
         "epsilon_needed": epsilon,
-        "sentence": _verdict(resolved, found, peers=peers, epsilon=epsilon),
+        "sentence": _verdict(plan, found, peers=peers, epsilon=epsilon),
     }
 
 

@@ -18,7 +18,7 @@ from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.interrupts import until_interrupted
 from p2pfl.cli.running import accounts
 from p2pfl.core.errors import InputError, RunError
-from p2pfl.core.importing import uncollected
+from p2pfl.core.importing import pause_collection
 from p2pfl.experiment import Experiment
 
 if TYPE_CHECKING:  # they import torch
@@ -29,11 +29,10 @@ if TYPE_CHECKING:  # they import torch
 
 def run(options: argparse.Namespace) -> int:
     """``p2pfl run``."""
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415 (each command imports what it needs)
         from p2pfl.network.peer.launch import swarm  # noqa: PLC0415
 
-    _check_recording(options)
     folder = None if options.resume is None else _resumed(options)
     if folder is not None and folders.ended(folder):
         return _over(folder, options)
@@ -52,7 +51,6 @@ def run(options: argparse.Namespace) -> int:
             resolved=resolved,
             observe=live.observe,
             resume=again,
-            record=options.record,
             baselines=compare,
         )
     return _finish(result.summary, folder, options)
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
 def simulate(options: argparse.Namespace) -> int:
     """``p2pfl simulate``."""
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once: huge pages for stacks of models
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.simulation import simulate as simulated  # noqa: PLC0415
         from p2pfl.simulation.sharding.workers import launched, leads  # noqa: PLC0415
@@ -151,7 +149,7 @@ def repeat(options: argparse.Namespace) -> int:
 
 def peer(options: argparse.Namespace) -> int:
     """``p2pfl peer``."""
-    with uncollected():
+    with pause_collection():
         from p2pfl.cli.running import view  # noqa: PLC0415
         from p2pfl.network.peer.launch.worker import live  # noqa: PLC0415
     from p2pfl.core.process import return_freed_memory  # noqa: PLC0415
@@ -162,7 +160,6 @@ def peer(options: argparse.Namespace) -> int:
     from p2pfl.network.peer.updates import Alone, Done, ModelDescription  # noqa: PLC0415
     from p2pfl.results import Record  # noqa: PLC0415
 
-    _check_recording(options)
     experiment = experiment_of(options, broker=options.broker)
     urls = brokers(experiment)
     if "embedded" in urls:
@@ -205,8 +202,17 @@ def peer(options: argparse.Namespace) -> int:
         for warning in overhearing(experiment, urls=urls, peer=options.name):
             tell(warning)
         owned = credentials(experiment.trust, peer=options.name, folder=folder / "keys")
-        given: dict[str, Any] = {"former": former, "record": options.record, "compare": compare}
-        until_interrupted(live(resolved, options.name, urls=urls, folder=folder, owned=owned, notify=tell, **given))
+        playing = live(
+            resolved,
+            options.name,
+            urls=urls,
+            folder=folder,
+            owned=owned,
+            notify=tell,
+            former=former,
+            compare=compare,
+        )
+        until_interrupted(playing)
     return _finish(own.summary, folder, options)
 
 
@@ -233,13 +239,6 @@ def _own(
     stack.enter_context(_kept(last, again="--resume"))
     former = earlier(last, options.name, notify=lambda notice: terminal.note(sentence(notice)))
     return last, stack.enter_context(Run.resume(last, first={options.name: max(former.rounds, default=0)})), former
-
-
-def _check_recording(options: argparse.Namespace) -> None:
-    if options.record and options.resume:
-        raise InputError(
-            "--record does not work with --resume, because a recording begins with its run; leave out one of the two"
-        )
 
 
 def _resumed(options: argparse.Namespace, *, check: Callable[[Path], None] = folders.check_played) -> Path:

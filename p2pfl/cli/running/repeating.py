@@ -15,6 +15,7 @@ from p2pfl.cli.running import accounts
 from p2pfl.core.errors import InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
+from p2pfl.experiment.schema.network import graph_files
 from p2pfl.results.comparing.wording import counted
 from p2pfl.results.lock import PEER, RUN
 from p2pfl.results.reading import table_of
@@ -92,8 +93,9 @@ def _check_repeatable(folder: Path) -> None:
 def _check_changes(changes: Sequence[str]) -> None:
     """Refuse a change of what the run is; only where its files are may differ."""
     for change in changes:
-        key = change.partition("=")[0].strip()
-        if key not in PATHS:
+        key, _, value = change.partition("=")
+        key = key.strip()
+        if key not in PATHS or (key == "topology.kind" and not graph_files(value)):
             raise InputError(f"--set {key} would make another run; repeat sets paths alone, such as data.options.path")
 
 

@@ -292,10 +292,8 @@ def _console(*, quiet: bool) -> Console:
 
 def _heading(plan: Plan) -> Text:
     experiment = plan.experiment
-    file = experiment.topology.file
-    graph = (
-        experiment.topology.kind if file is None else file if isinstance(file, str) else f"{len(file)} graphs in turn"
-    )
+    kind = experiment.topology.kind
+    graph = kind if isinstance(kind, str) else f"{len(kind)} graphs in turn"
     split = "own" if experiment.data.owned else experiment.data.split
     steps = 0 if plan.protection.totals else plan.gossip.steps
     return Text.assemble(

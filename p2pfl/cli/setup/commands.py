@@ -1,4 +1,4 @@
-"""``p2pfl identity``, ``broker``, ``deploy`` and ``doctor``: what peers need before they meet."""
+"""``p2pfl identity`` and ``broker``: what peers need before they meet."""
 
 from __future__ import annotations
 
@@ -7,12 +7,8 @@ import json
 import sys
 from pathlib import Path
 
-from p2pfl.cli.setup.deploying import deploy
-from p2pfl.cli.setup.doctors import doctor
 from p2pfl.core.errors import BrokerError, InputError, RunError
 from p2pfl.experiment import read
-
-__all__ = ["broker", "deploy", "doctor", "identity"]
 
 
 def identity(options: argparse.Namespace) -> int:
@@ -33,7 +29,7 @@ def identity(options: argparse.Namespace) -> int:
         change = identities.rotated if options.rotate else identities.shown
         done = change(options.name, keys=Path(options.keys), roster=roster)
         if options.request is not None:
-            from p2pfl.plugins.operate.bundles.requests import request  # noqa: PLC0415
+            from p2pfl.privacy.keys.requests import request  # noqa: PLC0415
 
             request(options.name, keys=Path(options.keys), to=Path(options.request))
     if options.json:
@@ -71,7 +67,7 @@ def broker(options: argparse.Namespace) -> int:
 
 def _configure(options: argparse.Namespace) -> int:
     """``p2pfl broker --config``."""
-    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415
+    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415
     from p2pfl.network.protocol.wire.sealing import rights  # noqa: PLC0415
     from p2pfl.network.transport.hardened import closed, configure  # noqa: PLC0415
     from p2pfl.topology.graph import NAME  # noqa: PLC0415
@@ -80,7 +76,7 @@ def _configure(options: argparse.Namespace) -> int:
     swarm, peers = "+", tuple[str, ...]()
     if options.experiment is not None:
         experiment = read(options.experiment)  # neither model nor data need be here
-        swarm, peers = experiment.name, (loaded(experiment) or built(experiment)).peers
+        swarm, peers = experiment.name, built(experiment).peers
     elif options.observer:
         raise InputError("--observer makes passwords, which go with those of peers; name the EXPERIMENT as well")
     for name in options.observer:

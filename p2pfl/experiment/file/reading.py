@@ -21,12 +21,13 @@ from p2pfl.experiment.catalogue import ADDITIVE, CODECS, MODELS, MODES, RULES
 from p2pfl.experiment.file.sentences import idle, mismatch, shown, words
 from p2pfl.experiment.schema import Experiment, Section
 from p2pfl.experiment.schema.learning import Split
+from p2pfl.experiment.schema.network import graph_files
 
 SHIPPED = Path(__file__).parents[1] / "shipped"
 """Folder of the experiments that come with the package."""
 
 PATHS = (
-    "topology.file",
+    "topology.kind",
     "gossip.weights",
     "model.pretrained",
     "privacy.budget",
@@ -74,7 +75,8 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
     Notes
     -----
     A change of the algorithm resets those keys of the source to their default that have no effect on the
-    new algorithm, so that one file serves to compare algorithms.
+    new algorithm, so that one file serves to compare algorithms. A change of a graph, codec or robust rule drops the
+    options of the one that it replaces.
 
     Examples
     --------
@@ -96,6 +98,7 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         _choose(table, experiment, origin=origin)
         return experiment
     named = tuple(_set(table, change) for change in changes)
+    _drop_options(table, experiment, named)
     _resolve(table, Path.cwd())
     changed = check(table, origin="--set")
     _choose(table, changed, origin=origin)
@@ -107,6 +110,25 @@ def read(source: str | Path | Experiment | Mapping[str, Any], *, changes: Sequen
         section, _, name = key.partition(".")
         del table[section][name]
     return check(table, origin="--set")
+
+
+OPTIONS_OF = {
+    "topology.kind": "topology.options",
+    "compression.name": "compression.options",
+    "robustness.rule": "robustness.options",
+    "data.split": "data.split_options",
+}
+"""Keys whose values have options, and where these are."""
+
+
+def _drop_options(table: dict[str, Any], before: Experiment, named: Sequence[str]) -> None:
+    """Drop the options of what the changes replace, unless the changes set options, too."""
+    old = flat(before)
+    for key, options in OPTIONS_OF.items():
+        given = any(change.startswith(f"{options}.") for change in named)
+        section, _, name = key.partition(".")
+        if f"{key}." in named and not given and table[section][name] != old[key]:
+            table[section].pop(options.partition(".")[2], None)
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -249,9 +271,16 @@ def plain(experiment: Experiment) -> dict[str, Any]:
     """Return an experiment as a table without empty keys."""
     table: dict[str, Any] = msgspec.to_builtins(experiment, builtin_types=(float,))
     return {
-        key: {name: item for name, item in value.items() if item is not None} if isinstance(value, dict) else value
+        key: {name: _given(item) for name, item in value.items() if item is not None}
+        if isinstance(value, dict)
+        else value
         for key, value in table.items()
     }
+
+
+def _given(value: Any) -> Any:
+    """Return a table without empty keys; any other value as it is."""
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, dict) else value
 
 
 def write(experiment: Experiment) -> str:
@@ -346,7 +375,7 @@ def _paths(table: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
         inner: Any = table
         for parent in parents:
             inner = inner.get(parent, {}) if isinstance(inner, dict) else {}
-        if isinstance(inner, dict):
+        if isinstance(inner, dict) and (dotted != "topology.kind" or graph_files(inner.get(key))):
             yield dotted, inner, key
 
 
@@ -384,6 +413,15 @@ def _of_peers(path: str, folder: Path) -> Iterator[Path]:
     return fixed.glob(str(whole.relative_to(fixed)).replace("{peer}", "*"))
 
 
+TABLES = {
+    "learning.schedule": "name",
+    "learning.stragglers": "share",
+    "learning.learner": "name",
+    "simulation.slow": "share",
+}
+"""Keys that take a value or a table, and the key of that table that holds the value."""
+
+
 def _set(table: dict[str, Any], change: str) -> str:
     """Make one change to a table, and return the beginning of all keys that it names."""
     dotted, equals, text = change.partition("=")
@@ -395,7 +433,9 @@ def _set(table: dict[str, Any], change: str) -> str:
         value = text
     *parents, key = dotted.strip().split(".")
     inner = table
-    for parent in parents:
+    for place, parent in enumerate(parents, 1):
+        if (name := TABLES.get(".".join(parents[:place]))) and not isinstance(inner.get(parent, {}), dict):
+            inner[parent] = {name: inner[parent]}
         inner = inner.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise ExperimentError(f'--set "{change}": "{parent}" is not a section; write it as section.key=value')
@@ -423,8 +463,36 @@ MEANT: Mapping[str, str] = dict.fromkeys(
 """Keys of ``[learning]`` by the names that they have in other frameworks."""
 
 
+MOVED: Mapping[str, str] = {
+    "topology.file": "topology.kind",
+    **{
+        f"topology.{option}": f"topology.options.{option}"
+        for option in ("rewire", "probability", "rows", "branching", "clusters", "inside", "every", "levels", "period")
+    },
+    **{
+        f"compression.{option}": f"compression.options.{option}"
+        for option in ("share", "levels", "bits", "gamma", "refresh")
+    },
+    **{f"data.{option}": f"data.split_options.{option}" for option in ("alpha", "shards", "exponent", "column")},
+    "learning.schedule_by": "learning.schedule.by",
+    "learning.schedule_options": "learning.schedule.options",
+    "learning.warmup": "learning.schedule.warmup",
+    "learning.learner_options": "learning.learner.options",
+    "simulation.pace": "simulation.slow.pace",
+    "learning.drop_stragglers": "learning.stragglers.drop",
+    "learning.precision": "learning.dtype",
+    "attack.share": "attack.peers",
+    "robustness.attackers": "robustness.options.attackers",
+    "robustness.radius": "robustness.options.radius",
+    "robustness.nearest": "robustness.options.nearest",
+}
+"""Keys of the release before this one, and where they are now."""
+
+
 def _hint(key: str, section: type[Section], *, of: type[Section]) -> str:
     """Return what an unknown key may have meant: the same key in another section, or the nearest in this one."""
+    if of is Experiment and key in MOVED:
+        return f"it is {MOVED[key]} now"
     prefix, _, name = key.rpartition(".")
     if prefix in {"", "learning"} and name in MEANT:
         return f'did you mean "{MEANT[name]}"?'

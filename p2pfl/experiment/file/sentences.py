@@ -13,7 +13,7 @@ from msgspec import inspect
 
 from p2pfl.core.errors import ExperimentError
 from p2pfl.core.traits import UNDECLARED, Traits
-from p2pfl.experiment.catalogue import CODECS, MODES, codec_traits, mode_traits, traits_of
+from p2pfl.experiment.catalogue import MODES, mode_traits, traits_of
 from p2pfl.experiment.schema import (
     LARGEST,
     AttackSettings,
@@ -25,8 +25,8 @@ from p2pfl.experiment.schema import (
     ModelSettings,
     PrivacySettings,
     RobustnessSettings,
+    ScheduleSettings,
     Section,
-    SimulationSettings,
     TopologySettings,
 )
 
@@ -52,8 +52,8 @@ def mismatch(message: str, table: Mapping[str, Any], section: type[Section] = Ex
     --------
     >>> mismatch("Expected `int` >= 1 - at `$.rounds`", {"rounds": 0})
     'rounds is 0; set it to a whole number >= 1'
-    >>> mismatch("Invalid enum value 'laier' - at `$.privacy.clipping`", {"privacy": {"clipping": "laier"}})
-    'privacy.clipping is "laier"; set it to "flat" or "layer"; did you mean "layer"?'
+    >>> mismatch("Invalid enum value 'sane' - at `$.privacy.mask_graph`", {"privacy": {"mask_graph": "sane"}})
+    'privacy.mask_graph is "sane"; set it to "complete" or "same"; did you mean "same"?'
     """
     found = re.search(r" - at `\$\.([\w.]+)", message)
     if found is None:  # the table itself, which is one by now
@@ -95,18 +95,17 @@ def idle(experiment: Experiment) -> dict[str, str]:
     """
     model, topology = experiment.model, experiment.topology
     found = _unlearned(experiment)
-    if topology.file is not None:
-        drawn = "topology.file defines the graph"
-        keys = (key for key in TopologySettings.__struct_fields__ if key != "file")
+    if topology.files:
+        drawn = "the file in topology.kind defines the graph"
+        keys = (key for key in TopologySettings.__struct_fields__ if key != "kind")
         found |= {f"topology.{key}": drawn for key in keys if _set(topology, TopologySettings(), key)}
     if experiment.data.owned:
         owned = f"{experiment.data.name} gives each peer its own data"
-        split = {"split": owned, "alpha": owned, "shards": owned, "exponent": owned, "column": owned}
-        found |= {f"data.{key}": reason for key, reason in split.items() if _set(experiment.data, DataSettings(), key)}
+        found |= {
+            f"data.{key}": owned for key in ("split", "split_options") if _set(experiment.data, DataSettings(), key)
+        }
     if ":" in model.name and _set(model, ModelSettings(), "hidden"):
         found["model.hidden"] = "a model of your own takes its widths from model.options"
-    if not experiment.simulation.slow and _set(experiment.simulation, SimulationSettings(), "pace"):
-        found["simulation.pace"] = "there are no simulation.slow peers"
     found |= _unmixed(experiment) | _uncompressed(experiment.compression)
     if _traits(experiment.learning.algorithm).additive:
         found |= _unadded(experiment)
@@ -115,14 +114,14 @@ def idle(experiment: Experiment) -> dict[str, str]:
 
 UNADDED: Mapping[str, tuple[str, ...]] = {
     "learning": (
-        *("optimizer", "rate", "options", "schedule", "schedule_options", "schedule_by", "warmup", "max_norm"),
+        *("optimizer", "rate", "options", "schedule", "max_norm"),
         *("batch", "epochs", "steps", "stragglers"),
-        *("loss", "augment", "metrics", "device", "precision", "dtype", "example_noise", "example_clip"),
+        *("loss", "augment", "metrics", "device", "dtype", "example_noise", "example_clip"),
     ),
     "model": ("hidden", "pretrained", "frozen", "norm"),
     "gossip": ("steps", "tolerance", "weights", "acceleration"),
     "compression": ("zstd",),
-    "privacy": ("clip", "clipping", "mask", "bits", "participation", "partners"),
+    "privacy": ("clip", "mask", "bits", "participation", "partners"),
     "simulation": ("loss",),
     "transport": ("hurry",),
 }
@@ -143,13 +142,11 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
     why = _undone(experiment)
     if _traits(learning.algorithm).full_participation:
         everybody = f"all peers take part in each round of {learning.algorithm} and have equal weights"
-        why |= {"fraction": everybody, "weighted": everybody, "drop_stragglers": everybody}
-    if not learning.stragglers:
-        why["drop_stragglers"] = "there are no learning.stragglers"
-    if learning.learner is None:
-        why["learner_options"] = "there is no learning.learner"
-    if learning.schedule is None:
-        why |= dict.fromkeys(["schedule_options", "schedule_by"], "there is no learning.schedule")
+        why |= {"fraction": everybody, "weighted": everybody}
+        why |= {"stragglers": everybody} if learning.dropped else {}
+    schedule = learning.scheduling
+    if schedule.name is None and schedule != ScheduleSettings(warmup=schedule.warmup):
+        why["schedule"] = "the schedule has no name"
     if not learning.example_noise:
         why["example_clip"] = "there is no learning.example_noise"
     return {f"learning.{key}": reason for key, reason in why.items() if _set(learning, LearningSettings(), key)}
@@ -158,7 +155,7 @@ def _unlearned(experiment: Experiment) -> dict[str, str]:
 def _undone(experiment: Experiment) -> dict[str, str]:
     """Return the keys of local training that have no effect."""
     learning, found = experiment.learning, _traits(experiment.learning.algorithm)
-    name, kept = learning.algorithm, not learning.drop_stragglers
+    name, kept = learning.algorithm, not learning.dropped
     why: dict[str, str] = {}
     if found.own_optimizer:
         alone = f"{name} takes gradient steps of its own, as learning.algorithm_options defines"
@@ -205,10 +202,6 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
     if not traits.hides and experiment.learning.example_noise:
         why.pop("delta", None)  # of the guarantee for samples
         why.pop("budget", None)
-    if traits.masks and privacy.mask_graph in {"same", "complete"}:
-        why["mask_degree"] = f'privacy.mask_graph is "{privacy.mask_graph}"'
-    if traits.hides and math.isinf(privacy.clip) and privacy.epsilon is None:
-        why["clipping"] = "there is no privacy.clip"
     if traits.masks and privacy.epsilon is not None and not privacy.noise:
         why["mask"] = "privacy.epsilon without privacy.noise chooses both"
     clipped = not math.isinf(privacy.clip) or _traits(experiment.learning.algorithm).additive
@@ -222,16 +215,8 @@ def _unhidden(experiment: Experiment) -> dict[str, str]:
 
 def _uncompressed(wanted: CompressionSettings) -> dict[str, str]:
     """Return the keys of ``[compression]`` that have no effect."""
-    name, traits = wanted.name, codec_traits(wanted.name)
-    taken = {key for key in ("share", "levels", "bits") if traits and CODECS.takes(name, key)}
-    if traits and traits.differences:
-        taken |= {"gamma", "refresh"}
-    unused = {"share", "levels", "bits", "gamma", "refresh"} - taken
-    return {
-        f"compression.{key}": f'compression.name is "{name}"'
-        for key in unused
-        if _set(wanted, CompressionSettings(), key)
-    }
+    unused = wanted.name == "none" and wanted.options
+    return {"compression.options": 'compression.name is "none"'} if unused else {}
 
 
 def _unused(mode: str) -> Mapping[str, str]:
@@ -258,13 +243,11 @@ def _uncontested(experiment: Experiment) -> dict[str, str]:
     robustness, attack = experiment.robustness, experiment.attack
     why: dict[str, str] = {}
     if robustness.rule == "none":
-        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("attackers", "radius", "nearest")}
+        why |= {f"robustness.{key}": 'robustness.rule is "none"' for key in ("options",)}
     if attack.name == "none":
-        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("share", "peers", "scale")}
+        why |= {f"attack.{key}": 'attack.name is "none"' for key in ("peers", "scale")}
     if attack.name == "label_flip":
         why["attack.scale"] = "labels are flipped or not"
-    if attack.peers:
-        why["attack.share"] = "attack.peers names the peers that attack"
     wanted = {"robustness": (robustness, RobustnessSettings()), "attack": (attack, AttackSettings())}
     return {key: reason for key, reason in why.items() if _set(*wanted[key.split(".")[0]], key.split(".")[1])}
 

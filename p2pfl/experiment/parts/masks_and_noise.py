@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from p2pfl import topology as graphs
 from p2pfl.core.errors import ExperimentError
 from p2pfl.experiment import schema
-from p2pfl.experiment.catalogue import mode_traits
-from p2pfl.experiment.parts.mask_graph import mask_graph
+from p2pfl.experiment.catalogue import MODELS, mode_traits, traits_of
 from p2pfl.experiment.protection import Protection, fewest_partners
+from p2pfl.experiment.schema import Experiment
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.accountant import Guarantee, sensitivity
 from p2pfl.privacy.accounting.calibration import calibrate
@@ -32,6 +32,71 @@ AVERAGED = 1e-2
 ENOUGH = 10_000
 """Gossip steps that average out any masks; calibration assumes them if the tolerance determines the steps."""
 
+STANDARDISED = frozenset({"breast_cancer", "diabetes", "wine"})
+"""Public data sets whose columns are scaled by the training samples of all peers."""
+
+GIVEN_SCALING = "given the scaling of this public data set, which its training samples determine"
+"""Condition of a guarantee that covers no statistics of the features."""
+
+
+def protect(
+    experiment: Experiment,
+    topology: graphs.Topology | graphs.Schedule,
+    weights: tuple[graphs.Weights, ...],
+    *,
+    size: int,
+    update: float | None = None,
+    sums: Sums | None = None,
+) -> Protection:
+    """Return the protection of an experiment's models.
+
+    Parameters
+    ----------
+    experiment, topology, weights
+        Parts of a :class:`p2pfl.experiment.resolved.Plan`.
+    size
+        P, the number of parameters.
+    update
+        Root mean square of a parameter's update, if masks are sized from it.
+    sums
+        Sums that others see in the mode ``secagg``.
+
+    Returns
+    -------
+    Protection
+        The resolved section ``[privacy]``.
+    """
+    traits = traits_of(experiment.learning.algorithm)
+    stepwise = traits.full_participation
+    found = protection(
+        experiment.privacy,
+        topology,
+        weights,
+        size=size,
+        rounds=experiment.rounds,
+        steps=1 if stepwise and experiment.gossip.steps is None else experiment.gossip.steps,
+        update=update,
+        sums=sums,
+        totals=_shown(experiment) if traits.additive else "",
+    )
+    return replace(found, given=_condition(experiment))
+
+
+def _condition(experiment: Experiment) -> str:
+    """Return the condition of a guarantee on a public data set whose scaling depends on samples, in words."""
+    data, samples = experiment.data, bool(experiment.learning.example_noise)
+    hospitals = data.name == "fed_heart" and (samples or data.options.get("scaling") == "pooled")
+    return GIVEN_SCALING if hospitals or data.name in STANDARDISED else ""
+
+
+def _shown(experiment: Experiment) -> str:
+    """Return what the totals of a model show, as its class says, which may depend on its options."""
+    name = experiment.model.name
+    kind = MODELS.kind(name) if name in MODELS or ":" in name else None
+    shown = getattr(kind, "shown", None)
+    found: str = getattr(kind, "shows", "") if shown is None else shown(experiment.model.options)
+    return found or "whatever the model asks for"
+
 
 def protection(
     wanted: schema.PrivacySettings,
@@ -40,9 +105,7 @@ def protection(
     *,
     size: int,
     rounds: int,
-    seed: int,
     steps: int | None,
-    layers: tuple[int, ...] = (),
     update: float | None = None,
     sums: Sums | None = None,
     totals: str = "",
@@ -59,12 +122,8 @@ def protection(
         P, the number of parameters.
     rounds
         Number of releases.
-    seed
-        Seed of random mask graphs.
     steps
         Gossip steps per round; ``None`` if their number is chosen so that masks average out.
-    layers
-        Number of parameters of each tensor of the model; only clipping by layer needs them.
     update
         Root mean square of a parameter's update, see :func:`p2pfl.privacy.mask_size.update_size`; needed if
         :func:`sizes_masks` is true.
@@ -81,7 +140,7 @@ def protection(
     Raises
     ------
     ExperimentError
-        Keys contradict each other, or layers are clipped by layer and unknown.
+        Keys contradict each other.
     """
     if wanted.epsilon is not None and wanted.noise and math.isinf(wanted.clip) and not totals:
         raise ExperimentError(
@@ -89,17 +148,14 @@ def protection(
             "privacy.clip"
         )
     traits = mode_traits(wanted.mode)
-    if traits.hides and wanted.clipping == "layer" and sum(layers) != size:
-        raise ExperimentError(
-            f'privacy.clipping = "layer" needs the layers of all {size} parameters, and only {sum(layers)} belong to '
-            'known layers; set privacy.clipping to "flat"'
-        )
-    graph = mask_graph(wanted, topology.union, seed=seed)
+    graph = topology.union
+    if wanted.mask_graph == "complete":  # any two peers can agree on a key through the broker
+        graph = graphs.complete(len(graph.peers)).named(graph.peers)
     claimed = wanted.epsilon is not None or _claims(wanted) or bool(totals and wanted.noise)
     if traits.masks and claimed and (few := parted(graph, colluders=wanted.colluders)):
         raise ExperimentError(
             f"privacy.colluders = {wanted.colluders} could separate {' and '.join(few)} from all other peers, and "
-            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "circulant", add '
+            'masks must hide each peer among at least three honest ones; set privacy.mask_graph to "complete", add '
             'peers, lower privacy.colluders, or set privacy.mode to "independent"'
         )
     mask = 0.0
@@ -112,7 +168,6 @@ def protection(
         mask=mask,
         bits=wanted.bits,
         participation=wanted.participation,
-        layers=layers if wanted.clipping == "layer" else (),
     )
     whole = None
     if not traits.hides:

@@ -16,20 +16,16 @@ RULES = {
 """``gossip.weights`` by name; by default those that come with the graph's edges, else Metropolis-Hastings'."""
 
 
-def mixing(
-    experiment: Experiment, topology: graphs.Topology | graphs.Schedule, healer: graphs.Healing | None = None
-) -> tuple[graphs.Weights, ...]:
-    """Return the weights of each gossip step of a period; a graph that heals has its own.
+def mixing(experiment: Experiment, topology: graphs.Topology | graphs.Schedule) -> tuple[graphs.Weights, ...]:
+    """Return the weights of each gossip step of a period.
 
     Raises
     ------
     ExperimentError
         The file of weights is missing or holds no matrix.
     """
-    if healer is None:
-        kind = experiment.gossip.weights
-        return tuple(_weights(kind, topology.at(phase)) for phase in range(topology.period))
-    return healer.weights(topology)
+    kind = experiment.gossip.weights
+    return tuple(_weights(kind, topology.at(phase)) for phase in range(topology.period))
 
 
 def _weights(kind: str | None, topology: graphs.Topology) -> graphs.Weights:

@@ -4,36 +4,6 @@ from __future__ import annotations
 
 from p2pfl.experiment.rules.rule import SettingsRule, each
 
-HEALING = each(
-    (
-        lambda it: it.experiment.topology.file is not None,
-        "with topology.file, which does not define the edges that replace those of a missing peer",
-    ),
-    (
-        lambda it: it.experiment.topology.kind == "complete",
-        "with complete graphs, where the remaining peers are neighbours anyway",
-    ),
-    (
-        lambda it: it.mode.sums,
-        (
-            'with privacy.mode = "{mode}", where all senders must know the other neighbours of a receiver before they '
-            "mask"
-        ),
-    ),
-    (
-        lambda it: it.experiment.gossip.weights,
-        'with gossip.weights = "{why}", because an edge that heals has the same weight whichever peer is missing',
-    ),
-    (lambda it: it.algorithm.state_per_edge, "with {algorithm}, which {why}"),
-    (
-        lambda it: it.differences,
-        'with compression.name = "{codec}", which sends differences from what neighbours have already',
-    ),
-    keys=("topology.heal",),
-    remedy="leave out one of the two",
-)
-"""Topologies that heal over a missing peer."""
-
 MIXED = (
     SettingsRule(
         "gossip.weights",

@@ -9,7 +9,7 @@ from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError
 from p2pfl.experiment.catalogue import MODELS, traits_of
 from p2pfl.experiment.file.reading import read
-from p2pfl.experiment.outline import built
+from p2pfl.experiment.parts.graphs import built
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.experiment.rules.table import check
@@ -50,7 +50,7 @@ def asked(name: str, settings: Mapping[str, Mapping[str, Any]], *, model: str | 
     table["learning"] = {"algorithm": name, **table.get("learning", {})}
     traits = traits_of(name)
     if traits.additive:
-        table["model"] = {"name": model or next(iter(MODELS))}
+        table["model"] = {"name": model or next(iter(MODELS), "")}
         table.setdefault("privacy", {"mode": "none"})
     if traits.full_participation:
         table["learning"].pop("weighted", None)

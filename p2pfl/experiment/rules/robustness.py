@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.experiment.rules.rule import Composition, SettingsRule, accelerated, each
+from p2pfl.experiment.rules.rule import Composition, accelerated, each
 
 
 def _averaged(it: Composition) -> str:
@@ -37,22 +37,6 @@ CONTESTED = (
         ),
         keys=("robustness.rule", "attack.name"),
         remedy="change one of the two",
-    ),
-    *each(
-        (lambda it: it.rule and it.rule.centred, "with {rule}, whose centre is the peer's own model"),
-        keys=("robustness.nearest",),
-        remedy="leave it out, or take another rule",
-    ),
-    SettingsRule(
-        "robustness.radius",
-        lambda it: it.rule and it.rule.needs_radius and it.experiment.robustness.radius is None,
-        "with {rule}",
-        "set it to a number, or take another rule",
-    ),
-    *each(
-        (lambda it: it.rule and not it.rule.needs_radius, "with {rule}"),
-        keys=("robustness.radius",),
-        remedy="leave it out, or take self_centred_clipping",
     ),
     *each(
         (lambda it: it.codec, 'with compression.name = "{codec}", which encodes true models'),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from p2pfl.core.errors import ExperimentError
-from p2pfl.experiment.rules.graphs import HEALING, MIXED
+from p2pfl.experiment.rules.graphs import MIXED
 from p2pfl.experiment.rules.learning import COMPRESSED, LEARNING, WAITING
 from p2pfl.experiment.rules.robustness import CONTESTED
 from p2pfl.experiment.rules.rule import Composition, SettingsRule, When, accelerated, each
@@ -148,7 +148,6 @@ DECIDED = tuple(
             "with privacy.mask_graph, because only neighbours vote on a model",
         ),
         (lambda it: not it.algorithm.linear, "with {algorithm}, which {it.algorithm.nonlinear}"),
-        (lambda it: it.experiment.topology.heal, "with topology.heal, because the voters follow from one graph"),
         (
             lambda it: _sparse(it) and (it.graph.period > 1 or it.graph.directed or not it.graph.symmetric),
             "on {kind} with these weights, because masks cancel only where both ends of an edge weigh it alike",
@@ -244,7 +243,7 @@ SHARED = (
 )
 """Telemetry for observers."""
 
-RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *HEALING, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
+RULES = (*SHARED, *ADDED, *DECIDED, *CONTESTED, *PRIVATE, *WAITING, *LEARNING, *COMPRESSED, *MIXED)
 """All of them, in the order in which they are reported."""
 
 
@@ -261,8 +260,8 @@ def check(it: Composition) -> None:
     >>> from p2pfl.experiment.schema import Experiment, LearningSettings
     >>> check(Composition.of(Experiment(learning=LearningSettings(algorithm="gossip_learning", stop=0.1))))
     Traceback (most recent call last):
-    p2pfl.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles of \
-their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
+    p2pfl.core.errors.ExperimentError: learning.stop = 0.1 does not work with gossip_learning, whose peers run cycles \
+of their own and take no decision together; leave it out, or take an algorithm whose peers wait for each other
     """
     for said in refusals(it):
         raise ExperimentError(said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -18,50 +18,42 @@ class TopologySettings(Section, frozen=True):
         A graph: ``ring``, ``path``, ``star``, ``complete``, ``grid``, ``torus``, ``hypercube``, ``tree``,
         ``small_world``, ``random_regular``, ``circulant``, ``random_k_out``, ``erdos_renyi``, ``exponential``; a
         schedule: ``one_peer_exponential``, ``base``, ``epidemic_oracle``, ``epidemic_local``, ``hierarchical``,
-        ``nested``, ``double_binary_tree``; or a ``package.module:function`` of the number of peers that returns either.
+        ``nested``, ``double_binary_tree``; a ``package.module:function`` of the number of peers that returns either; a
+        file that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one per
+        gossip step, repeated.
     peers
-        Number of peers of ``kind``.
-    file
-        A graph that networkx reads (GraphML, GML, node-link JSON, edge list, adjacency list), or a list of them: one
-        per gossip step, repeated.
+        Number of peers; a file has its own.
     degree
         Neighbours in small worlds, random regular graphs, circulants and epidemic schedules; k of Base-(k+1).
-    rewire
-        Probability that a small world rewires an edge.
-    probability
-        Of an edge in an Erdős-Rényi graph.
-    rows
-        Rows of a grid or torus; as square as possible by default.
-    branching
-        Children of a peer in a tree.
-    clusters
-        Of the hierarchical schedule.
-    inside
-        Graph inside each such cluster.
-    every
-        Gossip steps from one use of the bridges between clusters to the next.
-    levels
-        Parts of each level of ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals.
-    period
-        Gossip steps after which an epidemic schedule repeats.
-    heal
-        Connect the neighbours of a peer that disappeared, in rings, circulants, random regular and exponential graphs.
+    options
+        Further arguments: ``rewire`` of small worlds, ``probability`` of Erdős-Rényi graphs, ``rows`` of grids and
+        tori, ``branching`` of trees, ``clusters``, ``inside`` and ``every`` of hierarchical schedules, ``levels`` of
+        ``nested``, such as ``[4, 5]`` for 4 regions of 5 hospitals, ``period`` of epidemic schedules, and those of a
+        function.
     """
 
-    kind: str = "ring"
+    kind: Reference | Annotated[tuple[str, ...], Meta(min_length=1)] = "ring"
     peers: Number = 8
-    file: str | Annotated[tuple[str, ...], Meta(min_length=1)] | None = None
     degree: Number = 4
-    rewire: Share = 0.1
-    probability: Share = 0.3
-    rows: Number | None = None
-    branching: Number = 2
-    clusters: Number = 4
-    inside: Literal["complete", "ring"] = "complete"
-    every: Number = 4
-    levels: tuple[Number, ...] = ()
-    period: Number = 64
-    heal: bool = False
+    options: dict[str, Any] = {}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Files that hold the graphs; empty if a name or a function makes them."""
+        return graph_files(self.kind)
+
+
+def graph_files(kind: object) -> tuple[str, ...]:
+    """Return the files that a value of ``topology.kind`` names; none for a known kind or a function.
+
+    Examples
+    --------
+    >>> graph_files("village.json"), graph_files("ring"), graph_files("own.graphs:wheel")
+    (('village.json',), (), ())
+    """
+    if isinstance(kind, list | tuple):
+        return tuple(kind)
+    return (kind,) if isinstance(kind, str) and ("/" in kind or ("." in kind and ":" not in kind)) else ()
 
 
 class GossipSettings(Section, frozen=True):
@@ -78,14 +70,13 @@ class GossipSettings(Section, frozen=True):
         ``metropolis``, ``max_degree``, ``push`` (any directed graph), or a file with a doubly stochastic matrix
         (``.npy`` or text). By default those of the kind of graph, else ``metropolis``.
     acceleration
-        ``chebyshev`` needs about the square root of as many gossip steps, ``heavy_ball`` a few more. Live peers refuse
-        both under masks.
+        ``chebyshev`` needs about the square root of as many gossip steps. Live peers refuse it under masks.
     """
 
     steps: Number | None = None
     tolerance: Annotated[float, Meta(gt=0, lt=1)] = 1e-3
     weights: Reference | None = None
-    acceleration: Literal["none", "chebyshev", "heavy_ball"] = "none"
+    acceleration: Literal["none", "chebyshev"] = "none"
 
 
 class TrustSettings(Section, frozen=True):
@@ -138,8 +129,8 @@ class TransportSettings(Section, frozen=True):
     quorum
         Share of the neighbours that suffices after ``gather``.
     checkpoint
-        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression, running
-        sums and ``go_on``.
+        Rounds from one checkpoint to the next, which a killed peer can lose; 1 for state of edges, compression
+        and ``go_on``.
     """
 
     broker: str | Annotated[tuple[Reference, ...], Meta(min_length=1)] = "embedded"
@@ -178,6 +169,21 @@ class TelemetrySettings(Section, frozen=True):
     unaccounted: bool = False
 
 
+class SlowSettings(Section, frozen=True):
+    """Slow peers of a simulation.
+
+    Attributes
+    ----------
+    share
+        Share of the peers.
+    pace
+        Cycles of the others during one cycle of a slow peer.
+    """
+
+    share: Share
+    pace: Number = 10
+
+
 class SimulationSettings(Section, frozen=True):
     """Faults in ``simulate``; live peers meet the real ones.
 
@@ -190,13 +196,16 @@ class SimulationSettings(Section, frozen=True):
     delay
         Mean number of cycles that a message takes (``gossip_learning``).
     slow
-        Share of slow peers (``gossip_learning``).
-    pace
-        Cycles of the others during one cycle of a slow peer.
+        Share of slow peers (``gossip_learning``); or a table of this ``share`` and ``pace``, the cycles of the others
+        during one cycle of a slow peer, 10 by default.
     """
 
     loss: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     absence: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     delay: Annotated[float, Meta(ge=0, le=1000)] = 0.0
-    slow: Share = 0.0
-    pace: Number = 10
+    slow: Share | SlowSettings = 0.0
+
+    @property
+    def slowed(self) -> SlowSettings:
+        """Slow peers as a table."""
+        return self.slow if isinstance(self.slow, SlowSettings) else SlowSettings(share=self.slow)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -20,8 +20,6 @@ class PrivacySettings(Section, frozen=True):
         only the exact sum of its neighbours' models; or a ``package.module:Class`` with any keys below as parameters.
     clip
         Bound of the norm of an update; 1 if ``epsilon`` is set and this is not.
-    clipping
-        Clip the update as a whole, or each of the m tensors to clip / sqrt(m).
     noise
         Standard deviation of the private noise in each number.
     mask
@@ -32,9 +30,8 @@ class PrivacySettings(Section, frozen=True):
     participation
         Probability, kept secret, with which a peer takes part in a release (FedAvg).
     mask_graph
-        Who shares masks: the neighbours (``same``), or a denser graph, which hides better and costs no gossip step.
-    mask_degree
-        Mask partners under ``circulant`` and ``random``; by default as many as ``colluders`` needs.
+        Who shares masks: the neighbours (``same``), or all peers (``complete``), which hides better and costs no gossip
+        step.
     epsilon
         Guarantee over the whole run: noise and mask are calibrated to it, or with ``noise`` the run stops before
         exceeding it.
@@ -59,13 +56,11 @@ class PrivacySettings(Section, frozen=True):
 
     mode: Reference = "none"
     clip: Endless = math.inf
-    clipping: Literal["flat", "layer"] = "flat"
     noise: NotNegative = 0.0
     mask: NotNegative | None = None
     bits: Annotated[int, Meta(ge=1, le=40)] = 20
     participation: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    mask_graph: Literal["same", "complete", "circulant", "random"] = "same"
-    mask_degree: Number | None = None
+    mask_graph: Literal["same", "complete"] = "same"
     epsilon: Positive | None = None
     delta: Annotated[float, Meta(gt=0, lt=1)] = 1e-5
     colluders: Annotated[int, Meta(ge=0)] = 1
@@ -82,20 +77,15 @@ class RobustnessSettings(Section, frozen=True):
     ----------
     rule
         ``none``, ``clipped_gossip``, ``self_centred_clipping``; ``trimmed_mean``, ``median``, ``krum``, ``multi_krum``,
-        which weight all models alike; or a ``package.module:Class``, which may have parameters ``attackers`` and
-        ``radius``.
-    attackers
-        Received models that may be Byzantine.
-    radius
-        How far one model may pull the average (self_centred_clipping).
-    nearest
-        First average each model with those nearest to it.
+        which weight all models alike; or a ``package.module:Class``.
+    options
+        Arguments of the class: ``attackers``, received models that may be Byzantine, 1 by default; ``radius``, how far
+        one model may pull the average (self_centred_clipping). With ``nearest = true``, the last four rules first
+        average each model with those nearest to it.
     """
 
     rule: Reference = "none"
-    attackers: Annotated[int, Meta(ge=0)] = 1
-    radius: Positive | None = None
-    nearest: bool = False
+    options: dict[str, Any] = {}
 
 
 class AttackSettings(Section, frozen=True):
@@ -105,15 +95,12 @@ class AttackSettings(Section, frozen=True):
     ----------
     name
         ``alie``, ``ipm`` and ``dissensus`` know all honest models; only ``simulate`` can run them.
-    share
-        Share of the peers that attack, drawn from the seed.
     peers
-        Names of attackers, instead of ``share``.
+        Names of the peers that attack; or their share, drawn from the seed.
     scale
         Strength; by default that of its paper.
     """
 
     name: Literal["none", "sign_flip", "scaled", "random", "label_flip", "alie", "ipm", "dissensus"] = "none"
-    share: Annotated[float, Meta(ge=0, lt=1)] = 0.2
-    peers: tuple[str, ...] = ()
+    peers: Annotated[float, Meta(ge=0, lt=1)] | tuple[str, ...] = 0.2
     scale: Positive | None = None

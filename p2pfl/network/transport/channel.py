@@ -182,7 +182,7 @@ def check_publish(topic: str, data: Payload, *, limit: int) -> None:
     --------
     >>> check_publish("swarm/ada", b"hello", limit=4)
     Traceback (most recent call last):
-    p2pfl.errors.TransportError: the payload of 5 bytes on swarm/ada is over the limit of 4; send it in chunks
+    p2pfl.core.errors.TransportError: the payload of 5 bytes on swarm/ada is over the limit of 4; send it in chunks
     """
     if not topic or any(sign in topic for sign in "+#\0"):
         raise TransportError(f"the topic {topic!r} contains wildcards; publish to one topic")
@@ -198,7 +198,7 @@ def check_filters(filters: tuple[str, ...]) -> None:
     --------
     >>> check_filters(("swarm/#/state",))
     Traceback (most recent call last):
-    p2pfl.errors.TransportError: 'swarm/#/state' is not a topic filter; use one such as swarm/+/state or swarm/#
+    p2pfl.core.errors.TransportError: 'swarm/#/state' is not a topic filter; use one such as swarm/+/state or swarm/#
     """
     for filter in filters:
         levels = filter.split("/")

@@ -17,20 +17,20 @@ from p2pfl.experiment.accounts import admitted_exactly
 from p2pfl.experiment.file.reading import check, plain
 from p2pfl.experiment.parts.learners import learner
 from p2pfl.learning import TorchLearner
-from p2pfl.plugins.audit.accounts import accounts
+from p2pfl.plugins.audit.accounting_claims import accounts
 from p2pfl.plugins.audit.attacks.canaries import COUNT, Canaries, plant
 from p2pfl.plugins.audit.attacks.first_tree import Exposure, exposures
 from p2pfl.plugins.audit.attacks.game import TRIALS, GameResult, play
 from p2pfl.plugins.audit.attacks.inversion import ITERATIONS, SAMPLES, Inversions, invert
-from p2pfl.plugins.audit.attacks.membership import ROUNDS, SHADOWS, Inference, infer
+from p2pfl.plugins.audit.attacks.membership_inference import ROUNDS, SHADOWS, Inference, infer
 from p2pfl.plugins.audit.claims import KEYS, ExactClaim, claims
+from p2pfl.plugins.audit.dp_sgd_claims import training
 from p2pfl.plugins.audit.live.restarts import ROUNDS as LIVE
 from p2pfl.plugins.audit.live.restarts import live
 from p2pfl.plugins.audit.noise_claims import stacked
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.plugins.audit.pipeline import Fresh
 from p2pfl.plugins.audit.total_attacks import totals
-from p2pfl.plugins.audit.training import training
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost, spent
 from p2pfl.privacy.keys import SecretSource, Source
@@ -303,7 +303,6 @@ def _one_step(experiment: Experiment) -> Experiment:
         "algorithm": "fedavg",
         "optimizer": "sgd",
         "options": {},
-        "schedule_options": {},
         "rate": experiment.learning.rate or 0.1,
         "batch": 1,
         "epochs": 1,

@@ -10,14 +10,14 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.core.rows import draw
-from p2pfl.plugins.audit import statistics
+from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.pipeline import Floats, Fresh, Pipeline, numbers
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
-from p2pfl.privacy.ring import Ring
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.normal_stream import BLOCK
+from p2pfl.privacy.ring_masks import Ring
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import Topology, Weights
 
@@ -189,7 +189,9 @@ def _released(
     """Return the release of one peer by itself, as on a device, ``[1, P]``."""
     own = Weights((peer,), scipy.sparse.csr_array(np.ones((1, 1))))
     net = pipeline.hidden(StackedNeighbourhood([own], round=round, seed=0), round=round)
-    return numbers(settled(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses)))
+    return numbers(
+        run_without_loop(net.release(torch.from_numpy(rows), since=Public(torch.from_numpy(since)), masses=masses))
+    )
 
 
 def uniform(name: str, sentence: str, rows: Sequence[Ring], *, part: str) -> ExactClaim:
@@ -224,7 +226,7 @@ def uniform(name: str, sentence: str, rows: Sequence[Ring], *, part: str) -> Exa
     alone = np.abs(shares - size / 2) / (size / 4) ** 0.5
     all_ = np.abs(shares.sum(axis=0) - len(rows) * size / 2) / (len(rows) * size / 4) ** 0.5
     farthest = float(max(alone.max(), all_.max()))
-    return ExactClaim(name, f"{sentence}{together}", farthest, statistics.normal(tests=shares.size + width), part)
+    return ExactClaim(name, f"{sentence}{together}", farthest, noise_tests.normal(tests=shares.size + width), part)
 
 
 def distinct(fresh: Fresh, *, peers: Sequence[str], count: int = KEYS) -> list[ExactClaim]:

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from p2pfl.core.neighbourhood import Public, Released, settled
+from p2pfl.core.neighbourhood import Public, Released, run_without_loop
 from p2pfl.core.rows import draw
-from p2pfl.plugins.audit import statistics
+from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.noise_tests import Floats, Ints, StatisticalResult
 from p2pfl.plugins.audit.pipeline import Fresh, Pipeline
-from p2pfl.plugins.audit.statistics import Floats, Ints, StatisticalResult
 from p2pfl.privacy import Settings
 from p2pfl.privacy.keys import ExchangeKey
 from p2pfl.privacy.masks import neighbour_secrets
-from p2pfl.privacy.stream import BLOCK
+from p2pfl.privacy.normal_stream import BLOCK
 from p2pfl.topology import Topology, metropolis, ring
 
 PEERS = 6
@@ -93,32 +93,32 @@ class Noise:
             (
                 "has its deviation",
                 "The standard deviation is what is accounted (relative error).",
-                lambda: statistics.deviation(chosen, expected=self.expected),
+                lambda: noise_tests.deviation(chosen, expected=self.expected),
             ),
             (
                 "is normal",
                 "A histogram, tails included, fits the normal distribution (chi-square).",
-                lambda: statistics.distribution(chosen, expected=self.expected),
+                lambda: noise_tests.distribution(chosen, expected=self.expected),
             ),
             (
                 "is fine-grained",
                 "Each bit far below the deviation is 1 half of the time (standard deviations off).",
-                lambda: statistics.low_bits(chosen, expected=self.expected),
+                lambda: noise_tests.low_bits(chosen, expected=self.expected),
             ),
             (
                 "is everywhere",
                 "Every number of a row and every release has it in full (surprise in powers of ten).",
-                lambda: statistics.places(chosen, expected=self.expected),
+                lambda: noise_tests.places(chosen, expected=self.expected),
             ),
             (
                 "is never shared",
                 "No two releases of any peers, rounds, attempts or runs have correlated noise (correlation).",
-                lambda: statistics.shared(self.points, apart=self.apart),
+                lambda: noise_tests.shared(self.points, apart=self.apart),
             ),
             (
                 "never repeats",
                 "The numbers of a release are independent of each other (standard deviations off).",
-                lambda: statistics.repeated(chosen),
+                lambda: noise_tests.repeated(chosen),
             ),
         )
         return [_claim(f"{self.what} {name}", sentence, test(), self.part) for name, sentence, test in tests]
@@ -212,7 +212,7 @@ def unforeseen(settings: Settings, *, fresh: Fresh) -> ExactClaim:
         "sitting out is unforeseeable",
         f"Two runs agree on half of {count} coins, as chance does (standard deviations off).",
         abs(same - count / 2) / (count / 4) ** 0.5,
-        statistics.normal(tests=1),
+        noise_tests.normal(tests=1),
         "stacked peers",
     )
 
@@ -242,5 +242,5 @@ def _zeros(pipeline: Pipeline, *, round: int, size: int, releases: int = 1, upda
     since = torch.zeros(len(pipeline.peers), size, dtype=torch.float64)  # [N, P]
     rows = since if update is None else since + torch.from_numpy(update)
     net = pipeline.round(round)
-    made: list[Released] = [settled(net.release(rows, since=Public(since))) for _ in range(releases)]
+    made: list[Released] = [run_without_loop(net.release(rows, since=Public(since))) for _ in range(releases)]
     return [each.rows.numpy() for each in made]

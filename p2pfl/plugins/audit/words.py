@@ -14,10 +14,10 @@ from p2pfl.plugins.audit.attacks.canaries import Canaries
 from p2pfl.plugins.audit.attacks.first_tree import Exposure
 from p2pfl.plugins.audit.attacks.game import GameResult
 from p2pfl.plugins.audit.attacks.inversion import Inversion
-from p2pfl.plugins.audit.attacks.membership import MIXED, Inference
+from p2pfl.plugins.audit.attacks.membership_inference import MIXED, Inference
 from p2pfl.plugins.audit.audit import AccountedBound, Audit
+from p2pfl.plugins.audit.dp_sgd_claims import PART
 from p2pfl.plugins.audit.pipeline import OPEN
-from p2pfl.plugins.audit.training import PART
 
 EXPOSED = "What the total of the first tree shows of the training samples of the peers in it"
 """Heading of the figures of :func:`exposed`."""

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Asked, Owns, Part
+from p2pfl.learning.exact_model import Asked, Owns, Part
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Values, coarse, fine, impossible, live, number_at, possible
 from p2pfl.plugins.exact.sketch import MOST as SKETCHED
 

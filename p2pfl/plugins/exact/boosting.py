@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -10,11 +10,12 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
-from p2pfl.core.explanations import FeatureImportance
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
+from p2pfl.data.description import Field
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST, Bins, sketched
 from p2pfl.plugins.exact.even_bins import even_bins
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.stopping import stopped
 from p2pfl.plugins.exact.trees.boosting_round import BoostingRound
 from p2pfl.plugins.exact.trees.forest import Forest
@@ -60,8 +61,8 @@ class Boosting(BoostingSettings):
     name: ClassVar[str] = "boosting"
     shows: ClassVar[str] = f"{SKETCHED}{GROWN}"
 
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
         shown = GROWN if options.get("edges") == "even" else f"{SKETCHED}{GROWN}"
         return f"{shown}{LEFT}" if options.get("loss") in {"quantile", "absolute_error"} else shown
@@ -198,10 +199,11 @@ class Boosting(BoostingSettings):
             return self.objective.predicted(margins)
         return np.concatenate([np.zeros_like(margins), margins], axis=1) if self.classes == 2 else margins
 
-    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained:
         """Return the importances of the features, the most important first."""
+        del fields, classes
         trees = int(tensors["trees"][0]) * self.columns
-        return importances(tensors, self.seen.names, trees=trees, averaged=False)
+        return Explained(importances(tensors, self.seen.names, trees=trees, averaged=False))
 
 
 def _with(values: Floats, place: int, value: float) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -12,12 +12,12 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
-from p2pfl.core.explanations import FeatureImportance
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST, Bins, sketched
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.bagging import features as drawn
 from p2pfl.plugins.exact.trees.bagging import shares, weights
@@ -44,7 +44,7 @@ SHOWN = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomForest:
+class RandomForest(ExactModel):
     r"""Random forest from histograms, with the parameters of scikit-learn's ``RandomForest*``.
 
     All trees of a round grow together, level by level. A sample has a weight in each tree that is drawn by a key from
@@ -206,11 +206,12 @@ class RandomForest:
         mean = Margins.of(part, tensors, columns=self.columns, trees=trees) / max(1, trees)
         return mean if self.classes is None else np.log(np.maximum(mean, RAREST))
 
-    def importances(self, tensors: Tensors) -> tuple[FeatureImportance, ...]:
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained:
         """Return the importances of the features, the most important first."""
+        del fields, classes
         names = TreeFeatures.of(self.features, self.fields, categorical=None).names
         trees = int(tensors["trees"][0])
-        return importances(tensors, names, trees=trees, averaged=True)
+        return Explained(importances(tensors, names, trees=trees, averaged=True))
 
     def bins(self, tensors: Tensors) -> Bins:
         """Return the bins of a model."""

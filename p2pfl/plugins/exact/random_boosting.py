@@ -13,12 +13,13 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout, draw
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.bins import MOST
 from p2pfl.plugins.exact.elementary import added
 from p2pfl.plugins.exact.even_bins import even_cuts
-from p2pfl.plugins.exact.model import Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.tree_features import FROM_DTYPE, TreeFeatures
 from p2pfl.plugins.exact.trees.forest import Forest, Margins
 from p2pfl.plugins.exact.trees.forest import leaves as leaves_of
@@ -45,7 +46,7 @@ DEEPEST = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomBoosting:
+class RandomBoosting(ExactModel):
     r"""Gradient boosting of trees whose splits are drawn by a key, before any data are seen.
 
     Each level of a tree has one feature and one cut, so a sample belongs to one leaf, and a round is one total of
@@ -95,7 +96,7 @@ class RandomBoosting:
         "for each leaf of each tree, whose splits do not depend on data, a sum from which the number of samples and "
         "their classes follow"
     )
-    noisy: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True)
 
     features: int
     classes: int | None

@@ -11,7 +11,7 @@ import torch
 
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.data.description import Field
-from p2pfl.plugins.exact.model import Own, Owns, Part
+from p2pfl.learning.exact_model import Own, Owns, Part
 
 CODES = 255
 """A category is a whole number below this one."""

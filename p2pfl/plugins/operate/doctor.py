@@ -13,7 +13,7 @@ import p2pfl
 from p2pfl import topology as graphs
 from p2pfl.core.errors import InputError, P2PFLError
 from p2pfl.experiment import Experiment, read
-from p2pfl.experiment.outline import built, check_peers, loaded
+from p2pfl.experiment.parts.graphs import built, check_peers
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.transport import Access, Transport, opened
 from p2pfl.network.transport.address import PORTS
@@ -78,7 +78,7 @@ async def examine(
 def _read(source: str, changes: Sequence[str], *, peer: str | None, environment: Mapping[str, str]) -> _Here:
     """Read the experiment and its graph, which need neither data nor model."""
     experiment = read(source, changes=changes)
-    graph = loaded(experiment) or built(experiment)
+    graph = built(experiment)
     check_peers(experiment, graph.peers, () if peer is None else (peer,))
     return _Here(experiment, graph, environment)
 

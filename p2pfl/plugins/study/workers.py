@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import threading
+import tomllib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -12,11 +15,13 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 
 from p2pfl.network.peer.launch import fork_server
-from p2pfl.plugins.study.bundles import Bundle, alike, attempt_all, bundles
-from p2pfl.plugins.study.cell import Job, Outcomes, refusals
+from p2pfl.plugins.study.cell import Job, Outcomes, attempt, refusals
 
 ENDING = 5.0
 """Seconds that a process may take to end before it is killed."""
+
+Bundle = tuple[Job, ...]
+"""Runs that one process is given at a time."""
 
 
 @dataclass
@@ -30,9 +35,6 @@ class _Worker:
 def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str | None]]:
     """Make runs in parallel; yield each when it has ended, with why it failed or ``None``.
 
-    A process makes the seeds of one experiment together where that pays. Runs of which a process that died made none
-    are made again, one by one.
-
     Parameters
     ----------
     jobs
@@ -40,7 +42,7 @@ def results(jobs: Sequence[Job], *, processes: int) -> Iterator[tuple[Job, str |
     processes
         Number of processes, each of which uses one thread.
     """
-    yield from _shared(bundles(jobs, processes=processes), attempt_all, processes=processes)
+    yield from _shared([(job,) for job in jobs], _attempted, processes=processes)
 
 
 def refused(jobs: Sequence[Job], *, processes: int) -> Outcomes:
@@ -53,8 +55,29 @@ def refused(jobs: Sequence[Job], *, processes: int) -> Outcomes:
     processes
         Number of processes.
     """
-    made = _shared(alike(jobs, processes=processes), refusals, processes=processes)
+    made = _shared(_by_data(jobs, processes=processes), refusals, processes=processes)
     return {job.digest: reason for job, reason in made}
+
+
+def _attempted(bundle: Bundle) -> Outcomes:
+    """Make runs one after the other."""
+    return {job.digest: attempt(job) for job in bundle}
+
+
+def _by_data(jobs: Sequence[Job], *, processes: int) -> list[Bundle]:
+    """Return the runs in bundles with the same data each, which one process reads once to check all of them."""
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(_data(job), []).append(job)
+    each = math.ceil(processes / max(1, len(groups)))  # bundles of a group
+    return [tuple(group[place::each]) for group in groups.values() for place in range(min(each, len(group)))]
+
+
+def _data(job: Job) -> str:
+    """Return what decides the data of a run."""
+    table = tomllib.loads(job.experiment)
+    peers = {key: table["topology"].get(key) for key in ("peers", "file")}
+    return json.dumps([table["data"], table["seed"], peers], sort_keys=True, default=str)
 
 
 def _shared(

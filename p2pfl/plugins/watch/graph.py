@@ -140,8 +140,8 @@ def _send(make: Callable[[], T], ours: Connection, theirs: Connection) -> None:
 
 
 def _made(experiment: Experiment) -> tuple[Setting, Places]:
-    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (the server would hold the library of graphs)
+    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (the server would hold the library of graphs)
     from p2pfl.topology.drawing import positions  # noqa: PLC0415
 
-    setting, drawn = setting_of(experiment), (loaded(experiment) or built(experiment)).union
+    setting, drawn = setting_of(experiment), built(experiment).union
     return setting, positions(drawn) if len(setting.peers) <= DRAWN else {}

@@ -1,8 +1,8 @@
 r"""Guarantee of totals with private noise, for single samples.
 
 Every peer adds normal noise of deviation :math:`\sigma \Delta` to its contribution, with :math:`\Delta` the L2 norm by
-which one sample can change it. Uniform masks hide all but the total (:mod:`p2pfl.privacy.totals`), and t colluders can
-subtract their own noise from it. So a total with the noise of N peers costs
+which one sample can change it. Uniform masks hide all but the total (:mod:`p2pfl.privacy.total_masks`), and t colluders
+can subtract their own noise from it. So a total with the noise of N peers costs
 
 .. math:: \mu = \frac{1}{\sigma \sqrt{N - t}}
 

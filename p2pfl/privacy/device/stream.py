@@ -1,4 +1,4 @@
-"""The normal numbers of :mod:`p2pfl.privacy.stream` as tensor operations, the same to the last bit."""
+"""The normal numbers of :mod:`p2pfl.privacy.normal_stream` as tensor operations, the same to the last bit."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from functools import lru_cache
 
 import torch
 
-from p2pfl.core.rows import placed
-from p2pfl.privacy import stream
+from p2pfl.core.rows import to_device
+from p2pfl.privacy import normal_stream
 from p2pfl.privacy.device.chacha import WORDS, keystream
 
 WIDE = 2**23
@@ -48,24 +48,24 @@ def to_grid(values: torch.Tensor, *, scale: float) -> torch.Tensor:
     tensor([ 0, -2,  6])
     """
     values *= scale
-    values += stream.ROUNDER
+    values += normal_stream.ROUNDER
     points = values.view(torch.int64)
-    points -= stream.ROUNDER_BITS
+    points -= normal_stream.ROUNDER_BITS
     return points
 
 
 def _quantiles(words: torch.Tensor) -> torch.Tensor:
-    """Map random words by the inverse normal distribution function, as :func:`p2pfl.privacy.stream.normals`."""
+    """Map random words by the inverse normal distribution function, as :func:`p2pfl.privacy.normal_stream.normals`."""
     bits = words >> 12
     bits &= _MANTISSA  # a shift to the right copies the sign
-    bits |= stream.ONE
+    bits |= normal_stream.ONE
     q = bits.view(torch.float64)  # 1 + k 2^-52
     q -= 1.5
     q += 2.0**-53  # u - 1/2, exactly
     p = 0.5 - q.abs()  # min(u, 1 - u), exactly
-    t = p - (p.view(torch.int64) & stream.CELL).view(torch.float64)  # from the left end of the cell, exactly
-    cell = p.view(torch.int64) >> stream.SHIFT
-    cell -= stream.FIRST
+    t = p - (p.view(torch.int64) & normal_stream.CELL).view(torch.float64)  # from the left end of the cell, exactly
+    cell = p.view(torch.int64) >> normal_stream.SHIFT
+    cell -= normal_stream.FIRST
     third, second, first = _table(str(words.device))
     z = third[cell]
     for coefficients in (second, first):
@@ -77,4 +77,4 @@ def _quantiles(words: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=2)
 def _table(device: str) -> tuple[torch.Tensor, ...]:
     """Return the coefficients of the parabolas on a device, ``[cells]`` each."""
-    return tuple(placed(torch.from_numpy(each), torch.device(device)) for each in stream.parabolas())
+    return tuple(to_device(torch.from_numpy(each), torch.device(device)) for each in normal_stream.parabolas())

@@ -76,7 +76,7 @@ class Roster:
     >>> roster.check("ada", ada.public)
     >>> roster.check("ada", eve.public)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    p2pfl.errors.PeerError: "ada" presents the key ... instead of 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2; ...
+    p2pfl.core.errors.PeerError: "ada" presents the key ... instead of 8b34 17d2 06e0 e8a9 81e0 faca 585c 9bb2; ...
     """
 
     peers: Mapping[str, bytes]

@@ -100,12 +100,13 @@ class SenderKey:
         InputError
             The stream or the sequence is negative or too large.
         """
-        nonce = _nonce(stream, sequence)
-        if nonce is None:
+        try:
+            nonce = _NONCE.pack(stream, sequence)
+        except struct.error:
             raise InputError(
                 f"stream {stream} and sequence {sequence} do not fit in 32 and 64 bits; draw a new sender key "
                 "before the numbers are used up"
-            )
+            ) from None
         return self._cipher.encrypt(nonce, data, header)
 
     def open(self, data: bytes | bytearray | memoryview, *, stream: int, sequence: int, header: bytes) -> bytes:
@@ -116,16 +117,13 @@ class SenderKey:
         DecodeError
             The data, the header or the place differ from the sealed ones, or the key differs.
         """
-        nonce = _nonce(stream, sequence)
         try:
-            if nonce is not None:
-                return self._cipher.decrypt(nonce, data, header)
-        except InvalidTag:
-            pass
-        raise DecodeError(
-            f"the data at {sequence} of stream {stream} are not those that their sender sealed; they were "
-            "changed on the way, or the sender has another key by now"
-        )
+            return self._cipher.decrypt(_NONCE.pack(stream, sequence), data, header)
+        except (InvalidTag, struct.error):
+            raise DecodeError(
+                f"the data at {sequence} of stream {stream} are not those that their sender sealed; they were "
+                "changed on the way, or the sender has another key by now"
+            ) from None
 
     def __repr__(self) -> str:
         return "SenderKey(...)"
@@ -190,13 +188,6 @@ def unwrap(wrapped: bytes, edge_key: bytes) -> SenderKey:
         f"{len(wrapped)} bytes are not a sender key of {WRAPPED_BYTES} bytes wrapped for this peer; check that "
         "both ends have the same run and roster"
     )
-
-
-def _nonce(stream: int, sequence: int) -> bytes | None:
-    """Return the 96 bits of a place, or ``None`` if it does not fit."""
-    if 0 <= stream < 2**32 and 0 <= sequence < 2**64:
-        return _NONCE.pack(stream, sequence)
-    return None
 
 
 def _check_key(key: bytes, what: str) -> None:

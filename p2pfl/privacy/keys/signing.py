@@ -155,7 +155,7 @@ class Identity:
         InputError
             The domain is not lower-case words joined by hyphens.
         """
-        return self._private.sign(_framed(message, domain))
+        return self._private.sign(_prefix(domain) + message)
 
     def __repr__(self) -> str:
         return f"Identity({self.fingerprint})"
@@ -176,7 +176,7 @@ def verify(public: bytes, message: bytes, signature: bytes, *, domain: str) -> b
     >>> verify(bytes(32), b"hello", bytes(64), domain="header")
     False
     """
-    framed = _framed(message, domain)
+    framed = _prefix(domain) + message
     key = _key(public)
     if key is None or len(signature) != SIGNATURE_BYTES:
         return False
@@ -219,10 +219,6 @@ def fingerprint(public: bytes) -> str:
     """
     digits = hashlib.sha256(public).hexdigest()[:32]
     return " ".join(digits[start : start + 4] for start in range(0, 32, 4))
-
-
-def _framed(message: bytes, domain: str) -> bytes:
-    return _prefix(domain) + message
 
 
 @lru_cache(maxsize=64)

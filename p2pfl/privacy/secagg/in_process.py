@@ -11,8 +11,8 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.core.neighbourhood import Released
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.masks import Edge
+from p2pfl.privacy.normal_stream import Ints
 from p2pfl.privacy.secagg.protocol import Consent, Receiver, Sender, Sum
-from p2pfl.privacy.stream import Ints
 from p2pfl.topology import Topology, Weights
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +15,31 @@ import torch
 
 from p2pfl.core.errors import InputError, ModelError
 from p2pfl.core.files import OWNER_ONLY, replace
-from p2pfl.results.models import scikit_learn, xgboost_json
+from p2pfl.core.registry import load, registered
 from p2pfl.results.models.predictor import Predictor
 
 DOCUMENT = "p2pfl.json"
 """Name of the description inside a file of ``torch.export``; in ONNX, its key is ``p2pfl``."""
 
+GROUP = "p2pfl.exporters"
+"""Group of entry points of further formats, each an :class:`Exporter`."""
 
-SUFFIXES = {"torch": ".pt2", "onnx": ".onnx", "xgboost": ".json", "sklearn": ".py"}
-"""Endings of the names of exported files; torch and XGBoost load no other."""
+
+@dataclass(frozen=True)
+class Exporter:
+    """A format of model files.
+
+    Parameters
+    ----------
+    suffix
+        Ending of the names of its files.
+    encoded
+        ``encoded(predictor, about)`` returns the file, which contains the JSON text ``about`` where it can; it raises
+        :class:`p2pfl.errors.ModelError` for a model that the format cannot express.
+    """
+
+    suffix: str
+    encoded: Callable[[Predictor, str], bytes]
 
 
 def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
@@ -39,8 +56,8 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     path
         File to write.
     to
-        ``torch`` for a program of ``torch.export``, ``onnx``, and for trees ``xgboost`` (a model file of XGBoost) or
-        ``sklearn`` (a module of Python with an estimator of scikit-learn).
+        ``torch`` for a program of ``torch.export``, ``onnx``, or the name of an entry point, such as ``xgboost`` (a
+        model file of XGBoost) and ``sklearn`` (a module of Python with an estimator of scikit-learn) for trees.
 
     Returns
     -------
@@ -56,16 +73,14 @@ def export(predictor: Predictor, path: str | Path, *, to: str) -> Path:
     StorageError
         The file cannot be written.
     """
-    if to not in FORMATS:
-        raise InputError(f'"{to}" is not a format of models; choose from {", ".join(FORMATS)}')
-    path = Path(path)
-    if path.suffix != SUFFIXES[to]:
-        raise InputError(f"{path} is no name for the format {to}; end it with {SUFFIXES[to]}")
+    exporter, path = exporter_of(to), Path(path)
+    if path.suffix != exporter.suffix:
+        raise InputError(f"{path} is no name for the format {to}; end it with {exporter.suffix}")
     about = json.dumps(description(predictor), allow_nan=False)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of its own next version
-            data = FORMATS[to](predictor, about)
+            data = exporter.encoded(predictor, about)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
         first = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{predictor.saved.path} cannot be exported to {to} ({first}); try another format") from error
@@ -132,10 +147,20 @@ def _onnx(predictor: Predictor, about: str) -> bytes:
     return data
 
 
-FORMATS: Mapping[str, Callable[[Predictor, str], bytes]] = {
-    "torch": _torch,
-    "onnx": _onnx,
-    "xgboost": xgboost_json.encoded,
-    "sklearn": scikit_learn.encoded,
-}
-"""Formats by name."""
+EXPORTERS: Mapping[str, Exporter] = {"torch": Exporter(".pt2", _torch), "onnx": Exporter(".onnx", _onnx)}
+"""Formats for every model."""
+
+
+def exporter_of(to: str) -> Exporter:
+    """Return a format by its name.
+
+    Raises
+    ------
+    InputError
+        There is no such format.
+    """
+    names = [*EXPORTERS, *registered(GROUP)]
+    if to not in names:
+        raise InputError(f'"{to}" is not a format of models; choose from {", ".join(names)}')
+    exporter: Exporter = EXPORTERS[to] if to in EXPORTERS else load(GROUP, to)
+    return exporter

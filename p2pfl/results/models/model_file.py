@@ -17,12 +17,11 @@ from msgspec import Meta
 from p2pfl.core.errors import DataError, InputError, ModelError
 from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import MISSING
+from p2pfl.experiment.catalogue import MODELS as EXACT
+from p2pfl.learning.exact_model import ExactModel
 from p2pfl.learning.models import MODELS, build
-from p2pfl.learning.modules.dividing import digest
 from p2pfl.learning.modules.norms import Norm, normalised
-from p2pfl.plugins.exact import EXACT, ExactModel
-from p2pfl.plugins.exact.additive.predictor import OWN
-from p2pfl.plugins.exact.model import Personal
+from p2pfl.learning.modules.trained_part import digest
 
 KEY = "p2pfl"
 """Key of the description in the metadata."""
@@ -113,12 +112,15 @@ class SavedModel:
         The model, in evaluation mode.
     fields
         Columns of its table.
+    exact
+        The model that follows from totals; ``None`` for other models.
     """
 
     path: Path
     about: ModelContent
     module: torch.nn.Module
     fields: tuple[Field, ...]
+    exact: ExactModel | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -173,7 +175,8 @@ def load(path: str | Path, *, model: torch.nn.Module | str | None = None, sample
     if samples and about.inputs.columns is not None:
         raise InputError(f"{path} takes the rows of a table; name a CSV or Parquet file")
     fields = () if samples else _fields(path, about)
-    return SavedModel(path, about, _module(path, about, tensors, model=model, fields=fields), fields)
+    exact = exact_model(path, about, fields)
+    return SavedModel(path, about, _module(path, about, tensors, model=model, exact=exact), fields, exact)
 
 
 def _described(path: Path, metadata: dict[str, str]) -> ModelContent:
@@ -239,14 +242,14 @@ def _module(
     tensors: dict[str, torch.Tensor],
     *,
     model: torch.nn.Module | str | None,
-    fields: tuple[Field, ...],
+    exact: ExactModel | None,
 ) -> torch.nn.Module:
     name = about.model.name
-    exact = name in EXACT
     if isinstance(model, torch.nn.Module):
         module = copy.deepcopy(model)
-    elif exact:
-        module = _predicting(path, about, fields, tensors)
+    elif exact is not None:
+        with torch.device("meta"):
+            module = exact.predictor(tensors)
     elif name in MODELS or name == model:
         # On the device "meta" a built-in model takes no memory, whatever size the file claims.
         how: dict[str, Any] = {
@@ -286,25 +289,20 @@ def _constants(path: Path, about: ModelContent, module: torch.nn.Module) -> dict
     return found
 
 
-def exact_model(about: ModelContent, fields: tuple[Field, ...]) -> ExactModel:
-    """Return the model that follows from totals which a file describes; its module holds the tensors."""
-    kind = EXACT[about.model.name]
+def exact_model(path: Path, about: ModelContent, fields: tuple[Field, ...]) -> ExactModel | None:
+    """Return the model that follows from totals which a file describes; ``None`` for other models."""
+    if about.model.name not in EXACT:
+        return None
+    kind = EXACT.kind(about.model.name)
     given = {"features": math.prod(about.inputs.shape), "classes": about.outputs.classes, "fields": fields}
     known = inspect.signature(kind).parameters
     left = {"features", "classes", "fields", "rounds"} - {*known}
-    return kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
-
-
-def _predicting(
-    path: Path, about: ModelContent, fields: tuple[Field, ...], tensors: dict[str, torch.Tensor]
-) -> torch.nn.Module:
-    """Return the module of a model that follows from totals, with effects of a peer's own if the file has them."""
     try:
-        with torch.device("meta"):
-            model = exact_model(about, fields)
-            return model.own_module() if isinstance(model, Personal) and OWN in tensors else model.module()
+        made = kind(**{key: value for key, value in (given | about.model.options).items() if key not in left})
     except TypeError as error:
         raise InputError(
             f"{path} describes its model with options that this release does not know ({error}); use the release of "
             "p2pfl that wrote it"
         ) from None
+    assert isinstance(made, ExactModel)  # noqa: S101 (a plan refuses other classes before the first round)
+    return made

@@ -16,8 +16,7 @@ from p2pfl.data.description import Field
 from p2pfl.data.tables.cells import TextCells, read
 from p2pfl.data.tables.encoding import coded, labels, numbers
 from p2pfl.experiment.accounts import admitted_table
-from p2pfl.plugins.exact.regression.roles import WEIGHTS
-from p2pfl.plugins.exact.statistics.tensors import Tensored
+from p2pfl.experiment.catalogue import model_traits
 from p2pfl.results.models.model_file import SavedModel, load
 from p2pfl.results.models.prepared import Prepared
 
@@ -68,11 +67,10 @@ class Predictor:
     """
 
     def __init__(self, saved: SavedModel) -> None:
-        if isinstance(saved.module, Tensored):
-            raise InputError(
-                f"{saved.path} is {saved.module.what}, which predicts nothing; p2pfl describe, survival or components "
-                "prints it"
-            )
+        traits = model_traits(saved.about.model.name)
+        if not traits.predicts:
+            prints = f"; p2pfl {traits.command} prints it" if traits.command else ""
+            raise InputError(f"{saved.path} is a model {saved.about.model.name}, which predicts nothing{prints}")
         self.saved = saved
         self.module = Prepared(saved)
 
@@ -102,10 +100,9 @@ class Predictor:
             A column is missing, or a cell does not fit it.
         """
         cells = cells_of(source, unaccounted=unaccounted)
-        options = self.saved.about.model.options
-        for name in (options.get(role) for role in WEIGHTS):
-            if name is not None and name not in cells.names:
-                cells = cells.beside(name, "1")  # a prediction does not depend on the weight of a sample
+        for name in () if self.saved.exact is None else self.saved.exact.training_only:
+            if name not in cells.names:
+                cells = cells.beside(name, "1")  # a prediction does not depend on it
         return coded(cells, self.fields, missing=self.saved.missing).astype(np.float64)
 
     def predict(self, source: Any, *, unaccounted: bool = False) -> Predictions:
@@ -175,7 +172,7 @@ class Predictor:
         name = self.saved.about.outputs.target
         if name is None:
             raise InputError(f"{self.saved.path} does not name its target; only models of tables can be evaluated")
-        if self.saved.about.model.name == "cox":
+        if self.saved.exact is not None and self.saved.exact.scored == "risks":
             raise InputError(
                 f"{self.saved.path} predicts risks, which evaluate does not score; see the scores of the run"
             )

@@ -86,14 +86,3 @@ class BestModelDamaged(Notice, frozen=True, kw_only=True):
 
     file: str
     message: str
-
-
-class SecretsRecorded(Notice, frozen=True, kw_only=True):
-    """The run is recorded with all secrets of the peer.
-
-    Attributes
-    ----------
-    file
-    """
-
-    file: str

@@ -50,9 +50,9 @@ def setting_of(experiment: Experiment) -> Setting:
     P2PFLError
         The topology cannot be built or read.
     """
-    from p2pfl.experiment.outline import built, loaded  # noqa: PLC0415 (it needs the library of graphs)
+    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (it needs the library of graphs)
 
-    topology = (loaded(experiment) or built(experiment)).union
+    topology = built(experiment).union
     return Setting(
         name=experiment.name,
         peers=topology.peers,

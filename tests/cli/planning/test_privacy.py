@@ -23,7 +23,7 @@ TABLE = {
 
 
 def facts(*changes):
-    return privacy.facts(privacy.outlined(read(TABLE, changes=changes)))
+    return privacy.facts(privacy.resolve(read(TABLE, changes=changes)))
 
 
 def test_the_command_explains_itself(p2pfl):
@@ -105,14 +105,14 @@ def test_what_was_spent_before_leaves_fewer_rounds_and_counts_against_the_budget
     experiment = read(
         TABLE, changes=[f"privacy.budget={path}", "privacy.noise=1", "privacy.mask=20", "privacy.clip=1", "rounds=60"]
     )
-    whole = privacy.facts(privacy.outlined(experiment))
+    whole = privacy.facts(privacy.resolve(experiment))
     cost = plan(experiment).protection.cost
     for round in range(whole["affordable"] // 3):
         budget(path, experiment).spend(["peer3"], run="earlier", round=round, cost=Cost(cost.mu * 1.2))
-    found = privacy.facts(privacy.outlined(experiment))
+    found = privacy.facts(privacy.resolve(experiment))
     assert 0 < found["affordable"] < whole["affordable"]
     assert 0 < found["spent_before"] < found["spent_after"] <= 8
-    other = privacy.facts(privacy.outlined(experiment, only="peer4"))
+    other = privacy.facts(privacy.resolve(experiment, only="peer4"))
     assert other["spent_before"] == 0
 
 
@@ -124,7 +124,7 @@ def test_the_rows_are_of_this_run_alone_and_the_curve_of_the_budget_ends_where_i
     )
     cost = plan(experiment).protection.cost
     budget(path, experiment).spend(["peer3"], run="earlier", round=0, cost=Cost(cost.mu * 2.5))
-    found = privacy.facts(privacy.outlined(experiment))
+    found = privacy.facts(privacy.resolve(experiment))
     rows = [each["epsilon"] for each in listening(found["observers"])]
     assert rows == sorted(rows)
     rounds, resolved = found["affordable"], plan(experiment).protection
@@ -143,7 +143,7 @@ def test_a_budget_of_which_nothing_is_left_is_said_beside_what_the_rounds_would_
     path = tmp_path / "spent.jsonl"
     experiment = read(TABLE, changes=[f"privacy.budget={path}"])
     budget(path, experiment).spend(["peer3"], run="earlier", round=0, cost=Cost(5.0))
-    found = privacy.facts(privacy.outlined(experiment))
+    found = privacy.facts(privacy.resolve(experiment))
     assert found["affordable"] == 0
     privacy.show(found)
     said = " ".join(capsys.readouterr().out.split())
@@ -240,7 +240,7 @@ def test_whether_learning_together_pays_is_said_in_one_sentence_after_the_table(
     ],
 )
 def test_the_verdict_names_what_is_in_the_way(changes, words):
-    found = privacy.compared(privacy.outlined(read(TABLE, changes=["privacy.colluders=1", *changes])))
+    found = privacy.compared(privacy.resolve(read(TABLE, changes=["privacy.colluders=1", *changes])))
     assert words in found["sentence"]
     assert found["pays"] == words.endswith("can pay")
     if "peers of" in found["sentence"]:
@@ -300,12 +300,12 @@ def test_a_chart_keeps_to_its_width_whatever_is_in_it():
         (["topology.kind=complete", "topology.peers=3"], "one colluding peer could leave only two peers to hide each"),
         (["topology.kind=path", "topology.peers=2", "privacy.colluders=0"], "two peers can remove all masks from each"),
         (["topology.kind=ring", "privacy.colluders=1"], None),
-        (["topology.kind=star", "privacy.mask_graph=circulant"], None),
+        (["topology.kind=star", "privacy.mask_graph=complete"], None),
     ],
 )
 def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said):
     masks = {"topology": {"peers": 6}, "data": {"name": "wine"}, "privacy": {"mode": "pairwise", "partners": 1}}
-    statement = privacy.facts(privacy.outlined(read(masks, changes=changes)))["statement"]
+    statement = privacy.facts(privacy.resolve(read(masks, changes=changes)))["statement"]
     assert ("use more peers" in statement) == (said is not None)
     assert said is None or said in statement
 
@@ -321,4 +321,4 @@ def test_masks_that_colluders_could_take_off_a_row_are_said_to_be(changes, said)
 def test_the_statement_says_what_a_dropped_model_shows(departures, noise, said):
     wanted = {"mode": "pairwise", "noise": noise, "clip": 1.0, "departures": departures}
     changed = {"topology": {"kind": "complete", "peers": 4}, "gossip": {"steps": 1}, "privacy": wanted}
-    assert said in privacy.facts(privacy.outlined(read(TABLE | changed)))["statement"]
+    assert said in privacy.facts(privacy.resolve(read(TABLE | changed)))["statement"]

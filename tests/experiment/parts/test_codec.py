@@ -30,9 +30,9 @@ def planned(*changes):
         ([], None),
         (["compression.name=float16"], Half("float16")),
         (["compression.name=bfloat16"], Half("bfloat16")),
-        (["compression.name=top_k", "compression.share=0.1"], TopK(0.1)),
+        (["compression.name=top_k", "compression.options.share=0.1"], TopK(0.1)),
         (["compression.name=random_k"], RandomK(0.01, seed=3)),
-        (["compression.name=qsgd", "compression.levels=7"], QSGD(7, seed=3)),
+        (["compression.name=qsgd", "compression.options.levels=7"], QSGD(7, seed=3)),
         (["compression.name=quantise"], Quantise(8)),
     ],
     ids=str,
@@ -65,12 +65,24 @@ def test_codecs_that_send_differences_are_known_by_name(name):
         (["compression.name=float16", "learning.algorithm=multitask"], "compares the rows"),
         (["compression.name=top_k", "topology.kind=one_peer_exponential"], "does not work on a schedule of topologies"),
         (["compression.name=quantise", "gossip.acceleration=chebyshev"], "which expects plain mixing"),
-        (["compression.name=top_k", "compression.share=0.9"], '"top_k" sends .* bytes for a model of .* bytes'),
+        (["compression.name=top_k", "compression.options.share=0.9"], '"top_k" sends .* bytes for a model of .* bytes'),
         (["compression.name=top_q"], 'name is "top_q"; set it to .*"top_k".*; did you mean "top_k"'),
-        (["compression.share=0.5"], 'share = 0.5 has no effect, because compression.name is "none"; leave it out'),
-        (["compression.name=quantise", "compression.levels=7"], 'because compression.name is "quantise"'),
-        (["compression.name=float16", "compression.refresh=7"], 'because compression.name is "float16"'),
-        (["compression.name=quantise", "compression.bits=9"], "bits is 9; set it to a whole number >= 2 and <= 8"),
+        (
+            ["compression.options.share=0.5"],
+            'options = .* has no effect, because compression.name is "none"; leave it out',
+        ),
+        (
+            ["compression.name=quantise", "compression.options.levels=7"],
+            "quantise has no option levels; its options are: bits",
+        ),
+        (
+            ["compression.name=float16", "compression.options.refresh=7"],
+            "float16 has no option refresh; its options are: none",
+        ),
+        (
+            ["compression.name=quantise", "compression.options.bits=9"],
+            r"^compression\.options: bits is 9, not from 2 to 8",
+        ),
     ],
     ids=str,
 )
@@ -101,16 +113,16 @@ def test_squeezing_changes_the_bytes_and_nothing_else():
 
 
 def test_neighbours_must_agree_on_the_compression():
-    facts = planned("compression.name=qsgd", "compression.levels=7").facts
+    facts = planned("compression.name=qsgd", "compression.options.levels=7").facts
     assert facts["compression.name"] == "qsgd"
-    assert facts["compression.levels"] == "7"
+    assert facts["compression.options"] == "{'levels': 7}"
 
 
 @pytest.mark.slow
 def test_over_an_eighth_of_the_bytes_a_run_ends_near_where_it_ends_without():
     plain = simulate(read(SMALL, changes=["rounds=20"]), baselines=False).summary
     short = simulate(
-        read(SMALL, changes=["rounds=20", "compression.name=quantise", "compression.bits=4"]), baselines=False
+        read(SMALL, changes=["rounds=20", "compression.name=quantise", "compression.options.bits=4"]), baselines=False
     ).summary
     assert short["bytes_sent"] < plain["bytes_sent"] / 6
     assert short["together"] > plain["together"] - 0.05

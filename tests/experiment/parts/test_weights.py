@@ -38,10 +38,9 @@ def resolved(*changes):
     return plan(read(SMALL, changes=changes))
 
 
-@pytest.mark.parametrize("kind", ["chebyshev", "heavy_ball"])
 @pytest.mark.parametrize("live", [{"live": True}, {"only": ["peer0"]}])
-def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(kind, live):
-    experiment = read(SMALL, changes=["privacy.mode=pairwise", f"gossip.acceleration={kind}"])
+def test_live_peers_refuse_acceleration_under_masks_and_a_simulation_does_not(live):
+    experiment = read(SMALL, changes=["privacy.mode=pairwise", "gossip.acceleration=chebyshev"])
     assert plan(experiment).gossip.rho
     with pytest.raises(ExperimentError, match=r"gossip\.acceleration = .* and live peers, because a late model"):
         plan(experiment, **live)
@@ -57,11 +56,22 @@ def test_accelerated_gossip_conserves_no_flows(kind):
     ("changes", "same"),
     [
         (("topology.kind=base",), graphs.base(6, degree=2)),
-        (("topology.kind=tree", "topology.branching=3"), graphs.tree(6, branching=3)),
-        (("topology.kind=epidemic_local", "topology.period=5"), graphs.epidemic_local(6, degree=2, period=5, seed=0)),
-        (("topology.kind=epidemic_oracle", "topology.period=3"), graphs.epidemic_oracle(6, degree=2, period=3, seed=0)),
+        (("topology.kind=tree", "topology.options.branching=3"), graphs.tree(6, branching=3)),
         (
-            ("topology.kind=hierarchical", "topology.clusters=2", "topology.every=3", "topology.inside=ring"),
+            ("topology.kind=epidemic_local", "topology.options.period=5"),
+            graphs.epidemic_local(6, degree=2, period=5, seed=0),
+        ),
+        (
+            ("topology.kind=epidemic_oracle", "topology.options.period=3"),
+            graphs.epidemic_oracle(6, degree=2, period=3, seed=0),
+        ),
+        (
+            (
+                "topology.kind=hierarchical",
+                "topology.options.clusters=2",
+                "topology.options.every=3",
+                "topology.options.inside=ring",
+            ),
             graphs.hierarchical(6, clusters=2, every=3, inside="ring"),
         ),
     ],
@@ -84,9 +94,9 @@ def test_weights_are_those_of_the_graph_unless_others_are_named():
 
 
 def test_pushed_sums_over_their_masses_are_the_mean_of_all(one_way, tmp_path):
-    pushed = (f"topology.file={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
+    pushed = (f"topology.kind={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
     graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
-    server = (f"topology.file={tmp_path / 'complete.json'}",)
+    server = (f"topology.kind={tmp_path / 'complete.json'}",)
     ours, theirs = (simulate(read(SMALL, changes=changes)).models for changes in (pushed, server))
     assert list(ours) == list("abcd")
     for peer, model in ours.items():
@@ -114,8 +124,8 @@ def test_masks_that_would_not_cancel_are_refused():
 def test_whatever_divides_by_masses_is_exact_on_one_way_edges(name, one_way, tmp_path):
     graphs.save(graphs.complete(4).named("abcd"), tmp_path / "complete.json")
     learning = (f"learning.algorithm={name}", "rounds=2")
-    pushed = (*learning, f"topology.file={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
-    server = (*learning, f"topology.file={tmp_path / 'complete.json'}")
+    pushed = (*learning, f"topology.kind={one_way}", "gossip.weights=push", "gossip.tolerance=1e-9")
+    server = (*learning, f"topology.kind={tmp_path / 'complete.json'}")
     ours, theirs = (simulate(read(SMALL, changes=changes)).models for changes in (pushed, server))
     for peer, model in ours.items():
         for key, tensor in model.items():
@@ -123,7 +133,7 @@ def test_whatever_divides_by_masses_is_exact_on_one_way_edges(name, one_way, tmp
 
 
 def test_sums_that_nobody_divides_are_refused(one_way):
-    push = (f"topology.file={one_way}", "gossip.weights=push")
+    push = (f"topology.kind={one_way}", "gossip.weights=push")
     with pytest.raises(
         ExperimentError, match=r'gossip\.weights: "push" does not work with dpsgd, which does not divide'
     ):
@@ -134,7 +144,7 @@ def test_sums_that_nobody_divides_are_refused(one_way):
         *push,
         "learning.weighted=false",
         "learning.stragglers=0.3",
-        "learning.drop_stragglers=true",
+        "learning.stragglers.drop=true",
         "learning.epochs=2",
     )
     with pytest.raises(
@@ -150,3 +160,19 @@ def test_sums_that_nobody_divides_are_refused(one_way):
         ExperimentError, match=r'which is no file with a matrix .*; set it to "metropolis", "max_degree", "push"'
     ):
         resolved("gossip.weights=metropols")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (("topology.kind=tree", "topology.options.braching=3"), 'tree has no option braching; .* "branching"'),
+        (
+            ("topology.kind=tree", "topology.options.rewire=0.2"),
+            "tree has no option rewire; its options are: branching",
+        ),
+        (("topology.kind=tree", "topology.options.branching=few"), 'branching is "few"; set it to a whole number'),
+    ],
+)
+def test_options_of_a_graph_are_those_of_its_kind(changes, said):
+    with pytest.raises(ExperimentError, match=rf"^topology\.options.*{said}"):
+        plan(read(SMALL, changes=list(changes)))

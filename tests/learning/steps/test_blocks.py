@@ -15,7 +15,7 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner, evaluation
 from p2pfl.learning.steps import training
 from p2pfl.learning.steps.kernels import Kernels
-from p2pfl.learning.steps.stacked import Stacked
+from p2pfl.learning.steps.torch_func import Stacked
 from p2pfl.learning.steps.training import divided
 
 PEERS = tuple(f"peer{i:02}" for i in range(16))

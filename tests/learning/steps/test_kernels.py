@@ -7,9 +7,9 @@ from torch import nn
 from p2pfl.core.rows import Layout
 from p2pfl.learning.dropout import keyed
 from p2pfl.learning.losses import cross_entropy, squared_error
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import compiled
-from p2pfl.learning.steps.plain import Plain
 
 MODELS = {
     "linear": ((6,), lambda: nn.Linear(6, 3)),

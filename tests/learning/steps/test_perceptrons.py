@@ -10,10 +10,10 @@ from p2pfl.core.rows import Layout
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
 from p2pfl.learning.losses import cross_entropy, squared_error
+from p2pfl.learning.steps.autograd import Plain
 from p2pfl.learning.steps.batching import Batch, Footprint
 from p2pfl.learning.steps.kernels import compiled
 from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
-from p2pfl.learning.steps.plain import Plain
 
 MODELS = {
     "linear": lambda: nn.Linear(6, 3),

@@ -9,8 +9,8 @@ from torch import nn
 
 from p2pfl.data import Dataset, Federation
 from p2pfl.learning import TorchLearner
-from p2pfl.learning.steps import sharing, training
-from p2pfl.learning.steps.sharing import groups
+from p2pfl.learning.steps import sample_groups, training
+from p2pfl.learning.steps.sample_groups import groups
 from p2pfl.learning.steps.unions import Unions
 
 PARTS = [np.arange(40 * part, 40 * part + 40) for part in range(3)]
@@ -79,8 +79,8 @@ def test_small_batches_dropout_and_samples_of_one_row_have_no_groups(monkeypatch
 @given(st.lists(st.lists(st.integers(0, 6), max_size=9), min_size=1, max_size=5))
 def test_a_row_is_the_union_of_its_groups(rows):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharing, "LEAST", 0)
-        patch.setattr(sharing, "SHARED", 0)
+        patch.setattr(sample_groups, "LEAST", 0)
+        patch.setattr(sample_groups, "SHARED", 0)
         found = groups([np.array(row, dtype=np.int64) for row in rows])
     if found is None:
         assert not any(rows)

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 from p2pfl.core.neighbourhood import Released
-from p2pfl.plugins.audit.observers import Observer
+from p2pfl.plugins.audit.observer_bounds import Observer
 from p2pfl.privacy import PrivateNeighbourhood, masks
 from p2pfl.privacy.accounting.accountant import table
 from p2pfl.privacy.keys import SecretSource, SeededSource, edge_key
-from p2pfl.privacy.stream import grid_normals
+from p2pfl.privacy.normal_stream import grid_normals
 from p2pfl.topology import metropolis
 
 

@@ -34,7 +34,7 @@ from p2pfl.network.peer.masking import paying
 from p2pfl.network.peer.masking.paying import Republished
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.protocol.wire import envelope
-from p2pfl.plugins.audit import accounts, claims, noise_claims, total_attacks, training
+from p2pfl.plugins.audit import accounting_claims, claims, dp_sgd_claims, noise_claims, total_attacks
 from p2pfl.plugins.audit.claims import ExactClaim
 from p2pfl.plugins.audit.live import restarts, secure_sums
 from p2pfl.privacy import PrivateNeighbourhood, Settings
@@ -248,12 +248,12 @@ def accounted_at(**changes):
     """DP-SGD is accounted with other numbers than those of training."""
 
     def build(patch):
-        real = sampling.Sampling
+        real = sampling.SampledSteps
         made = lambda noise, rate, steps: real(  # noqa: E731
             noise * changes.get("noise", 1), rate * changes.get("rate", 1), int(steps * changes.get("steps", 1))
         )
-        patch.setattr(sampling, "Sampling", made)
-        patch.setattr("p2pfl.experiment.resolved.Sampling", made)
+        patch.setattr(sampling, "SampledSteps", made)
+        patch.setattr("p2pfl.experiment.resolved.SampledSteps", made)
 
     return build
 
@@ -302,7 +302,7 @@ def _accounted():
     found = []
     for table in ACCOUNTED:
         resolved = _planned(table)
-        found += accounts.accounts(resolved, stated=resolved.protection.observers())
+        found += accounting_claims.accounts(resolved, stated=resolved.protection.observers())
     return found
 
 
@@ -316,7 +316,7 @@ PARTS: dict[str, Callable[[], list[ExactClaim]]] = {
     "keys of sums": lambda: [secure_sums.keyed()],
     "exact totals": lambda: total_attacks.totals(_planned(EXACT), fresh=_fresh, trials=1000),
     "totals": lambda: total_attacks.totals(_planned(BOOSTED), fresh=_fresh, trials=6000),
-    "training": lambda: training.training(_planned(SAMPLED), fresh=_fresh),
+    "training": lambda: dp_sgd_claims.training(_planned(SAMPLED), fresh=_fresh),
     "accounting": _accounted,
 }
 """Parts of the audit that can be run alone, each with the settings under which it looks."""
@@ -367,10 +367,10 @@ SUMS = ("tests/privacy/secagg/test_protocol.py", "tests/network/secagg/test_live
 
 EPOCHS = ("tests/privacy/keys/test_exchange.py", *LIVE)
 ENVELOPE = ("tests/network/protocol/wire/test_envelope.py", *SEALED)
-TOTALS = ("tests/privacy/test_totals.py", "tests/network/protocol/totals")
+TOTALS = ("tests/privacy/test_total_masks.py", "tests/network/protocol/totals")
 BOOSTING = (
     "tests/plugins/exact/trees/test_random_boosting.py",
-    "tests/privacy/test_totals.py",
+    "tests/privacy/test_total_masks.py",
 )
 SAMPLES = ("tests/learning/test_example_private.py",)
 METER = ("tests/results/test_meter.py",)

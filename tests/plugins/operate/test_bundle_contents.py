@@ -17,7 +17,7 @@ from p2pfl.core.errors import ExperimentError, InputError
 from p2pfl.experiment import read
 from p2pfl.experiment.file.reading import PATHS
 from p2pfl.experiment.schema import Experiment
-from p2pfl.plugins.operate.bundles.beside import CODE, GRAPHS, MODELS, OPTIONS, NeighbouringFiles
+from p2pfl.plugins.operate.bundles.beside import CODE, MODELS, OPTIONS, NeighbouringFiles
 from p2pfl.plugins.operate.bundles.fleet import Fleet
 from p2pfl.plugins.operate.bundles.names import unexpected
 
@@ -27,7 +27,7 @@ EXPERIMENT = """
 name = "ward"
 rounds = 2
 [topology]
-file = "graph.edges"
+kind = "graph.edges"
 [data]
 name = "ward_code:load"
 [data.options]
@@ -140,7 +140,7 @@ def test_an_observer_can_read_their_experiment_without_the_code_of_the_peers(mon
     found = read(fleet.out / "observers" / "ops" / "ward.toml")
     assert found.data == Experiment().data
     assert found.model == Experiment().model
-    assert Path(found.topology.file).name == "graph.edges"
+    assert Path(found.topology.kind).name == "graph.edges"
     assert found.trust.roster == "roster.toml"
 
 
@@ -209,8 +209,8 @@ def test_the_command_prints_what_each_folder_has_and_what_stays(capsys):
 @pytest.mark.parametrize("text", ["/etc/passwd", "../other.csv", "a" * 300, "nul\0byte", "", "**", "[", "~"])
 def test_no_text_of_an_experiment_leads_out_of_its_folder(tmp_path, text):
     (tmp_path.parent / "other.csv").write_text("x")
-    table = {key.split(".")[0]: {} for key in (*CODE, *GRAPHS, *MODELS, *OPTIONS)}
-    for key in (*CODE, *GRAPHS, *MODELS, *OPTIONS):
+    table = {key.split(".")[0]: {} for key in (*CODE, *MODELS, *OPTIONS)}
+    for key in (*CODE, *MODELS, *OPTIONS):
         section, name = key.split(".")
         table[section][name] = {"any": [text]} if key in OPTIONS else text
     found = NeighbouringFiles(tmp_path, table)
@@ -230,4 +230,4 @@ def test_every_key_that_names_code_or_a_file_is_known_here():
     assert named <= {*CODE}
     local = {"privacy.budget", "data.options.path", "telemetry.observers"}  # of each device, or written by deploy
     files = {key for key in PATHS if not key.startswith(("trust.", "transport."))} - local
-    assert files == {*GRAPHS, *MODELS}
+    assert files == {"topology.kind", *MODELS}

@@ -64,7 +64,7 @@ def test_a_bundle_has_the_users_own_modules_and_graphs_and_no_data(place):
     (place / "own.csv").write_text("secret\n1\n")
     (place / "graph.edges").write_text("ada bob")
     (place / "plant.toml").write_text(
-        'name = "plant"\n[topology]\nfile = "graph.edges"\n[data]\nname = "own:load"\n'
+        'name = "plant"\n[topology]\nkind = "graph.edges"\n[data]\nname = "own:load"\n'
         'options = { path = "own.csv" }\n[model]\nname = "linear"\n'
     )
     fleet = bundles(place)
@@ -75,7 +75,7 @@ def test_a_bundle_has_the_users_own_modules_and_graphs_and_no_data(place):
     assert "for file in plant.toml broker.pem graph.edges own.py; do" in script
 
 
-GRAPH = 'name = "plant"\n[topology]\nfile = "{}"\n[data]\nname = "wine"\n[model]\nname = "linear"\n'
+GRAPH = 'name = "plant"\n[topology]\nkind = "{}"\n[data]\nname = "wine"\n[model]\nname = "linear"\n'
 
 
 def graph(place, name):

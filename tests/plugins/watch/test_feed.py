@@ -127,7 +127,7 @@ def test_a_lock_is_looked_at_without_being_taken(tmp_path):
 
 def test_a_run_without_its_graph_is_shown_without_edges(growing):
     path = growing.folder / "experiment.toml"
-    text = path.read_text().replace('kind = "ring"', 'kind = "ring"\nfile = "gone.graphml"')
+    text = path.read_text().replace('kind = "ring"', 'kind = "gone.graphml"')
     path.write_text(text.replace("peers = 4\n", ""))
     with Feed(growing.folder, now=growing.now) as feed:
         growing.log(began("peer0"))

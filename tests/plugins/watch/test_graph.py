@@ -54,7 +54,7 @@ print(json.dumps([setting.peers, setting.edges, places, "networkx" in sys.module
 
 @pytest.mark.slow
 @forking
-@pytest.mark.parametrize("source", ["p2pfl.cli.results.watching", "p2pfl.cli.results.observing"])
+@pytest.mark.parametrize("source", ["p2pfl.plugins.watch.watch_command", "p2pfl.plugins.watch.live_observer"])
 def test_the_server_of_a_run_and_of_a_swarm_holds_no_library_of_numbers(growing, source):
     code = f"""
 from pathlib import Path
@@ -130,7 +130,7 @@ except InputError as error:
 
 
 def test_a_graph_that_cannot_be_read_is_an_error(tmp_path):
-    settings = experiment({"file": str(tmp_path / "none.graphml")})
+    settings = experiment({"kind": str(tmp_path / "none.graphml")})
     (tmp_path / "none.graphml").write_text("")
     with pytest.raises(P2PFLError):
         graph_of(read(settings))

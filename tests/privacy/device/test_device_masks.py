@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import PrivacyError
-from p2pfl.privacy import stream
+from p2pfl.privacy import normal_stream
 from p2pfl.privacy.device import masks as device_masks
 from p2pfl.privacy.device.chacha import blocks, key_words, keystream
 from p2pfl.privacy.device.masks import mask_sums
@@ -68,7 +68,7 @@ def test_normal_numbers_are_those_of_numpy_bit_for_bit(key, start, count):
     found = normals(key_words([key, bytes(32)], CPU), slice(8 * start, 8 * start + count)).numpy()
     for row, each in zip(found, (key, bytes(32)), strict=True):
         np.testing.assert_array_equal(
-            row.view(np.int64), stream.normals(each, 8 * start + count)[8 * start :].view(np.int64)
+            row.view(np.int64), normal_stream.normals(each, 8 * start + count)[8 * start :].view(np.int64)
         )
 
 
@@ -77,7 +77,9 @@ def test_normal_numbers_are_those_of_numpy_bit_for_bit(key, start, count):
 def test_a_million_normal_numbers_reach_the_tails_and_are_those_of_numpy(device):
     found = normals(key_words([bytes(range(32))], torch.device(device)), slice(0, 2**20)).cpu().numpy()
     assert np.abs(found).max() > 4.5
-    np.testing.assert_array_equal(found[0].view(np.int64), stream.normals(bytes(range(32)), 2**20).view(np.int64))
+    np.testing.assert_array_equal(
+        found[0].view(np.int64), normal_stream.normals(bytes(range(32)), 2**20).view(np.int64)
+    )
 
 
 @given(
@@ -85,7 +87,7 @@ def test_a_million_normal_numbers_reach_the_tails_and_are_those_of_numpy(device)
     scale=st.sampled_from([1.0, 2.0**20, 1e-3, 0.7]),
 )
 def test_points_of_the_grid_are_those_of_numpy(values, scale):
-    expected = stream.to_grid(np.array(values), scale=scale)
+    expected = normal_stream.to_grid(np.array(values), scale=scale)
     np.testing.assert_array_equal(to_grid(torch.tensor(values, dtype=torch.float64), scale=scale).numpy(), expected)
 
 

@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 import cpu_device
 from p2pfl.core.errors import LearningError, PrivacyError
-from p2pfl.core.neighbourhood import Public, settled
-from p2pfl.core.rows import placed
-from p2pfl.privacy import stream
+from p2pfl.core.neighbourhood import Public, run_without_loop
+from p2pfl.core.rows import to_device
+from p2pfl.privacy import normal_stream, update
 from p2pfl.privacy.device import sums as device_sums
-from p2pfl.privacy.device import update as device_update
 from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
 from p2pfl.privacy.portable import folded, root
 from p2pfl.privacy.release import private
-from p2pfl.privacy.secagg.ring import portions
-from p2pfl.privacy.settings import Settings
+from p2pfl.privacy.release_settings import Settings
+from p2pfl.privacy.secagg.weighted_sums import portions
 from p2pfl.simulation.stacked import StackedNeighbourhood
 from p2pfl.topology import complete, metropolis, ring
 
@@ -48,7 +47,7 @@ def neighbourhoods(*, postponed=None, **chosen):
 
 
 def released(net, rows, since, masses=None):
-    return settled(net.release(rows, since=Public(since), masses=masses))
+    return run_without_loop(net.release(rows, since=Public(since), masses=masses))
 
 
 def both(rows, since, masses=None, **chosen):
@@ -56,7 +55,7 @@ def both(rows, since, masses=None, **chosen):
     expected = [released(net, rows, since, masses) for net in [neighbourhoods(**chosen)[1]] for _ in range(2)]
     with cpu_device.device() as device:
         bare, net = neighbourhoods(postponed=[], **chosen)
-        there = [placed(each, cpu_device.DEVICE) for each in (rows, since)]
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, since)]
         device.waits.clear()
         found = [released(net, *there, masses) for _ in range(2)]
         waits = device.waits.copy()
@@ -87,7 +86,7 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
     weights = None if masses is None else torch.tensor(masses, dtype=torch.float64)[:, None]
     if Settings(**chosen).neutral:
         return
-    with mock.patch.object(device_update, "WIDE", wide):
+    with mock.patch.object(update, "WIDE", wide):
         expected, found, waits = both(draw(size, dtype=dtype), draw(size, seed=1, dtype=dtype), weights, **chosen)
     assert not waits
     for one, (other, rows) in zip(expected, found, strict=True):
@@ -99,9 +98,9 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("layers", [(), (stream.BLOCK + 3, 5, 2 * stream.BLOCK, 0, 9)])
+@pytest.mark.parametrize("layers", [(), (normal_stream.BLOCK + 3, 5, 2 * normal_stream.BLOCK, 0, 9)])
 def test_long_rows_are_released_alike(layers):
-    size = sum(layers) or 3 * stream.BLOCK + 17
+    size = sum(layers) or 3 * normal_stream.BLOCK + 17
     expected, found, _ = both(draw(size), draw(size, seed=1), clip=0.5, noise=0.1, mask=1.0, layers=layers)
     for one, (_, rows) in zip(expected, found, strict=True):
         assert torch.equal(rows, one.rows)
@@ -128,7 +127,7 @@ def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad,
     rows = torch.zeros(5, 10)
     rows[1, 4] = bad
     with cpu_device.device():
-        there = [placed(each, cpu_device.DEVICE) for each in (rows, torch.zeros(5, 10))]
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, torch.zeros(5, 10))]
         bare, net = neighbourhoods(postponed=[], **chosen)
         released(net, *there)
         with pytest.raises(LearningError, match="the model of peer1 contains NaN or infinity before its release"):
@@ -144,7 +143,7 @@ def test_a_value_beyond_the_grid_is_refused_with_the_sentence_of_the_cpu(part):
     with pytest.raises(PrivacyError, match="a released value of peer2 is") as expected:
         released(neighbourhoods(mask=1.0)[1], **values)
     with cpu_device.device():
-        there = {name: placed(value, cpu_device.DEVICE) for name, value in values.items()}
+        there = {name: to_device(value, cpu_device.DEVICE) for name, value in values.items()}
         with pytest.raises(PrivacyError) as found:
             released(neighbourhoods(mask=1.0)[1], **there)
     assert str(found.value) == str(expected.value)

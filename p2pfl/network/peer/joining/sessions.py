@@ -19,6 +19,7 @@ from p2pfl.network.protocol.incoming.plausible import AFTER
 from p2pfl.network.protocol.membership.edges import Edges
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.session.session import Session
+from p2pfl.network.protocol.session.shared import Decider
 from p2pfl.network.protocol.session.streams import arrive_singly
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.rows import row_bytes
@@ -80,8 +81,7 @@ def membership_of(plan: Plan, me: Announcement, *, trust: Trust) -> Membership:
         around |= {*partners(plan.weights[0]).neighbours(name)}
     if plan.commits:
         around = {*plan.topology.peers} - {name}
-    names = () if plan.healing is None else {*plan.topology.peers} - {name}
-    return Membership(me, frozenset(around), plan.experiment.name, trust, frozenset(names))
+    return Membership(me, frozenset(around), plan.experiment.name, trust)
 
 
 def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox: Mailbox, *, limit: int) -> Session:
@@ -105,7 +105,7 @@ def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox
     dtype = torch.int64 if plan.protection.settings.hidden else plan.learner.dtype
     size, partners = plan.learner.layout.size + beside_of(plan.algorithm), len(plan.topology.peers) * plan.decided
     largest, chunk = row_bytes(size, dtype, partners=partners), min(settings.chunk, limit)
-    edges = Edges(name, plan.topology, plan.weights, healing=plan.healing)
+    edges = Edges(name, plan.topology, plan.weights)
     ledgers = kept_by(plan, name, large=arrive_singly(largest, edges, chunk=chunk))
     if plan.decided and not plan.commits and not ledgers.conserving:
         raise ExperimentError(
@@ -123,21 +123,26 @@ def session_for(plan: Plan, codec: MessageCodec, membership: Membership, mailbox
         patience=settings.patience,
         last=plan.experiment.rounds + AFTER,
         sums=plan.protection.sums is not None,
-        commits=plan.commits,
+        decider=_decider(plan),
     )
 
 
-def restore(session: Session, keeper: Keeper, *, commits: bool) -> None:
+def _decider(plan: Plan) -> Decider | None:
+    """Return the part of a session that decides what counts."""
+    if plan.commits:
+        return "commits"
+    return "verdicts" if plan.decided else None
+
+
+def restore(session: Session, keeper: Keeper) -> None:
     """Restore the votes of earlier incarnations.
 
     Parameters
     ----------
     session, keeper
         Session of this incarnation, and what earlier ones left on the disk.
-    commits
-        True if the members of a round commit it together.
     """
-    if not commits:
+    if session.verdicts is not None:
         session.verdicts.restore(keeper.journal.verdicts)
-    elif not keeper.former.bare:  # or else the attempts of this run may have the same numbers
+    if session.commits is not None and not keeper.former.bare:  # or else its attempts may have the same numbers
         session.commits.restore(keeper.journal.verdicts)

@@ -40,17 +40,12 @@ class Incarnations:
     notify: Callable[[Notice], None]
     peer: Peer
 
-    async def run(self, *, again: bool = True) -> State:
+    async def run(self) -> State:
         """Run the peer, and write its last checkpoint.
 
         If a round could not be completed, and ``privacy.departures`` is ``"stop"``, the peer waits for all others for
         ``transport.outage``, and all play the round again as new incarnations: at most eight times the same round,
         because the same update under m independent masks is hidden as under one of deviation 1 / sqrt(m).
-
-        Parameters
-        ----------
-        again
-            False if the peer ends instead.
 
         Returns
         -------
@@ -60,7 +55,7 @@ class Incarnations:
         state = await self.play(self.peer)
         await self._keep(state)
         experiment, tries = self.peer.plan.experiment, 1
-        while again and self.peer.undecided and tries < MOST and awaits(experiment):
+        while self.peer.undecided and tries < MOST and awaits(experiment):
             before, name = self.peer, self.peer.name
             self.notify(AwaitsReturn(peer=name, round=before.done, seconds=experiment.transport.outage))
             former = await asyncio.to_thread(self.store.former)

@@ -66,7 +66,6 @@ class _Swarm:
         folder: Path,
         owner: Owner,
         resume: tuple[int | None] | None,
-        record: bool,
     ) -> None:
         """Fork one process a peer from a server that has imported torch once."""
         context = server.start()
@@ -82,7 +81,6 @@ class _Swarm:
                 "threads": threads,
                 "roster": roster,
                 "resume": resume,
-                "record": record,
                 "owner": owner,
                 "pipe": theirs,
             }
@@ -154,7 +152,6 @@ def run(
     resolved: Plan | None = None,
     observe: Callable[[Event], None] | None = None,
     resume: bool = False,
-    record: bool = False,
     baselines: bool = True,
     began: datetime | None = None,
     unaccounted: bool = False,
@@ -174,8 +171,6 @@ def run(
     resume
         True to go on with the run in ``folder``, from the last round of which all have a checkpoint; a run that has
         ended is returned as it is.
-    record
-        True if each peer writes down what it hears, and its secrets, in ``recordings/`` of ``folder``.
     baselines
         True to train every peer alone and one model on all data, for comparison.
     began
@@ -222,7 +217,7 @@ def run(
         owner = owner or owning.enter_context(owned(folder / RUN))
         swarm = _Swarm()
         stack.callback(swarm.end)
-        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together, record=record)
+        swarm.start(resolved.pinned, names, urls=urls, folder=folder, owner=owner, resume=together)
         log = EventLog(result, now=lambda: datetime.now(UTC))
         for event in early:
             log.observe(event)
@@ -243,7 +238,6 @@ def run(
             memory=int(statistics.median(memory)) if memory else None,
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in done.values()]),
-            given={name: peer.given for name, peer in done.items() if peer.given is not None},
             alarms=log.alarms,
             unsettled={name: peer.unsettled for name, peer in done.items() if peer.unsettled},
             best={name: kept(name, peer.best) for name, peer in done.items() if peer.best is not None},

@@ -25,9 +25,8 @@ from p2pfl.experiment import Plan, check, plan
 from p2pfl.learning import Learner
 from p2pfl.network.peer.joining.incarnation import started
 from p2pfl.network.peer.launch.brokers import connect
+from p2pfl.network.peer.launch.free_space import EVERY, FreeSpace
 from p2pfl.network.peer.launch.incarnations import Incarnations
-from p2pfl.network.peer.launch.room import EVERY, Room
-from p2pfl.network.peer.launch.session_log import LoggedSource, SessionLog
 from p2pfl.network.peer.launch.stall import Stall
 from p2pfl.network.peer.peer import Peer
 from p2pfl.network.peer.storage.checkpoint import Former, Store
@@ -41,7 +40,6 @@ from p2pfl.results.comparing.gaining import gain_interval
 from p2pfl.results.lock import Owner
 from p2pfl.results.models.description import described, metadata
 from p2pfl.results.notices.course import STALLED
-from p2pfl.results.notices.device import SecretsRecorded
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.summary import explained
 
@@ -61,7 +59,6 @@ async def live(
     owned: Credentials,
     notify: Callable[[Event], None],
     former: Former | None = None,
-    record: bool = False,
     compare: bool = False,
     clock: Callable[[], int] = time.time_ns,
     transport: Transport | None = None,
@@ -84,8 +81,6 @@ async def live(
         Called with its records, with whatever it does next, and with its last word.
     former
         What an earlier incarnation left in the run directory, to go on from.
-    record
-        True to log the events of its session and its secrets in ``recordings/`` of the run directory.
     compare
         True to train a model alone when the run has ended, to see what learning together gained.
     clock
@@ -104,8 +99,6 @@ async def live(
     def observe(done: Record, state: State) -> None:
         del state
         describe()
-        if log is not None:
-            log.ended(done)
         notify(done)
 
     def describe() -> None:
@@ -119,7 +112,6 @@ async def live(
     if telemetry is not None:
         notify = _both(notify, telemetry.observe)
     store, source = Store(folder / "peers", name), SecretSource()
-    log = SessionLog(folder / "recordings" / f"{name}.jsonl") if record else None
     transport = transport or connect(resolved.experiment, urls=urls, peer=name, notify=notify)
     incarnation = await _incarnation(
         resolved, name, transport=transport, owned=owned, former=former, clock=clock, notify=notify
@@ -131,7 +123,7 @@ async def live(
             name,
             resolved,
             transport=transport,
-            source=source if log is None else LoggedSource(source, log),
+            source=source,
             identity=owned.identity,
             trust=owned.trust,
             incarnation=incarnation,
@@ -142,15 +134,11 @@ async def live(
             remember=owned.keep,
         )
 
-    play = partial(_rounds, log=log, telemetry=telemetry)
+    play = partial(_rounds, telemetry=telemetry)
     lives = Incarnations(begun, play, store, notify, begun(former, incarnation))
-    if log is not None:
-        notify(SecretsRecorded(peer=name, file=str(log.path)))
-    watching = asyncio.create_task(_watch(lives, notify, room=Room(name, folder)))
+    watching = asyncio.create_task(_watch(lives, notify, room=FreeSpace(name, folder)))
     try:
-        state = await lives.run(again=log is None)
-        if log is not None:
-            log.close(state.rows)
+        state = await lives.run()
         await asyncio.to_thread(owned.keep)
         describe()  # no round may have been left to play
         peer = lives.peer
@@ -168,8 +156,6 @@ async def live(
             private_memory(),
             common=peer.common,
             stopped=stopped,
-            given=peer.given,
-            vanished=sorted(peer.vanished),
             best=peer.best.best,
             unsettled=peer.unsettled or None,
             spent=spent,
@@ -254,11 +240,9 @@ async def _live_on(name: str, notify: Callable[[Event], None]) -> None:
         await asyncio.sleep(BEAT)
 
 
-async def _rounds(peer: Peer, *, log: SessionLog | None, telemetry: Telemetry | None = None) -> State:
+async def _rounds(peer: Peer, *, telemetry: Telemetry | None = None) -> State:
     """Run a peer; what goes wrong before its first round is wrong input, unless it resumes a run."""
     async with peer, _shared(peer, telemetry):
-        if log is not None:
-            log.attach(peer)
         try:
             return await peer.run()
         except P2PFLError as error:
@@ -293,7 +277,7 @@ def _both(one: Callable[[Event], None], other: Callable[[Event], None]) -> Calla
     return called
 
 
-async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: Room) -> None:
+async def _watch(lives: Incarnations, notify: Callable[[Event], None], *, room: FreeSpace) -> None:
     """Report what the peer does whenever that changes, and again where it does not move on at all."""
     loop = asyncio.get_running_loop()
     reported: Progress | None = None
@@ -323,7 +307,6 @@ def main(
     threads: int,
     roster: Mapping[str, bytes] | None,
     resume: tuple[int | None] | None,
-    record: bool,
     owner: Owner,
     pipe: Connection,
 ) -> None:
@@ -349,7 +332,7 @@ def main(
             owned = Credentials(Identity.load(Path(folder) / "keys" / f"{name}.pem"), Roster(roster))
         left = None if resume is None else earlier(Path(folder), name, notify=notify).at(*resume)
         to = Path(folder)
-        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, notify=notify, former=left, record=record))
+        asyncio.run(live(resolved, name, urls=urls, folder=to, owned=owned, notify=notify, former=left))
     except P2PFLError as error:
         notify(Failed(name, str(error), error.status, type(error).__name__))
         raise SystemExit(error.status) from None

@@ -15,7 +15,7 @@ from p2pfl.network.protocol.interface.effects import Decided, Disclosed
 from p2pfl.network.protocol.interface.requests import Decide, Disclose
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.masks import check_partners
-from p2pfl.privacy.stream import Floats, grid_normals
+from p2pfl.privacy.normal_stream import Floats, grid_normals
 
 
 @dataclass(frozen=True)

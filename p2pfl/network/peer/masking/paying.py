@@ -11,14 +11,14 @@ import torch
 
 from p2pfl.algorithms import Idle, State, maximum, settle, settling_places
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, bare
+from p2pfl.core.neighbourhood import Contribution, Neighbourhood, Public, Released, Wrapped, release_bare
 from p2pfl.core.rows import Rows
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.privacy import private
 from p2pfl.privacy.keys import Source
-from p2pfl.privacy.stream import Ints, to_grid
+from p2pfl.privacy.normal_stream import Ints, to_grid
 from p2pfl.results.notices.damage import SettlementIncomplete
 from p2pfl.results.notices.kinds import Notice
 
@@ -122,7 +122,7 @@ class Republished(Wrapped):
         """
         released = await self._net.release(rows, since=since, masses=masses)
         owed = self._masks.sums(self.peers, round=0, size=rows.shape[-1])  # [1, Q]
-        public = bare(since.rows.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
+        public = release_bare(since.rows.cpu().double(), masses).rows.numpy().copy()  # [1, Q]
         if not np.array_equal(released.rows.cpu().numpy() - owed, to_grid(public, scale=2.0**self._masks.bits)):
             raise PrivacyError(
                 "the release that pays masks holds more than public parameters and was not sent; report this as a bug"

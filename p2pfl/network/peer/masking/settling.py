@@ -19,7 +19,7 @@ from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers, heaviest
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy import Masks
 from p2pfl.privacy.masks import check_partners
-from p2pfl.privacy.stream import Ints
+from p2pfl.privacy.normal_stream import Ints
 
 RELEASED_NUMBERS = 2**25
 """Numbers of late masks that one release draws at most, about 8 s of one core; the others are paid later."""
@@ -50,7 +50,6 @@ def kept_by(plan: Plan, peer: str, *, large: bool) -> PeerLedgers:
         gossip=plan.topology.neighbours(peer) if fair else None,
         masks=plan.protection.graph.neighbours(peer) if plan.masked else (),
         heaviest=heaviest(len(plan.topology.peers)),
-        healing=plan.healing is not None,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -46,7 +45,7 @@ class Mailbox:
     order: tuple[str, ...] = ()
     proofs: dict[str, Proof] = field(default_factory=dict)
     _said: dict[str, dict[tuple[int, int], SignedStatement]] = field(default_factory=dict)
-    _waiting: dict[str, deque[Delivery]] = field(default_factory=dict)
+    _waiting: dict[str, dict[tuple[int, int], Delivery]] = field(default_factory=dict)  # by sender and gossip step
     _settled: set[str] = field(default_factory=set)
     _given_up: set[str] = field(default_factory=set)
 
@@ -59,9 +58,9 @@ class Mailbox:
         self.order = tuple(order)
         self._settled.clear()
         self._given_up.clear()
-        for queue in self._waiting.values():
-            while queue and queue[0].gossip_step < gossip_step:
-                queue.popleft()
+        for models in self._waiting.values():
+            for late in [each for each in models if each < gossip_step]:
+                del models[late]
 
     def close(self) -> None:
         """End the gossip step: its models are late from now on."""
@@ -70,7 +69,7 @@ class Mailbox:
 
     def know(self, sender: str) -> None:
         """Accept models of a neighbour."""
-        self._waiting.setdefault(sender, deque())
+        self._waiting.setdefault(sender, {})
 
     def forget(self, sender: str) -> None:
         """Discard the models of an earlier incarnation of a neighbour.
@@ -86,30 +85,25 @@ class Mailbox:
 
         Once a sender has signed a second, different model for one gossip step, none of its models is kept any more.
         """
-        queue = self._waiting.get(sender)
-        delivery = Delivery(head, row)
-        if queue is None:
+        gossip_step = head.round, head.step
+        if sender not in self._waiting:
             return "stranger"
-        if said is not None and (proof := self._contradiction(sender, delivery.gossip_step, said)) is not None:
+        if said is not None and (proof := self._contradiction(sender, gossip_step, said)) is not None:
             self.proofs[sender] = proof
             del self._waiting[sender], self._said[sender]
             return "equivocation"
-        return self._keep(sender, delivery, queue)
+        return self._keep(sender, gossip_step, Delivery(head, row))
 
-    def _keep(self, sender: str, delivery: Delivery, queue: deque[Delivery]) -> Verdict:
+    def _keep(self, sender: str, gossip_step: tuple[int, int], delivery: Delivery) -> Verdict:
         """Keep a model of a neighbour until its gossip step begins."""
-        if delivery.gossip_step < self.gossip_step or (
-            delivery.gossip_step == self.gossip_step and sender in self._given_up
-        ):
+        models, current = self._waiting[sender], gossip_step == self.gossip_step
+        if gossip_step < self.gossip_step or (current and sender in self._given_up):
             return "late"
-        settled = delivery.gossip_step == self.gossip_step and sender in self._settled
-        if settled or any(other.gossip_step == delivery.gossip_step for other in queue):
+        if gossip_step in models or (current and sender in self._settled):
             return "duplicate"
-        queue.append(delivery)
-        if len(queue) > 1 and queue[-2].gossip_step > delivery.gossip_step:  # streams of two phases
-            queue = self._waiting[sender] = deque(sorted(queue, key=lambda each: each.gossip_step))
-        if len(queue) > self.most:
-            queue.popleft()
+        models[gossip_step] = delivery
+        if len(models) > self.most:
+            del models[min(models)]
         return "kept"
 
     def _contradiction(self, sender: str, gossip_step: tuple[int, int], said: SignedStatement) -> Proof | None:
@@ -133,13 +127,12 @@ class Mailbox:
         delivery = self.peek(sender)
         if delivery is not None:
             self._settled.add(sender)
-            self._waiting[sender].popleft()
+            del self._waiting[sender][self.gossip_step]
         return delivery
 
     def peek(self, sender: str) -> Delivery | None:
         """Return the sender's model of this gossip step without taking it."""
-        queue = self._waiting.get(sender)
-        return queue[0] if queue and queue[0].gossip_step == self.gossip_step else None
+        return self._waiting.get(sender, {}).get(self.gossip_step)
 
     def give_up(self, sender: str) -> None:
         """Continue without the sender's model of this gossip step."""
@@ -149,10 +142,8 @@ class Mailbox:
     def overtaken(self, sender: str) -> bool:
         """Return whether a later model arrived in the stream of this gossip step, so that its own model never will."""
         phase = sum(self.gossip_step) % self.period
-        queue = self._waiting.get(sender, ())
-        return any(
-            each.gossip_step > self.gossip_step and sum(each.gossip_step) % self.period == phase for each in queue
-        )
+        models = self._waiting.get(sender, {})
+        return any(each > self.gossip_step and sum(each) % self.period == phase for each in models)
 
     def missing(self) -> list[str]:
         """Return the senders for which this gossip step still waits."""
@@ -165,13 +156,13 @@ class Mailbox:
         and keeps two peers from waiting for each other: of all unfinished transfers, the one of the earliest gossip
         step and turn is always allowed.
         """
-        queue = self._waiting.get(sender)
-        if queue is None or len(queue) >= AHEAD:
+        models = self._waiting.get(sender)
+        if models is None or len(models) >= AHEAD:
             return False
         if not self.large:
             return True
         missing = self.missing()
-        return not queue and bool(missing) and missing[0] == sender
+        return not models and bool(missing) and missing[0] == sender
 
 
 @dataclass
@@ -195,7 +186,7 @@ class Newest(Mailbox):
 
     def collect(self) -> dict[str, Delivery]:
         """Return the models that have arrived since the last call, each once."""
-        came = {sender: queue.popleft() for sender, queue in self._waiting.items() if queue}
+        came = {sender: models.popitem()[1] for sender, models in self._waiting.items() if models}
         return dict(sorted(came.items()))
 
     def missing(self) -> list[str]:
@@ -206,13 +197,12 @@ class Newest(Mailbox):
         """Return whether the sender is a neighbour."""
         return sender in self._waiting
 
-    def _keep(self, sender: str, delivery: Delivery, queue: deque[Delivery]) -> Verdict:
+    def _keep(self, sender: str, gossip_step: tuple[int, int], delivery: Delivery) -> Verdict:
         newest = self._newest.get(sender, (-1, 0))
-        if delivery.gossip_step <= newest:
-            return "duplicate" if delivery.gossip_step == newest else "late"
-        self._newest[sender] = delivery.gossip_step
-        queue.clear()
-        queue.append(delivery)
+        if gossip_step <= newest:
+            return "duplicate" if gossip_step == newest else "late"
+        self._newest[sender] = gossip_step
+        self._waiting[sender] = {gossip_step: delivery}
         return "kept"
 
     def _present(self, sender: str) -> tuple[int, int]:

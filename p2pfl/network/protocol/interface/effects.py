@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.core.errors import DecodeError, P2PFLError, PeerError
+from p2pfl.core.errors import P2PFLError, PeerError
 from p2pfl.network.protocol.interface.events import Read
 from p2pfl.network.protocol.wire.messages import ForOne, Message
-from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_row
+from p2pfl.network.protocol.wire.rows import Delivery, read_rows
 from p2pfl.network.protocol.wire.trailer import Trailer
-from p2pfl.privacy.ring import Ring
+from p2pfl.privacy.ring_masks import Ring
 
 SLOW = 2**20
-"""Size in bytes above which a model is read in a thread, and from which a sum is unmasked in one."""
+"""Size in bytes above which a model is read in a thread, so that the event loop need not wait, and from which a sum is
+unmasked in one."""
 
 Reason = Literal["not expected", "gone", "no edge", "overtaken", "abandoned", "refused", "timeout"]
 """Reason why a model is missing: its sender does not take part in this round, has left, is no longer a neighbour, has
@@ -65,13 +66,6 @@ class Subscribe:
 
 
 @dataclass(frozen=True)
-class Unsubscribe:
-    """Instruction to unsubscribe from places below the swarm's root."""
-
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Flush:
     """Instruction to wait until everything in the queue is published; a ``Flushed`` follows."""
 
@@ -107,20 +101,10 @@ class Parse:
     largest: int
     head: int | None
 
-    @property
-    def slow(self) -> bool:
-        """True if reading takes so long that the event loop must not wait for it."""
-        return any(len(message) > SLOW for message in self.messages)
-
     def result(self) -> Read:
         """Read the models."""
-        return Read(self.sender, self.phase, tuple(map(self._one, self.messages)), self.head)
-
-    def _one(self, message: memoryview) -> Parsed | None:
-        try:
-            return read_row(message, trailer=self.trailer, largest=self.largest)
-        except DecodeError:
-            return None
+        models = read_rows(self.messages, trailer=self.trailer, largest=self.largest)
+        return Read(self.sender, self.phase, models, self.head)
 
 
 @dataclass(frozen=True)
@@ -308,13 +292,6 @@ class Settled:
 
 
 @dataclass(frozen=True)
-class Vanished:
-    """Neighbours that disappeared without a goodbye."""
-
-    peers: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Left:
     """Confirmation that the peer has sent its goodbye."""
 
@@ -335,11 +312,8 @@ Answer = (
     | Undecided
     | Play
     | Settled
-    | Vanished
     | Left
 )
 """Answer to a request; each request that expects an answer gets exactly one."""
 
-Effect = (
-    Publish | Clear | Subscribe | Unsubscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer
-)
+Effect = Publish | Clear | Subscribe | Flush | Store | Parse | ProcessSum | Forget | WakeAt | Fail | Answer

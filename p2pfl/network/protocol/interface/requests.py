@@ -9,7 +9,7 @@ from typing import Literal
 from p2pfl.network.protocol.ledgers.masks import MaskJournal
 from p2pfl.network.protocol.ledgers.page import Page, Rows
 from p2pfl.network.protocol.wire.rows import Encoded
-from p2pfl.privacy.ring import Ring
+from p2pfl.privacy.ring_masks import Ring
 
 GossipStep = tuple[int, int]
 """Round, and gossip step within it."""
@@ -173,7 +173,7 @@ class Convene:
     Parameters
     ----------
     round
-        See :class:`p2pfl.privacy.totals.TotalSlot`.
+        See :class:`p2pfl.privacy.total_masks.TotalSlot`.
     """
 
     round: int
@@ -302,19 +302,6 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Missed:
-    """Request to find the neighbours that disappeared without a goodbye; answered by ``Vanished``.
-
-    Parameters
-    ----------
-    peers
-        Neighbours whose models were missing last.
-    """
-
-    peers: frozenset[str]
-
-
-@dataclass(frozen=True)
 class Leave:
     """Request to wait until all sent messages have arrived and then to send a goodbye; answered by ``Left``.
 
@@ -353,7 +340,6 @@ Request = (
     | Finish
     | Compare
     | Stop
-    | Missed
     | Leave
 )
 """Request of the peer."""

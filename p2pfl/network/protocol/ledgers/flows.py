@@ -389,10 +389,6 @@ class FlowLedger:
             self._next, {partner: ends.saved.applied for partner, ends in self._ends.items()}, self._number
         )
 
-    def meet(self, partner: str) -> None:
-        """Add a partner, of which nothing has been applied yet."""
-        self._ends.setdefault(partner, _Ends())
-
     @property
     def partners(self) -> frozenset[str]:
         """The other ends."""

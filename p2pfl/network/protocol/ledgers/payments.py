@@ -12,7 +12,7 @@ from p2pfl.core.errors import PrivacyError
 from p2pfl.network.protocol.ledgers.slots import Slot
 from p2pfl.privacy.keys import edge_key, epoch_secret
 from p2pfl.privacy.masks import Edge, Masks
-from p2pfl.privacy.stream import BLOCK, Ints, Sampler, spans, to_grid
+from p2pfl.privacy.normal_stream import BLOCK, Ints, Sampler, spans, to_grid
 
 
 class Mask(NamedTuple):

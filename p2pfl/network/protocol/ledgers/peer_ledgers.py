@@ -77,8 +77,6 @@ class PeerLedgers:
         models so large that none should be held.
     heaviest
         No row of a larger mass is applied.
-    healing
-        True if there may be other partners for gossip later on: then statements are for somebody by name, each.
     """
 
     def __init__(
@@ -88,9 +86,7 @@ class PeerLedgers:
         gossip: Iterable[str] | None = None,
         masks: Iterable[str] = (),
         heaviest: float = 0.0,
-        healing: bool = False,
     ) -> None:
-        self.healing = healing
         self.heaviest = heaviest
         self.peer = peer
         self.conserving = gossip is not None
@@ -169,7 +165,7 @@ class PeerLedgers:
         journal
             Newest journal of masks.
         """
-        partners = self.flows.partners | (page.flows.keys() if self.healing and self.conserving else set())
+        partners = self.flows.partners
         notes = {
             name: flows.FlowNotes(
                 frozenset(each.applied),
@@ -207,8 +203,6 @@ class PeerLedgers:
         self._last.pop(partner, None)  # its accounts are numbered from 1 again
         self._next[partner] = incarnation
         self._incarnations.setdefault(partner, incarnation)
-        if self.healing and self.conserving:
-            self.flows.meet(partner)
         if partner in self.masks.partners:
             self.masks.meet(partner, key, epoch=epoch)
 
@@ -318,7 +312,7 @@ class PeerLedgers:
         for partner in sorted(self.flows.partners):
             moved.setdefault(_moved(self.flows.statement(partner)), []).append(partner)
         reported = sorted(moved.items(), key=lambda each: len(each[1]))
-        if reported and not self.healing:
+        if reported:
             reported[-1] = reported[-1][0], []  # all other partners
         masked = {name: _masked(self.masks.statement(name)) for name in self.masks.journal().notes}
         incarnations = {

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
-from p2pfl.topology import Healing, Schedule, Topology, Weights, turns
+from p2pfl.topology import Schedule, Topology, Weights, turns
 
 
 class Edges:
@@ -16,52 +16,31 @@ class Edges:
     me
         Name of the peer.
     topology, weights
-        As planned, with all peers present.
-    healing
-        Same graph over any subset of the peers; without it, the planned graph stays.
+        Of the plan.
+
+    Attributes
+    ----------
+    period
+        Number of phases of the schedule.
 
     Examples
     --------
-    >>> from p2pfl.topology import healing
-    >>> ring = healing("ring", peers=5, seed=0)
-    >>> edges = Edges("peer0", ring.whole, ring.weights(ring.whole), healing=ring)
-    >>> edges.see({"peer0", "peer2", "peer3", "peer4"}), sorted(edges.neighbours)
-    (True, ['peer2', 'peer4'])
+    >>> from p2pfl.topology import ring
+    >>> sorted(Edges("peer0", ring(5)).neighbours)
+    ['peer1', 'peer4']
     """
 
-    def __init__(
-        self,
-        me: str,
-        topology: Topology | Schedule,
-        weights: Sequence[Weights] = (),
-        *,
-        healing: Healing | None = None,
-    ) -> None:
-        self.me, self.topology, self.weights, self.healing = me, topology, tuple(weights), healing
-        self.peers = len(topology.peers)
-
-    @property
-    def period(self) -> int:
-        """Number of phases of the schedule, which does not depend on the peers that are present."""
-        return self.topology.period
-
-    def see(self, there: Collection[str]) -> bool:
-        """Switch to the graph of the peers that are present; return whether it has changed."""
-        if self.healing is None or self.topology.peers == tuple(sorted(there)):
-            return False
-        self.topology = self.healing.over(there)
-        self.weights = self.healing.weights(self.topology)
-        for derived in ("turns", "_rows"):
-            self.__dict__.pop(derived, None)
-        return True
+    def __init__(self, me: str, topology: Topology | Schedule, weights: Sequence[Weights] = ()) -> None:
+        self.me, self.topology, self.weights = me, topology, tuple(weights)
+        self.peers, self.period = len(topology.peers), topology.period
 
     def senders_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours whose models this peer receives in a phase."""
-        return self.topology.at(phase).senders(self.me)
+        return self._senders[phase]
 
     def receivers_in(self, phase: int) -> tuple[str, ...]:
         """Return the neighbours to which this peer sends its model in a phase."""
-        return self.topology.at(phase).receivers(self.me)
+        return self._receivers[phase]
 
     @property
     def neighbours(self) -> frozenset[str]:
@@ -76,6 +55,16 @@ class Edges:
     def row(self, phase: int) -> dict[str, float]:
         """Return the weights that this peer applies in a phase, including its own."""
         return dict(self._rows[phase])
+
+    @cached_property
+    def _senders(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours whose models this peer receives, by phase."""
+        return tuple(self.topology.at(phase).senders(self.me) for phase in range(self.period))
+
+    @cached_property
+    def _receivers(self) -> tuple[tuple[str, ...], ...]:
+        """Neighbours to which this peer sends its model, by phase."""
+        return tuple(self.topology.at(phase).receivers(self.me) for phase in range(self.period))
 
     @cached_property
     def _rows(self) -> tuple[dict[str, float], ...]:

@@ -36,8 +36,6 @@ class Membership:
         Name of the run, which signed announcements contain.
     trust
         Decides which key belongs to which name; without it, announcements are accepted unsigned.
-    names
-        All peers if the topology heals, because their announcements show who is present; otherwise empty.
     up, proven, gone
         Last announcement of each neighbour; neighbours that have shown that they are alive, because anyone can replay
         the signed announcement of an earlier incarnation; neighbours that left or were excluded.
@@ -63,7 +61,6 @@ class Membership:
     neighbours: frozenset[str]
     swarm: str = ""
     trust: Trust | None = None
-    names: frozenset[str] = frozenset()
     refused: dict[str, Refusal] = field(default_factory=dict)
     up: dict[str, Announcement] = field(default_factory=dict)
     proven: set[str] = field(default_factory=set)
@@ -90,7 +87,7 @@ class Membership:
             return False
         if announcement.peer == self.me.peer:
             return self._namesake(announcement)
-        if announcement.peer not in self.known:
+        if announcement.peer not in self.neighbours:
             return False
         if announcement.status == "up":
             return self._came(announcement)
@@ -151,8 +148,6 @@ class Membership:
             self.prove(announcement.peer)
         elif difference := self._difference(announcement):  # reported if it never shows that it is alive
             self.refused[announcement.peer] = difference
-        elif announcement.peer not in self.neighbours:  # with us it never will
-            return self._remembers(announcement)
         return True
 
     def _usurped(self, known: Announcement, announcement: Announcement) -> bool:
@@ -165,15 +160,12 @@ class Membership:
 
     def _returned(self, known: Announcement, announcement: Announcement) -> bool:
         """Take back a neighbour that was lost; its former announcements do not count, as anybody can repeat them."""
-        turn = announcement.turn + bool(
-            self.names
-        )  # with healing, announcements alone count, because not all peers exchange heartbeats
         same = (announcement.announced, announcement.key, announcement.identity) == (
             known.announced,
             known.key,
             known.identity,
         )
-        if not same or turn <= known.turn:
+        if not same or announcement.turn <= known.turn:
             return False
         self.up[announcement.peer] = announcement
         return self.alive(announcement.peer)
@@ -215,7 +207,7 @@ class Membership:
 
     def trusts(self, announcement: Announcement) -> bool:
         """Return whether an announcement is signed by the peer of that name; the reason is kept if not."""
-        if self.trust is None or announcement.peer not in {self.me.peer, *self.known}:
+        if self.trust is None or announcement.peer not in {self.me.peer, *self.neighbours}:
             return True
         if announcement == self._sure.get(announcement.peer):
             return True  # said again
@@ -260,12 +252,6 @@ class Membership:
         return frozenset(self.proven) - self.gone - self.excluded
 
     @property
-    def vanished(self) -> frozenset[str]:
-        """Neighbours that are not there and did not say goodbye, and those that were excluded."""
-        polite = self.gone - self.lost - self.excluded
-        return self.neighbours - self.greeted - polite
-
-    @property
     def finished(self) -> frozenset[str]:
         """Neighbours that were met in their last incarnation, played the last round and left.
 
@@ -278,22 +264,6 @@ class Membership:
     def over(self) -> bool:
         """True if all neighbours have finished."""
         return bool(self.neighbours) and self.finished == self.neighbours
-
-    @property
-    def known(self) -> frozenset[str]:
-        """Peers whose announcements count."""
-        return self.names or self.neighbours
-
-    @property
-    def view(self) -> frozenset[str]:
-        """Peers that are present by their announcements: all before learning begins, then those that are up or done."""
-        there = self.up.keys() - (self.gone - self.done) if self.begun else self.names
-        return frozenset({self.me.peer, *there})
-
-    @property
-    def silent(self) -> frozenset[str]:
-        """Known peers without a valid announcement."""
-        return self.known - self.up.keys() - {self.me.peer}
 
     @property
     def absent(self) -> list[str]:
@@ -315,7 +285,7 @@ def missing(membership: Membership, *, within: float) -> PeerError:
     within
         Seconds that it waited.
     """
-    absent = sorted({*membership.absent} | membership.silent)  # where the graph heals, a word of all is needed
+    absent = membership.absent
     gone = sorted(membership.neighbours - membership.present - {*absent})
     ways = ((absent, "did not come"), (gone, "left again"))
     who = [f"{', '.join(peers)} {what}" for peers, what in ways if peers]

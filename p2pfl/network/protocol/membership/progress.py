@@ -32,8 +32,6 @@ class NeighbourProgress:
         self.entered: dict[str, int] = {}
         self.places: dict[str, tuple[int, int]] = {}
         self.gathering: set[str] = set()
-        self._fresh: set[str] = set()  # neighbours by edges that are new in this run
-        self._since: dict[str, int] = {}  # by such a neighbour: the first round in which peers wait for it
 
     @property
     def running(self) -> bool:
@@ -72,23 +70,15 @@ class NeighbourProgress:
             self.gathering.add(peer)
             return
         self.gathering.discard(peer)
-        if peer in self._fresh:  # in a running swarm, both ends know of the edge from the next round on
-            self._fresh.discard(peer)
-            self._since[peer] = pulse.round + ((pulse.round, pulse.step) > (pulse.first, 0))
-        self.entered[peer] = max(pulse.first, self._since.get(peer, 0))
+        self.entered[peer] = pulse.first
         self.places[peer] = max((pulse.round, pulse.step), self.places.get(peer, (0, 0)))
 
     def suppose(self, peer: str) -> None:
         """Assume that a neighbour takes part from the beginning; a later heartbeat of it may correct that."""
         self.entered[peer] = 0
 
-    def rewire(self, before: Collection[str], now: Collection[str]) -> None:
-        """Assume that neighbours by new edges take part once both ends know of the edge."""
-        self._fresh = self._fresh & {*now} | ({*now} - {*before})
-
     def forget(self, peer: str) -> None:
         """Forget a neighbour."""
         self.entered.pop(peer, None)
         self.places.pop(peer, None)
         self.gathering.discard(peer)
-        self._since.pop(peer, None)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from p2pfl.network.protocol.interface.effects import Gathered
+from p2pfl.network.protocol.interface.requests import Gather
 from p2pfl.network.protocol.membership.membership import missing
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.shared import Shared
@@ -30,10 +31,11 @@ class Gathering:
     _within: float = 0.0
     _together: bool = False
 
-    def begin(self, *, quorum: float, within: float, together: bool = False) -> None:
-        """Begin to wait, for at most ``within`` seconds; ``together``: for all, and until none has begun."""
-        self._quorum, self._within, self._together = quorum, within, together
-        self.deadline = self.shared.now + within
+    def begin(self, asked: Gather) -> None:
+        """Begin to wait."""
+        self._quorum, self._within, self._together = asked.quorum, asked.within, asked.together
+        self.deadline = self.shared.now + asked.within
+        self.shared.active.add("gathering")
 
     @property
     def active(self) -> bool:
@@ -75,7 +77,7 @@ class Gathering:
         if progress.running:  # peers still missing are late as well, and so are those that gather
             here = self.streams.senders & membership.present
             return here <= progress.places.keys() | progress.gathering
-        return not (membership.absent or membership.silent or self._unreported())
+        return not (membership.absent or self._unreported())
 
     def _unreported(self) -> set[str]:
         """Return the neighbours that resumed from a checkpoint and have not reported their round yet.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from p2pfl.network.protocol.interface.effects import Forget, Subscribe, Unsubscribe
+from p2pfl.network.protocol.interface.effects import Forget
 from p2pfl.network.protocol.session.shared import Shared
 from p2pfl.network.protocol.session.streams import Streams
 
@@ -20,13 +20,12 @@ class Neighbours:
 
     def __init__(self, shared: Shared, streams: Streams) -> None:
         self.shared, self.streams = shared, streams
-        self._accounts: set[str] = set()  # peers whose accounts this peer subscribes to
 
     def places(self) -> tuple[str, ...]:
         """Return the topics of neighbours to subscribe to first; ``Presence`` handles their announcements."""
         shared = self.shared
-        self._accounts.update(shared.membership.neighbours if shared.ledgers.kept else ())
-        return (*(f"{peer}/account" for peer in sorted(self._accounts)), *self.streams.places)
+        accounts = sorted(shared.membership.neighbours) if shared.ledgers.kept else ()
+        return (*(f"{peer}/account" for peer in accounts), *self.streams.places)
 
     def join(self, peer: str) -> None:
         """Open the streams to and from a live neighbour, and grant it credit to send."""
@@ -40,7 +39,6 @@ class Neighbours:
         if not membership.begun or peer not in streams.senders:
             shared.progress.suppose(peer)
         streams.grant()
-        self._subscribe_account(peer)
         if membership.begun and peer in shared.edges.neighbours:  # it joins late
             streams.again()
             streams.pulses()
@@ -73,46 +71,6 @@ class Neighbours:
         self.shared.membership.exclude(peer)
         self.streams.close(peer)
         self.streams.drop(peer)
-
-    def rewire(self) -> bool:
-        """Switch to the graph of the peers that are present; return whether the graph has changed.
-
-        The caller calls :meth:`resume` once this peer has met its new neighbours.
-        """
-        shared, streams = self.shared, self.streams
-        before, places = shared.edges.senders, {*streams.places}
-        if not shared.edges.see(shared.membership.view):
-            return False
-        now = shared.edges.senders
-        shared.membership.neighbours |= shared.edges.neighbours
-        streams.narrow()
-        for peer in sorted(before ^ now):
-            self._forget(peer)
-        shared.progress.rewire(before, now)
-        for peer in sorted((before - now) & shared.membership.present):
-            shared.progress.suppose(peer)
-        for peer in sorted(shared.edges.neighbours & shared.membership.present):
-            streams.open(shared.membership.up[peer])
-        self._subscribe({*streams.places} - places)
-        gone = places - {*streams.places}
-        if gone:
-            shared.do(Unsubscribe(tuple(sorted(gone))))
-        return True
-
-    def resume(self) -> None:
-        """Grant credit and publish heartbeats in the new graph."""
-        self.streams.grant()
-        self.streams.pulses()
-
-    def _subscribe_account(self, peer: str) -> None:
-        """Subscribe to the account of a peer that may become a neighbour, now that both can read each other."""
-        if self.shared.ledgers.healing and peer not in self._accounts:
-            self._accounts.add(peer)
-            self._subscribe({f"{peer}/account"})
-
-    def _subscribe(self, places: set[str]) -> None:
-        if places:
-            self.shared.do(Subscribe(tuple(sorted(places))))
 
     def _forget(self, peer: str) -> None:
         """Discard the progress and the timing statistics of a neighbour."""

@@ -17,7 +17,7 @@ from p2pfl.network.protocol.totals.participants import Known, Participation
 from p2pfl.network.protocol.totals.waits import Waits
 from p2pfl.network.protocol.wire.messages import Digest, mark_of
 from p2pfl.network.protocol.wire.totals import Abort, Again, AgreedParticipants, Here, OfTotals, Subtotal, Total
-from p2pfl.privacy.totals import TotalSlot
+from p2pfl.privacy.total_masks import TotalSlot
 
 PLACE = "pub/total"
 """Place where a peer publishes messages for all of its children."""
@@ -26,7 +26,7 @@ RECEIPT = "totals"
 """Receipt of the subscription to the parent's place."""
 
 Attempt = tuple[int, int]
-"""Round and attempt, see :class:`~p2pfl.privacy.totals.TotalSlot`."""
+"""Round and attempt, see :class:`~p2pfl.privacy.total_masks.TotalSlot`."""
 
 
 class Sought(NamedTuple):
@@ -163,7 +163,7 @@ class Totals:
     # ------------------------------------------------------------------ incoming messages
 
     def alive(self, sender: str) -> None:
-        """Record the arrival of a message from a neighbour."""
+        """Record the arrival of a message from a neighbour; it matters only while this peer waits."""
         if sender in self.shared.membership.up:
             self._times.received(sender, now=self.shared.now)
 
@@ -187,7 +187,7 @@ class Totals:
         else:
             self._receive_piece(sender, message)
 
-    def compare(self, sender: str, digest: Digest | None) -> None:
+    def compare(self, sender: str, digest: Digest) -> None:
         """Compare the last total of a neighbour with that of this peer.
 
         Raises
@@ -195,8 +195,6 @@ class Totals:
         PeerError
             The totals differ, because one of the two peers, or a peer between them, has changed one.
         """
-        if digest is None:
-            return
         slot = self._held[sender] = TotalSlot(digest.round, digest.attempt, digest.number)
         if self._digests.get(slot, digest.digest) != digest.digest:
             raise PeerError(
@@ -449,6 +447,7 @@ class Totals:
 
     def _wait(self, what: Literal["participants", "total"]) -> None:
         self.waits = what
+        self.shared.active.add("totals")
         self._times.begin(now=self.shared.now)
 
     def _answer(self, answer: Convened | Totalled | Unfinished) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from p2pfl.core.errors import PeerError
-from p2pfl.network.protocol.interface.effects import Publish, Subscribe
+from p2pfl.network.protocol.interface.effects import Publish
 from p2pfl.network.protocol.session.naming import Naming
 from p2pfl.network.protocol.session.neighbours import Neighbours
 from p2pfl.network.protocol.session.shared import Shared
@@ -52,19 +52,13 @@ class Presence:
         self.turn = 0
         self.left = False
         self._wills: dict[str, tuple[float, Announcement]] = {}  # by neighbour: arrival time and Last Will
-        self._looked = 0.0
         self._asked = Counter[str]()  # by neighbour: requests to answer since its current announcement
 
     # ------------------------------------------------------------------ this peer
 
     def places(self) -> tuple[str, ...]:
         """Return the topics of announcements to subscribe to."""
-        membership = self.shared.membership
-        return (
-            (BOARD,)
-            if membership.names
-            else tuple(f"{peer}/state" for peer in (self.shared.me.peer, *sorted(membership.neighbours)))
-        )
+        return tuple(f"{peer}/state" for peer in (self.shared.me.peer, *sorted(self.shared.membership.neighbours)))
 
     def announce(self, *, answers: bytes = b"") -> None:
         """Announce this peer, unless it has sent its goodbye."""
@@ -173,37 +167,13 @@ class Presence:
         if envelope is None:
             return
         waiting = [peer for peer in sorted(membership.greeted) if envelope.meets(peer)]
-        board = bool(membership.names) and not membership.begun  # ``look`` announces at its own pace
-        if not board and (waiting or (membership.absent and not membership.begun)):
+        if waiting or (membership.absent and not membership.begun):
             self.announce()  # a peer may have missed or overwritten the retained announcement
         for peer in waiting:
             self._asked[peer] += 1
             if self._asked[peer] >= ASKED:
                 membership.unanswered.add(peer)
             self.shared.publish(f"in/{peer}", envelope.handover(peer))
-
-    def look(self) -> None:
-        """Read the board again if it lists the peers: an announcement may be lost, or that of this peer missing."""
-        membership, now = self.shared.membership, self.shared.now
-        if not membership.names or now < self._looked + max(LOOK, len(membership.names) / RATE):
-            return
-        self._looked = now
-        self.shared.do(Subscribe((BOARD,)))  # the broker resends retained messages to subscribers too
-        if not membership.begun:
-            self.announce()
-
-    def heal(self) -> None:
-        """Switch to the graph of the peers that are present, by the last signed announcement of each."""
-        if self.neighbours.rewire():
-            self.approach()
-            self.neighbours.resume()
-
-    def approach(self) -> None:
-        """Greet each peer that has become a neighbour."""
-        envelope, membership = self.shared.codec.envelope, self.shared.membership
-        for peer in sorted((membership.neighbours & membership.greeted) - self.joined):
-            if envelope is None or not envelope.meets(peer):
-                self._greet(membership.up[peer])
 
     @property
     def acquainted(self) -> bool:
@@ -239,7 +209,6 @@ class Presence:
             self.neighbours.back(announcement.peer)
         elif announcement.peer in membership.neighbours | self.joined:
             self._greet(announcement)
-        self.heal()
 
     def _greet(self, announcement: Announcement) -> None:
         """Begin the introduction to a neighbour that joined, or joined again."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from p2pfl.core.errors import AuthenticityError, DecodeError, VersionError
 from p2pfl.network.protocol.incoming import plausible
-from p2pfl.network.protocol.interface.effects import Parse, ProcessSum
+from p2pfl.network.protocol.interface.effects import SLOW, Parse, ProcessSum
 from p2pfl.network.protocol.interface.events import Read, Received, Summed
 from p2pfl.network.protocol.membership.refusals import NotReadable, OtherWireFormat
 from p2pfl.network.protocol.session.deciding.commits import Commits
@@ -26,7 +26,7 @@ from p2pfl.network.protocol.wire.messages import (
     Plain,
     Pulse,
 )
-from p2pfl.network.protocol.wire.rows import Delivery, Parsed
+from p2pfl.network.protocol.wire.rows import Delivery, Parsed, read_rows
 from p2pfl.network.protocol.wire.totals import OfTotals
 from p2pfl.network.protocol.wire.verdicts import OfVerdicts
 
@@ -37,7 +37,7 @@ class Receiving:
     Parameters
     ----------
     shared, streams, neighbours, presence, totals, verdicts, commits
-        Parts of the session that the messages concern; ``commits`` if the run commits rounds.
+        Parts of the session that the messages concern; ``None`` for those that the plan does not need.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
     """
@@ -50,8 +50,8 @@ class Receiving:
         presence: Presence,
         totals: Totals,
         *,
-        verdicts: Verdicts,
-        commits: Commits | None = None,
+        verdicts: Verdicts | None,
+        commits: Commits | None,
         sums: bool,
     ) -> None:
         self.shared, self.streams, self.neighbours, self.presence = shared, streams, neighbours, presence
@@ -102,7 +102,7 @@ class Receiving:
         return "not authentic" if envelope is None or envelope.reads(sender) else "before its key"
 
     def _dispatch(self, sender: str, message: Message, *, state: bool) -> None:
-        shared, streams, present = self.shared, self.streams, sender in self.shared.membership.present
+        shared, streams = self.shared, self.streams
         if not isinstance(message, Plain | Chunk):  # the broker can replay plain messages and chunks
             self._alive(sender, beat=isinstance(message, Pulse))
         match message:
@@ -115,10 +115,10 @@ class Receiving:
             case Chunk() if (sender, message.phase) in streams.inboxes:
                 self._chunk(sender, message)
             case Ack() if sender in shared.membership.up and message.phase < len(streams.outboxes):
-                streams.acknowledged(sender, message, present=present)
+                streams.acknowledged(sender, message, present=sender in shared.membership.present)
             case Pulse() if (sender, message.phase) in streams.inboxes:
                 self._pulse(sender, message)
-            case Account() if present:
+            case Account() if sender in shared.membership.present:
                 self._account(sender, message)
             case _ if isinstance(message, OfTotals | ForOne | OfVerdicts) and self._met(sender):
                 self._added(sender, message)
@@ -131,13 +131,14 @@ class Receiving:
 
     def _added(self, sender: str, message: OfTotals | ForOne | OfVerdicts) -> None:
         """Handle a message of a total or of verdicts, or pass one of a secure sum to the shell."""
-        if isinstance(message, OfVerdicts):  # a peer whose release was dropped asks for the verdict, too
-            (self.commits or self.verdicts).receive(sender, message)
+        decider = self.commits or self.verdicts
+        if isinstance(message, OfVerdicts) and decider is not None:  # also of a peer whose release was dropped
+            decider.receive(sender, message)
         elif sender not in self.shared.membership.present:
             self.shared.refuse(sender, f"unexpected {type(message).__name__}")
         elif isinstance(message, OfTotals):
             self.totals.receive(sender, message)
-        elif self.sums:
+        elif isinstance(message, ForOne) and self.sums:
             self.streams.progress[sender] = self.shared.now
             self.shared.do(ProcessSum(sender, message))
         else:
@@ -145,7 +146,8 @@ class Receiving:
 
     def _alive(self, sender: str, *, beat: bool) -> None:
         """Note a message of a neighbour's current incarnation; only senders publish heartbeats to this peer."""
-        self.totals.alive(sender)
+        if self.totals.waits is not None:
+            self.totals.alive(sender)
         if sender in self.streams.senders:
             self.shared.timeouts.receive(sender, now=self.shared.now, beat=beat)
 
@@ -167,7 +169,8 @@ class Receiving:
         plausible.heartbeat(pulse, last=shared.last)
         self.presence.alive(sender)
         shared.progress.receive(sender, pulse)
-        self.totals.compare(sender, pulse.total)
+        if pulse.total is not None:
+            self.totals.compare(sender, pulse.total)
         if pulse.first is not None:
             shared.ledgers.revive(sender, pulse.first)
             shared.membership.returning.discard(sender)
@@ -190,12 +193,11 @@ class Receiving:
 
     def _parse(self, sender: str, phase: int, messages: list[memoryview], *, head: int | None) -> None:
         """Read models here, or let the shell read them if that takes long."""
-        trailer = self.streams.trailers[sender]
-        parse = Parse(sender, phase, tuple(messages), trailer, self.shared.row_bytes, head)
-        if parse.slow:
-            self.shared.do(parse)
+        trailer, largest = self.streams.trailers[sender], self.shared.row_bytes
+        if any(len(message) > SLOW for message in messages):
+            self.shared.do(Parse(sender, phase, tuple(messages), trailer, largest, head))
         else:
-            self.read(parse.result())
+            self.read(Read(sender, phase, read_rows(messages, trailer=trailer, largest=largest), head))
 
     def read(self, read: Read) -> None:
         """Keep models that were read, and grant their sender credit."""
@@ -208,19 +210,21 @@ class Receiving:
 
     def _model(self, sender: str, model: Parsed | None, *, phase: int) -> None:
         shared = self.shared
-        if model is None or not _playable(model, last=shared.last):
+        if model is None or model.head.round > shared.last:  # nobody plays such a round
             self.streams.refuse(sender, phase)
             return
         head, row, said = model.head, model.row, model.said
-        vote = self.verdicts.delivered(sender, model)
+        verdicts = self.verdicts
+        vote = None if verdicts is None else verdicts.delivered(sender, model)
         if vote is None and head.partners is not None:
             shared.refuse(sender, "not a row")
             return
         verdict = shared.mailbox.deliver(sender, head, row, said=said if shared.codec.identity else None)
-        late = verdict == "late" and self.verdicts.takes(vote) and shared.ledgers.late(sender, Delivery(head, row))
-        if vote is not None and late:
-            self.verdicts.arrived(vote)
-        if verdict == "kept":
+        takes = verdict == "late" and (verdicts is None or verdicts.takes(vote))
+        late = takes and shared.ledgers.late(sender, Delivery(head, row))
+        if verdicts is not None and vote is not None and late:
+            verdicts.arrived(vote)
+        if verdict == "kept" and shared.timeouts.pace.quantile < 1:
             shared.timeouts.pace.came(sender, head.round, now=shared.now)
         if verdict != "kept" and not late:
             shared.refuse(sender, verdict)
@@ -236,15 +240,6 @@ class Receiving:
             return
         for peer, answer in event.answers:
             self.shared.publish(f"in/{peer}", answer)
-
-
-def _playable(model: Parsed, *, last: int) -> bool:
-    """Return whether a model belongs to a round of the run."""
-    try:
-        plausible.playable(model[0].round, last=last)
-    except DecodeError:
-        return False
-    return True
 
 
 def _long(data: bytes | memoryview, *, most: int) -> DecodeError:

@@ -42,8 +42,11 @@ class Sending:
             self.shared.do(Sent())  # skipped, because the next model is newer
             return
         self.offered, self._stored = offer, False
+        self.shared.active.add("sending")
         account = self._account() if self.shared.ledgers.news(released=offer.masked) else None
-        self.shared.timeouts.pace.ready(now=self.shared.now)
+        pace = self.shared.timeouts.pace
+        if pace.quantile < 1:
+            pace.ready(now=self.shared.now)
         self._store(account, model=True)
 
     def report(self) -> None:
@@ -61,8 +64,8 @@ class Sending:
 
     @property
     def active(self) -> bool:
-        """True if a stored model waits to be sent."""
-        return self.offered is not None and self._stored
+        """True if a model waits to be stored and sent."""
+        return self.offered is not None
 
     @property
     def wake(self) -> float:
@@ -70,9 +73,10 @@ class Sending:
         return math.inf  # only an event can make room for a model
 
     def decide(self) -> None:
-        """Send the model if the previous one is on its way."""
+        """Send the model if it is stored and the previous one is on its way."""
         offer = self.offered
-        assert offer is not None  # noqa: S101 (set while this is active)
+        if offer is None or not self._stored:
+            return
         while self.streams.busy(offer.phase):
             behind = [each for each in self.streams.outboxes[offer.phase].lagging() if self.waiting.left_behind(each)]
             if not behind:

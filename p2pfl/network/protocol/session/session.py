@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from p2pfl.core.errors import PeerError
+from p2pfl.network.protocol.agreement.translation import VerdictRecord
 from p2pfl.network.protocol.incoming import plausible
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.incoming.mailbox import Mailbox, Newest
@@ -24,14 +27,34 @@ from p2pfl.network.protocol.session.participating import Totals
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.receiving import Receiving
 from p2pfl.network.protocol.session.sending import Sending
-from p2pfl.network.protocol.session.settling import DepartureSearch, Leaving, Settling
-from p2pfl.network.protocol.session.shared import PULSE, Shared
+from p2pfl.network.protocol.session.settling import Leaving, Settling
+from p2pfl.network.protocol.session.shared import PULSE, Decider, Shared, Waiter
 from p2pfl.network.protocol.session.streams import Streams
 from p2pfl.network.protocol.session.waiting import Waiting
 from p2pfl.network.protocol.timing.pace import Pace
 from p2pfl.network.protocol.wire.bounds import HEAD
 from p2pfl.network.protocol.wire.rows import Encoded, digest_of
 from p2pfl.network.protocol.wire.sealing import MessageCodec
+
+T = TypeVar("T")
+
+
+class _Part(Protocol):
+    """Part of a session that can wait for something."""
+
+    @property
+    def active(self) -> bool:
+        """True while the part waits."""
+        ...
+
+    @property
+    def wake(self) -> float:
+        """Time of the next decision if no event arrives before it."""
+        ...
+
+    def decide(self) -> None:
+        """Answer what the part waits for if that can be decided."""
+        ...
 
 
 class Session:
@@ -56,15 +79,16 @@ class Session:
         Last round of the run.
     sums
         True if the run has secure sums, whose messages are passed to the shell.
-    commits
-        True if all members of a round keep its parameters, or none of them does.
+    decider
+        Part that decides with the other peers what counts: ``"verdicts"`` on single releases, or ``"commits"``, where
+        all members of a round keep its parameters or none of them does; ``None`` if all that arrives counts.
 
     Attributes
     ----------
-    streams, neighbours, naming, presence, totals, verdicts, commits
-        Parts of the session, each with its own decisions.
-    receiving, gathering, waiting, sending, settling, search, leaving
-        Parts of the session, each with its own decisions.
+    streams, neighbours, naming, presence, receiving, waiting, sending, gathering, settling, leaving
+        Parts that every session has, each with its own decisions.
+    verdicts, commits
+        Parts that only some plans need; ``None`` in others.
     summing
         True if the peer waits for a secure sum.
     """
@@ -82,7 +106,7 @@ class Session:
         patience: float,
         last: int = plausible.UNLIMITED,
         sums: bool = False,
-        commits: bool = False,
+        decider: Decider | None = None,
     ) -> None:
         codec.bound(plausible.largest(row_bytes))
         ledgers = PeerLedgers(membership.me.peer) if ledgers is None else ledgers
@@ -93,18 +117,25 @@ class Session:
         self.naming = Naming(shared)
         self.presence = Presence(shared, self.naming, self.neighbours)
         self.totals = Totals(shared, piece=streams.chunk)
-        self.verdicts, self.commits = Verdicts(shared, self.neighbours), Commits(shared, self.neighbours)
+        self.verdicts = Verdicts(shared, self.neighbours) if decider == "verdicts" else None
+        self.commits = Commits(shared, self.neighbours) if decider == "commits" else None
         parts = self.neighbours, self.presence, self.totals
-        committing = self.commits if commits else None
-        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, commits=committing, sums=sums)
+        self.receiving = Receiving(shared, streams, *parts, verdicts=self.verdicts, commits=self.commits, sums=sums)
         self.gathering = Gathering(shared, streams, self.presence)
         self.waiting = Waiting(shared, streams)
         self.sending = Sending(shared, streams, self.waiting)
         self.settling = Settling(shared, self.sending, self.waiting)
-        self.search = DepartureSearch(shared)
         self.leaving = Leaving(shared, streams, self.sending, self.presence)
-        waits = self.waiting, self.totals, self.verdicts, self.commits, self.gathering, self.settling, self.search
-        self._deciding = self.sending, *waits, self.leaving  # in the order in which they decide
+        self._parts: dict[Waiter, _Part] = {  # in the order in which they decide
+            "sending": self.sending,
+            "waiting": self.waiting,
+            "totals": self.totals,
+            **({} if self.verdicts is None else {"verdicts": self.verdicts}),
+            **({} if self.commits is None else {"commits": self.commits}),
+            "gathering": self.gathering,
+            "settling": self.settling,
+            "leaving": self.leaving,
+        }
         self._beat = math.inf  # time at which the next heartbeat is due
         self._looked = 0.0  # time of the last heartbeat
         self._lost = False  # True after a lost connection, until this peer has announced its return
@@ -123,7 +154,7 @@ class Session:
         shared = self.shared
         shared.now, shared.waiting = now, self.blocked
         try:
-            self._take(event)
+            self._HANDLERS[type(event)](self, event)
         except PeerError as error:
             shared.do(Fail(error))
         self._decide()
@@ -131,13 +162,16 @@ class Session:
         return effects
 
     def _decide(self) -> None:
-        """Answer each pending request that can be decided, and schedule the next wake-up."""
-        due = min(self._beat, self.naming.due)
-        for part in self._deciding:
+        """Let the parts that wait decide, and schedule the next wake-up."""
+        due, active = min(self._beat, self.naming.due), self.shared.active
+        for name in [name for name in self._parts if name in active]:
+            part = self._parts[name]
             if part.active:
                 part.decide()
-                if part.active:
-                    due = min(due, part.wake)
+            if part.active:
+                due = min(due, part.wake)
+            else:
+                active.discard(name)
         now = self.shared.now
         if self._alarm <= now:
             self._alarm = math.inf
@@ -150,21 +184,29 @@ class Session:
     @property
     def blocked(self) -> bool:
         """True if the peer waits for neighbours."""
-        waits = self.waiting.awaited is not None or self.totals.waits is not None
-        return self.summing or waits or self.verdicts.active or self.commits.active
+        return self.summing or not self.shared.active.isdisjoint(_BLOCKING)
 
     @property
     def missing(self) -> list[str]:
         """Neighbours whose models, verdicts, or messages of a total, the peer waits for."""
-        for part in (self.verdicts, self.commits):
-            if part.active:
-                return sorted(part.waits)
+        if self.decider is not None and self.decider.active:
+            return sorted(self.decider.waits)
         return sorted(self.totals.lacking) if self.totals.active else self.mailbox.missing()
+
+    @property
+    def decider(self) -> Verdicts | Commits | None:
+        """Part that decides what counts, if there is one."""
+        return self.verdicts or self.commits
 
     @property
     def proofs(self) -> dict[str, Proof]:
         """Proofs against neighbours that have signed models or votes that contradict each other, by name."""
-        return self.mailbox.proofs | self.verdicts.ballots.proofs | self.commits.ballots.proofs
+        return self.mailbox.proofs | ({} if self.decider is None else self.decider.ballots.proofs)
+
+    @property
+    def records(self) -> tuple[VerdictRecord, ...]:
+        """Records of the agreements to make durable, in order."""
+        return () if self.decider is None else self.decider.records()
 
     @property
     def edges(self) -> Edges:
@@ -186,116 +228,46 @@ class Session:
         """Ledgers of what was sent to and received from each neighbour."""
         return self.shared.ledgers
 
-    # ------------------------------------------------------------------ events
+    # ------------------------------------------------------------------ outcomes of effects
 
-    def _take(self, event: Event) -> None:
-        """Handle an arrival; pass other events on."""
-        match event:
-            case events.Received():
-                self.receiving.receive(event)
-            case events.Read():
-                self.receiving.read(event)
-            case events.Summed():
-                self.receiving.summed(event)
-            case _:
-                self._carried_out(event)
-
-    def _carried_out(self, event: events.Outcome | requests.Request) -> None:
-        """Handle the outcome of an effect or the passage of time; pass requests on."""
-        match event:
-            case events.Tick():
-                self._tick(event)
-            case events.Connected():
-                self._lost = True
-            case events.Stored():
-                self._stored()
-            case events.Subscribed():
-                self.naming.confirmed(event.receipt)
-                self.totals.subscribed(event.receipt)
-            case events.Published():
-                self._published(event.receipt)
-            case events.Flushed():
-                self.leaving.flushed()
-            case _:
-                self._ask(event)
-
-    def _stored(self) -> None:
+    def _stored(self, _: events.Stored) -> None:
         """Pass the outcome of a write to the part that waits for it."""
         part = self.shared.stores.popleft()
         if part == "sending":
             self.sending.stored()
-        else:
-            (self.verdicts if part == "verdicts" else self.commits).ballots.stored()
+        elif self.decider is not None:
+            self.decider.ballots.stored()
 
-    def _ask(self, event: requests.Request) -> None:
-        """Handle a request that the peer makes in each round; pass others on."""
-        match event:
-            case requests.Open():
-                self.waiting.open(event.gossip_step, event.senders, since=event.since)
-            case requests.Offer():
-                self._offer(event)
-            case requests.Expect():
-                self.waiting.expect(event.sender, keep=event.keep)
-            case requests.Reject():
-                self.shared.refused[f"{event.sender}: {event.fault}"] += 1
-                self.shared.ledgers.missed()
-            case requests.Close():
-                self.waiting.close()
-            case requests.Collect() if isinstance(self.mailbox, Newest):
-                self.shared.do(Collected(self.mailbox.collect()))
-            case requests.Turn():
-                self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
-            case requests.NextRound():
-                self._continue(event)
-            case _:
-                self._agree(event)
+    def _subscribed(self, event: events.Subscribed) -> None:
+        self.naming.confirmed(event.receipt)
+        self.totals.subscribed(event.receipt)
+
+    def _connected(self, _: events.Connected) -> None:
+        self._lost = True
+
+    # ------------------------------------------------------------------ requests of each round
 
     def _offer(self, event: requests.Offer) -> None:
         """Send a model; one on which the neighbours decide leaves with this peer's vote for it."""
-        round, _ = self.mailbox.gossip_step
-        vote = self.verdicts.release(round, digest_of(event.model)) if event.decided else None
-        if vote is not None:
+        if event.decided:
+            round, _ = self.mailbox.gossip_step
+            vote = _needed(self.verdicts).release(round, digest_of(event.model))
+            if vote is None:
+                self.shared.do(Sent())  # not at all: the others have begun to decide without it
+                return
             event = replace(event, model=Encoded((*event.model, vote)))
-        if vote is None and event.decided:
-            self.shared.do(Sent())  # not at all: the others have begun to decide without it
-        else:
-            self.sending.offer(event)
+        self.sending.offer(event)
 
-    def _agree(self, event: requests.Request) -> None:
-        """Handle a request that peers answer together; pass others on."""
-        match event:
-            case requests.Convene() | requests.Contribute():
-                self.totals.ask(event)
-            case requests.Decide():
-                self.verdicts.ask(event)
-            case requests.Disclose():
-                self.verdicts.disclose(event)
-            case requests.Try():
-                self.commits.begin(event)
-            case requests.ReportAttempt():
-                self.commits.ask(event)
-            case _:
-                self._ask_once(event)
+    def _reject(self, event: requests.Reject) -> None:
+        self.shared.refused[f"{event.sender}: {event.fault}"] += 1
+        self.shared.ledgers.missed()
 
-    def _ask_once(self, event: requests.Request) -> None:
-        """Handle a request that the peer makes once in a run."""
-        match event:
-            case requests.Enter():
-                self._enter(event)
-            case requests.Gather():
-                self.gathering.begin(quorum=event.quorum, within=event.within, together=event.together)
-            case requests.Resume():
-                self._resume(event)
-            case requests.Begin():
-                self._begin(event.first)
-            case requests.Tolerate():
-                self._tolerate(event.quantile)
-            case requests.Finish() | requests.Compare() | requests.Stop():
-                self.settling.begin(event)
-            case requests.Missed():
-                self.search.begin(event.peers)
-            case requests.Leave():
-                self.leaving.asked = event
+    def _collect(self, _: requests.Collect) -> None:
+        if isinstance(self.mailbox, Newest):
+            self.shared.do(Collected(self.mailbox.collect()))
+
+    def _turn(self, event: requests.Turn) -> None:
+        self.shared.timeouts.pace.begin(event.round, now=self.shared.now)
 
     # ------------------------------------------------------------------ from the first to the last round
 
@@ -312,20 +284,24 @@ class Session:
         for peer in progress.places:
             ledgers.revive(peer, progress.entered[peer])
 
-    def _begin(self, first: int) -> None:
+    def _begin(self, event: requests.Begin) -> None:
+        self._begin_at(event.first)
+
+    def _begin_at(self, first: int) -> None:
         self.shared.membership.begun = True
         self.shared.first = first
         self.shared.mailbox.open((first, 0), ())
-        self.verdicts.begin(first)
-        self.presence.heal()
+        if self.verdicts is not None:
+            self.verdicts.begin(first)
+        self.streams.grant()
         self.streams.pulses()
 
-    def _tolerate(self, quantile: float | None) -> None:
+    def _tolerate(self, event: requests.Tolerate) -> None:
         timeouts = self.shared.timeouts
-        if quantile is None:
+        if event.quantile is None:
             timeouts.trust()
         else:
-            timeouts.allowed, timeouts.pace = True, Pace(quantile=quantile)
+            timeouts.allowed, timeouts.pace = True, Pace(quantile=event.quantile)
 
     def _continue(self, event: requests.NextRound) -> None:
         """Choose the round to play next, and notify the neighbours if it skips rounds."""
@@ -333,8 +309,7 @@ class Session:
         here, _ = self.shared.mailbox.gossip_step
         due = min(event.last, self.shared.timeouts.pace.next(places=places, apart=event.apart))
         if due > here + 1:
-            self._begin(due)
-            self.streams.grant()
+            self._begin_at(due)
         self.shared.do(Play(due))
 
     # ------------------------------------------------------------------ time
@@ -350,7 +325,8 @@ class Session:
         self._looked = now
         self.streams.pulses(receipt="heartbeat")
 
-    def _published(self, receipt: str) -> None:
+    def _published(self, event: events.Published) -> None:
+        receipt = event.receipt
         if receipt == "heartbeat":
             self._beaten()
         self.leaving.confirmed(receipt)
@@ -367,5 +343,52 @@ class Session:
             self._lost = False
             self.presence.come_back()
         self.presence.introduce()
-        self.presence.look()
         self.streams.sweep(patience=self.shared.patience, suspected=self.shared.timeouts.suspected)
+
+    # ------------------------------------------------------------------ dispatch
+
+    _HANDLERS: ClassVar[Mapping[type[Event], Callable[[Session, Any], None]]] = {
+        events.Received: lambda self, event: self.receiving.receive(event),
+        events.Read: lambda self, event: self.receiving.read(event),
+        events.Summed: lambda self, event: self.receiving.summed(event),
+        events.Tick: _tick,
+        events.Connected: _connected,
+        events.Stored: _stored,
+        events.Subscribed: _subscribed,
+        events.Published: _published,
+        events.Flushed: lambda self, _: self.leaving.flushed(),
+        requests.Enter: _enter,
+        requests.Gather: lambda self, event: self.gathering.begin(event),
+        requests.Resume: _resume,
+        requests.Begin: _begin,
+        requests.Tolerate: _tolerate,
+        requests.Turn: _turn,
+        requests.Open: lambda self, event: self.waiting.open(event.gossip_step, event.senders, since=event.since),
+        requests.Offer: _offer,
+        requests.Expect: lambda self, event: self.waiting.expect(event.sender, keep=event.keep),
+        requests.Reject: _reject,
+        requests.Close: lambda self, _: self.waiting.close(),
+        requests.Collect: _collect,
+        requests.NextRound: _continue,
+        requests.Convene: lambda self, event: self.totals.ask(event),
+        requests.Contribute: lambda self, event: self.totals.ask(event),
+        requests.Decide: lambda self, event: _needed(self.verdicts).ask(event),
+        requests.Disclose: lambda self, event: _needed(self.verdicts).disclose(event),
+        requests.Try: lambda self, event: _needed(self.commits).begin(event),
+        requests.ReportAttempt: lambda self, event: _needed(self.commits).ask(event),
+        requests.Finish: lambda self, event: self.settling.begin(event),
+        requests.Compare: lambda self, event: self.settling.begin(event),
+        requests.Stop: lambda self, event: self.settling.begin(event),
+        requests.Leave: lambda self, event: self.leaving.begin(event),
+    }
+    """Handler of each kind of event."""
+
+
+_BLOCKING: frozenset[Waiter] = frozenset({"waiting", "totals", "verdicts", "commits"})
+"""Parts that wait for neighbours while a round is played."""
+
+
+def _needed(part: T | None) -> T:
+    """Return a part that the plan needs."""
+    assert part is not None, "the session was made for a plan without this part"  # noqa: S101 (a mistake of ours)
+    return part

@@ -1,4 +1,4 @@
-"""End of a run between peers: comparison of ledgers, search for vanished neighbours, and the goodbye."""
+"""End of a run between peers: comparison of ledgers, and the goodbye."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled, Vanished
+from p2pfl.network.protocol.interface.effects import Clear, Flush, Left, Settled
 from p2pfl.network.protocol.interface.requests import Compare, Finish, Leave, Stop
 from p2pfl.network.protocol.session.presence import Presence
 from p2pfl.network.protocol.session.sending import Sending
@@ -47,20 +47,23 @@ class Settling:
                 ledgers.flows.finish()
                 self.about, self._partners = "accounts", frozenset()
         self._since = self._reported = self.shared.now
+        self.shared.active.add("settling")
         self.sending.report()
 
     @property
     def active(self) -> bool:
-        """True if this peer waits for partners and no account is about to be sent."""
-        return self.about is not None and not self.sending.pending
+        """True if this peer waits for partners."""
+        return self.about is not None
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return self._reported + PULSE
+        return math.inf if self.sending.pending else self._reported + PULSE
 
     def decide(self) -> None:
         """Answer if there is no partner left to wait for; otherwise send the account every ``PULSE`` seconds."""
+        if self.sending.pending:
+            return  # an account is about to be sent
         now = self.shared.now
         silent = self.shared.membership.present & self._silent()
         if not any(now < self.waiting.deadline(partner, since=self._since) for partner in silent):
@@ -80,47 +83,6 @@ class Settling:
 
 
 @dataclass
-class DepartureSearch:
-    """Search for neighbours that left without a goodbye, or whose last models were missing and that are silent.
-
-    Attributes
-    ----------
-    missed
-        Neighbours whose last models were missing; ``None`` while no search is pending.
-    """
-
-    shared: Shared
-    missed: frozenset[str] | None = None
-    _since: float = 0.0
-
-    def begin(self, missed: frozenset[str]) -> None:
-        """Begin to wait for signs of life of the missing neighbours."""
-        self.missed, self._since = missed, self.shared.now
-
-    @property
-    def active(self) -> bool:
-        """True if a search is pending."""
-        return self.missed is not None
-
-    @property
-    def wake(self) -> float:
-        """Time of the next decision if no event arrives before it."""
-        return min(self.shared.now + PULSE, self._since + self.shared.patience)
-
-    def decide(self) -> None:
-        """Answer once each missing neighbour has sent a message or been silent for long enough."""
-        assert self.missed is not None  # noqa: S101 (set while this is active)
-        shared = self.shared
-        detector, now = shared.timeouts.detector, shared.now
-        missing = shared.membership.greeted & self.missed
-        silent = {peer for peer in missing if detector.silent(peer, since=self._since)}
-        if silent - detector.suspected(now=now) and now < self._since + shared.patience:
-            return
-        self.missed = None
-        shared.do(Vanished(shared.membership.vanished | silent))
-
-
-@dataclass
 class Leaving:
     """Departure of this peer: sent messages arrive, the queue is published, and the goodbye comes last.
 
@@ -137,19 +99,24 @@ class Leaving:
     asked: Leave | None = None
     _stage: Literal["waiting", "flushing", "goodbye", "clearing", "gone"] = "waiting"
 
+    def begin(self, asked: Leave) -> None:
+        """Begin to leave."""
+        self.asked = asked
+        self.shared.active.add("leaving")
+
     @property
     def active(self) -> bool:
         """True if the peer leaves and waits until its messages have arrived."""
-        return self.asked is not None and self._stage == "waiting" and not self.sending.pending
+        return self.asked is not None and self._stage == "waiting"
 
     @property
     def wake(self) -> float:
         """Time of the next decision if no event arrives before it."""
-        return math.inf if self.asked is None else self.asked.until
+        return math.inf if self.asked is None or self.sending.pending else self.asked.until
 
     def decide(self) -> None:
         """Continue once all messages have arrived, or at the deadline."""
-        if self.streams.idle or self.shared.now >= self.wake:
+        if not self.sending.pending and (self.streams.idle or self.shared.now >= self.wake):
             self._stage = "flushing"
             self.shared.do(Flush())
 
@@ -160,11 +127,10 @@ class Leaving:
             self.presence.say_goodbye(done=self.asked.done, receipt="goodbye")
 
     def confirmed(self, receipt: str) -> None:
-        """Clear the goodbye, unless it is retained for peers that route around this one."""
+        """Clear the goodbye."""
         if receipt == "goodbye" and self.asked is not None:
-            kept = not self.asked.done and bool(self.shared.membership.names)
-            self._stage = "gone" if kept else "clearing"
-            self.shared.do(Left() if kept else Clear("cleared"))
+            self._stage = "clearing"
+            self.shared.do(Clear("cleared"))
         elif receipt == "cleared":
             self._stage = "gone"
             self.shared.do(Left())

@@ -21,6 +21,9 @@ from p2pfl.network.protocol.wire.sealing import MessageCodec
 Decider = Literal["verdicts", "commits"]
 """Part of a session whose agreements are durable."""
 
+Waiter = Literal["sending", "waiting", "totals", Decider, "gathering", "settling", "leaving"]
+"""Part of a session that can wait for something, and decides after each event while it does."""
+
 PULSE = 1.0
 """Seconds between heartbeats."""
 
@@ -66,6 +69,8 @@ class Shared:
         Effects of the current event so far.
     stores
         Parts that wait for a write, in the order of the writes.
+    active
+        Parts that wait for something; each adds itself.
     """
 
     codec: MessageCodec
@@ -88,6 +93,7 @@ class Shared:
     now: float = 0.0
     effects: list[Effect] = field(default_factory=list)
     stores: deque[Literal["sending"] | Decider] = field(default_factory=deque)
+    active: set[Waiter] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.timeouts.patience = self.patience
@@ -116,7 +122,7 @@ class Shared:
 
     def known(self, sender: str) -> str:
         """Return a sender's name, or one name for all strangers, which can choose any number of names."""
-        return sender if sender == self.me.peer or sender in self.membership.known else "stranger"
+        return sender if sender == self.me.peer or sender in self.membership.neighbours else "stranger"
 
     def admit(self, sender: str, *, authentic: bool) -> bool:
         """Return whether the rate limits admit another message of a sender.

@@ -118,14 +118,6 @@ class Streams:
                 )
                 self.inboxes.setdefault((peer, outbox.phase), inbox)
 
-    def narrow(self) -> None:
-        """Close the streams of edges that no longer exist."""
-        senders = [self.shared.edges.senders_in(outbox.phase) for outbox in self.outboxes]
-        self.inboxes = {place: inbox for place, inbox in self.inboxes.items() if place[0] in senders[place[1]]}
-        for outbox in self.outboxes:
-            for listener in sorted(outbox.listeners - {*self.shared.edges.receivers_in(outbox.phase)}):
-                self.give_up(outbox.phase, listener)
-
     def resume(self, peer: str) -> None:
         """Continue with a neighbour that was lost and has kept its state."""
         self.progress[peer] = self.shared.now

@@ -49,7 +49,8 @@ class Waiting:
     def open(self, gossip_step: GossipStep, senders: tuple[str, ...], *, since: int) -> None:
         """Begin a gossip step, and wait only for neighbours that took part in the round ``since``."""
         self.shared.mailbox.open(gossip_step, senders)
-        self.streams.grant()
+        if self.shared.mailbox.large:  # it is the first sender's turn
+            self.streams.grant()
         self._expected = {peer for peer in senders if self.expects(peer, since)}
 
     def expect(self, sender: str, *, keep: bool) -> None:
@@ -57,6 +58,7 @@ class Waiting:
         if self.shared.mailbox.large:
             self.streams.grant()
         self.awaited = Awaited(sender, keep, self.shared.now)
+        self.shared.active.add("waiting")
 
     def close(self) -> None:
         """End the gossip step."""

@@ -20,7 +20,7 @@ class ParticipantSet:
     Parameters
     ----------
     round, attempt
-        See :class:`p2pfl.privacy.totals.TotalSlot`.
+        See :class:`p2pfl.privacy.total_masks.TotalSlot`.
     members
         Incarnation that takes part, by peer (:func:`p2pfl.network.protocol.wire.messages.mark_of`).
     tree

@@ -223,6 +223,7 @@ class Pieces:
         self._parts = Encoded(parts)
         self._place = 0, 0  # which part is next, and from which of its bytes on
         self._digest = trailer.begin()
+        self._ended = False  # True once the trailer is one of the parts
 
     def __deepcopy__(self, memo: object) -> Pieces:
         copied = copy.copy(self)
@@ -249,11 +250,12 @@ class Pieces:
     def _next(self, most: int) -> memoryview:
         """Return up to so many of the next bytes, at least one unless a part is empty."""
         number, start = self._place
-        if number == len(self._parts):
+        if number == len(self._parts) and not self._ended:
             self._parts = Encoded((*self._parts, self.trailer.end(self._digest.digest())))
-            self._digest = self.trailer.begin()  # the trailer itself is not hashed
+            self._ended = True  # the trailer itself is not hashed
         part = memoryview(self._parts[number])[start : start + most]
-        self._digest.update(part)
+        if not self._ended:
+            self._digest.update(part)
         end = start + len(part)
         self._place = (number, end) if end < len(self._parts[number]) else (number + 1, 0)
         return part
@@ -300,9 +302,7 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     end = tail - (head.partners or 0)
     if end < start or (not head.zstd and end != start + size):
         raise DecodeError(f"a message of {len(view)} bytes does not hold {head.length} numbers of type {head.dtype}")
-    digest = trailer.begin()
-    digest.update(view[: -trailer.size])
-    said = SignedStatement(digest.digest(), bytes(view[-trailer.size :]))
+    said = SignedStatement(trailer.statement(view[: -trailer.size]), bytes(view[-trailer.size :]))
     trailer.check(said.statement, said.signature)
     if head.zstd:  # only of who has signed it
         message, start = bytearray(_expanded(view[start:end], size=size)), 0
@@ -312,6 +312,18 @@ def read_row(message: bytes | bytearray | memoryview, *, trailer: Trailer, large
     vote = bytes(view[tail : -trailer.size])
     partners = _read(_partners, view[end:tail], "list of mask partners")
     return Parsed(head, numbers, said, vote, digest_of([view[:tail]]), view, partners)
+
+
+def read_rows(messages: Iterable[memoryview], *, trailer: Trailer, largest: int) -> tuple[Parsed | None, ...]:
+    """Read models as :func:`read_row` does; ``None`` marks an invalid one."""
+    return tuple(_valid(message, trailer=trailer, largest=largest) for message in messages)
+
+
+def _valid(message: memoryview, *, trailer: Trailer, largest: int) -> Parsed | None:
+    try:
+        return read_row(message, trailer=trailer, largest=largest)
+    except DecodeError:
+        return None
 
 
 def digest_of(parts: Iterable[bytes | memoryview]) -> bytes:

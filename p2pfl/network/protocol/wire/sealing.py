@@ -27,16 +27,14 @@ class Origin(NamedTuple):
         Peer to which the topic belongs, and place below the topic of that peer.
     sender
         Peer that publishes on the topic.
+    state
+        True if the payload is a peer's retained announcement.
     """
 
     owner: str
     place: str
     sender: str
-
-    @property
-    def state(self) -> bool:
-        """True if the payload is a peer's retained announcement."""
-        return self.place == "state"
+    state: bool
 
 
 def rights(swarm: str) -> dict[str, tuple[str, ...]]:
@@ -142,7 +140,7 @@ class MessageCodec:
     def address(self, topic: str) -> Origin:
         """Return the origin of a payload."""
         owner, _, place = topic.removeprefix(f"{self.root}/").partition("/")
-        return Origin(owner, place, place[3:] if place.startswith("in/") else owner)
+        return Origin(owner, place, place[3:] if place.startswith("in/") else owner, place == "state")
 
     def bound(self, data: int) -> None:
         """Limit the size of payloads to open to that of one with ``data`` bytes of data."""

@@ -56,7 +56,7 @@ class Subtotal(msgspec.Struct, frozen=True):
     Attributes
     ----------
     round, attempt, number
-        The slot of the total, see :class:`p2pfl.privacy.totals.TotalSlot`.
+        The slot of the total, see :class:`p2pfl.privacy.total_masks.TotalSlot`.
     offset, total
         Offset of the piece, and length of the whole, in bytes.
     data

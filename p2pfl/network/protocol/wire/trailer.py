@@ -80,6 +80,10 @@ class Trailer(Protocol):
         """Return the trailer of a message with this hash."""
         ...
 
+    def statement(self, message: memoryview) -> bytes:
+        """Return the hash of a message that is there as a whole."""
+        ...
+
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Raise :class:`~p2pfl.core.errors.DecodeError` unless the trailer is that of this hash."""
         ...
@@ -98,6 +102,10 @@ class Checksum:
     def end(self, digest: bytes) -> bytes:
         """Return the first half of the hash."""
         return digest[: self.size]
+
+    def statement(self, message: memoryview) -> bytes:
+        """Return the hash of a message that is there as a whole."""
+        return blake3.blake3(message).digest()
 
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Compare."""
@@ -141,6 +149,10 @@ class Signature:
         """Sign."""
         assert self.identity is not None, "only the sender signs"  # noqa: S101 (a mistake of ours)
         return self.identity.sign(digest, domain=_DOMAIN)
+
+    def statement(self, message: memoryview) -> bytes:
+        """Return what is signed of a message that is there as a whole."""
+        return self.context.encode() + bytes(message[:START]) + blake3.blake3(message[START:]).digest()
 
     def check(self, digest: bytes, trailer: bytes) -> None:
         """Verify."""

@@ -15,14 +15,14 @@ import numpy as np
 
 from p2pfl.experiment import Plan, check
 from p2pfl.experiment import plan as resolve
-from p2pfl.plugins.audit import statistics
+from p2pfl.plugins.audit import noise_tests
 from p2pfl.plugins.audit.claims import ExactClaim
 from p2pfl.plugins.audit.live.ciphers import Encryptions, recorded
 from p2pfl.plugins.audit.live.secure_sums import sums
-from p2pfl.plugins.audit.live.swarms import SettlementResult, interrupted, launched, overlooked
 from p2pfl.plugins.audit.live.tap import Tap, Tapped, TappedRelease
+from p2pfl.plugins.audit.live.watched_runs import SettlementResult, interrupted, launched, overlooked
 from p2pfl.plugins.audit.noise_claims import Noise
-from p2pfl.plugins.audit.statistics import Ints
+from p2pfl.plugins.audit.noise_tests import Ints
 from p2pfl.privacy import Settings
 from p2pfl.privacy.accounting.spending import Cost
 
@@ -323,7 +323,7 @@ def _predicted(known: Ints, new: Ints, *, expected: float) -> tuple[float, float
     freedom = rows.shape[0] - rows.shape[1]
     deviations = np.sqrt(np.square(left).sum(axis=0) / freedom)  # [M]
     lacking = float(1 - deviations.min() / expected)
-    return lacking, statistics.normal(tests=len(new)) / math.sqrt(2 * freedom)
+    return lacking, noise_tests.normal(tests=len(new)) / math.sqrt(2 * freedom)
 
 
 def _turns(releases: Sequence[TappedRelease], peers: Sequence[str]) -> list[list[Ints]]:

@@ -21,7 +21,7 @@ from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.transport.channel import Message
 from p2pfl.network.virtual.timed_learner import Goals
 from p2pfl.privacy import Settings
-from p2pfl.privacy.stream import to_grid
+from p2pfl.privacy.normal_stream import to_grid
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints, from_wide, wide
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.additive.base_learners import BaseLearner
-from p2pfl.plugins.exact.model import Asked, Owns
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, coarse, fine, live, sketches
 
 CANDIDATES, REFINEMENTS = 64, 12

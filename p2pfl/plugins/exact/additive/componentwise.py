@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.rows import Layout
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Own, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.additive.base_learners import DEGREE, BaseLearner
 from p2pfl.plugins.exact.additive.beginning import ends, site_penalty
@@ -22,7 +23,6 @@ from p2pfl.plugins.exact.additive.freedom import penalty_for
 from p2pfl.plugins.exact.additive.predictor import OWN, AdditiveModel
 from p2pfl.plugins.exact.additive.site import Log, Site
 from p2pfl.plugins.exact.elementary import added_along, inverse, log
-from p2pfl.plugins.exact.model import Asked, Outcome, Own, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.stopping import stopped
 
 FRACTION = 44
@@ -33,7 +33,7 @@ TIE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True)
-class Componentwise:
+class Componentwise(ExactModel):
     r"""Component-wise boosting with site effects.
 
     Each step fits every base learner to the residuals and adds the one of least squared error:
@@ -81,10 +81,10 @@ class Componentwise:
         "each column, and at each step their products with the residuals"
     )
 
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        found = Componentwise.shows
+        found = cls.shows
         if options.get("average"):
             found = found.replace("their products with the residuals", "the sums of the peers' own fits")
         more = {
@@ -180,9 +180,9 @@ class Componentwise:
         """Return the torch module of the shared effects."""
         return AdditiveModel(self.layout, self.learners, binary=self.classes is not None)
 
-    def own_module(self) -> AdditiveModel:
-        """Return the torch module of the shared effects and those of a peer's own."""
-        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=True)
+    def predictor(self, names: Collection[str]) -> AdditiveModel:
+        """Return the torch module of the shared effects, and of those of a peer's own if the names have them."""
+        return AdditiveModel(self.layout, self.learners, binary=self.classes is not None, own=OWN in names)
 
     def start(self) -> Tensors:
         """Return the model without a step."""

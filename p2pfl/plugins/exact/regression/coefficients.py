@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,7 +17,7 @@ REACH = 1.959963984540054
 
 
 def coefficients(
-    beta: Floats, covariance: Floats, names: list[str], *, penalised: bool = False
+    beta: Floats, covariance: Floats, names: Sequence[str], *, penalised: bool = False
 ) -> list[FittedCoefficient]:
     """Return coefficients with standard errors, Wald's tests and intervals.
 

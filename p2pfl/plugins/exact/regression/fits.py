@@ -7,82 +7,86 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from p2pfl.core.explanations import FittedCoefficient, FittedRegression, finite
+from p2pfl.core.encodings import Floats
+from p2pfl.core.explanations import Explained, FittedCoefficient, FittedRegression, finite
 from p2pfl.data.description import Field
-from p2pfl.plugins.exact.model import ExactModel, Tensors
+from p2pfl.learning.exact_model import Tensors
 from p2pfl.plugins.exact.regression.coefficients import coefficients
-from p2pfl.plugins.exact.regression.glm import GLM
-
-FACTS = {
-    "glm": ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged"),
-    "private_glm": ("samples", "dispersion", "noise", "ridge", "steps", "converged"),
-    "lasso": ("samples", "deviance", "null_deviance", "chosen", "converged"),
-    "cox": ("samples", "events", "likelihood", "null_likelihood", "steps", "converged"),
-}
-"""Numbers of a fit by the name of its model."""
 
 
-def fitted(
-    model: ExactModel, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]
-) -> FittedRegression | None:
-    """Return the coefficients of a regression; ``None`` of another model, or of one that has not converged.
+def converged(tensors: Tensors, keys: Sequence[str]) -> dict[str, float] | None:
+    """Return some numbers of a fit, ``converged`` among them; ``None`` if it has not converged."""
+    facts = {key: float(tensors[key][0]) for key in keys}
+    return facts if facts["converged"] else None
 
-    Parameters
-    ----------
-    model
-        The model.
-    tensors
-        Its tensors.
-    fields
-        Columns of its table.
-    classes
-        Names of the classes; empty for a regression of numbers.
+
+def labels_of(fields: Sequence[Field]) -> list[str]:
+    """Return the names of the features of a table's columns for a list of coefficients.
+
+    Examples
+    --------
+    >>> labels_of([Field("age"), Field("sex", ("f", "m"))])
+    ['age', 'sex: f', 'sex: m']
     """
-    name = model.name
-    if name not in FACTS:
-        return None
-    estimated = tuple(key for key in ("alpha", "alpha_error") if name == "glm" and key in tensors)
-    facts = {key: float(tensors[key][0]) for key in (*FACTS[name], *estimated)}
-    if not facts["converged"]:
-        return None
-    names = [
+    return [
         label
         for field in fields
         for label in ([field.name] if field.levels is None else [f"{field.name}: {level}" for level in field.levels])
     ]
-    beta = tensors["weight"][0]
-    if name == "private_glm":
-        beta, names = np.append(beta, tensors["bias"]), [*names, "(intercept)"]
-    if isinstance(model, GLM):
-        beta, names = model.stacked(tensors), model.labels(names, tuple(classes))
-    if name == "lasso":
-        intercept = isinstance(model, GLM) and model.fit_intercept
-        found = tuple(FittedCoefficient(label, value) for label, value in zip(names, beta.tolist(), strict=True))
-        return FittedRegression(name, found, finite(facts), errors="none", path=_path(tensors, intercept=intercept))
-    penalty = facts["ridge"] if name == "private_glm" else float(getattr(model, "ridge", 0.0))
-    found = tuple(coefficients(beta, tensors["covariance"], names, penalised=penalty > 0))
-    if name == "glm":
-        facts = _with_aic(facts, tensors["covariance"], penalised=penalty > 0)
-    errors = "private" if name == "private_glm" else "posterior" if penalty > 0 else "likelihood"
-    return FittedRegression(name, found, finite(facts), errors=errors)
 
 
-def _with_aic(facts: Mapping[str, float], covariance: np.ndarray, *, penalised: bool) -> dict[str, float]:
+def with_errors(
+    model: str,
+    beta: Floats,
+    tensors: Tensors,
+    labels: Sequence[str],
+    facts: Mapping[str, float],
+    *,
+    ridge: float,
+    errors: str | None = None,
+) -> Explained:
+    """Return coefficients with standard errors from the tensor ``covariance``.
+
+    Parameters
+    ----------
+    model
+        Name of the model.
+    beta, labels
+        Coefficients and their names.
+    tensors, facts
+        Tensors of the model, and further numbers to print.
+    ridge
+        Penalty.
+    errors
+        Kind of the standard errors; by default ``posterior`` with a penalty, else ``likelihood``.
+    """
+    kind = errors or ("posterior" if ridge > 0 else "likelihood")
+    listed = tuple(coefficients(beta, tensors["covariance"], labels, penalised=ridge > 0))
+    return Explained(regression=FittedRegression(model, listed, finite(facts), errors=kind))
+
+
+def with_aic(facts: Mapping[str, float], covariance: Floats, *, penalised: bool) -> dict[str, float]:
     """Return the facts with Akaike's criterion; without it where a dispersion makes programs differ, or a ridge."""
     saturated = facts["saturated"]
-    found = {key: value for key, value in facts.items() if key != "saturated"}
+    kept = {key: value for key, value in facts.items() if key != "saturated"}
     if math.isnan(saturated) or penalised:
-        return found
+        return kept
     used = int((np.diag(covariance) > 0).sum()) + ("alpha" in facts)
-    return found | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
+    return kept | {"aic": facts["deviance"] - 2 * saturated + 2 * used}
 
 
-def _path(tensors: Tensors, *, intercept: bool) -> tuple[Mapping[str, float], ...]:
-    """Return the penalties of a path; a validation deviance is left out where there were no such data."""
-    found = []
+def path_of(
+    model: str, beta: Floats, tensors: Tensors, labels: Sequence[str], facts: Mapping[str, float], *, intercept: bool
+) -> Explained:
+    """Return the coefficients of a chosen penalty, and the path of penalties.
+
+    A validation deviance is left out where there were no such data.
+    """
+    path = []
     columns = (tensors[key].tolist() for key in ("penalties", "deviances", "validation"))
-    for beta, penalty, deviance, validation in zip(tensors["path"], *columns, strict=True):
-        used = int((beta[: len(beta) - intercept] != 0).sum())
-        each = {"lambda": penalty, "features": used, "deviance": deviance}
-        found.append(each if math.isnan(validation) else each | {"validation": validation})
-    return tuple(found)
+    for each, penalty, deviance, validation in zip(tensors["path"], *columns, strict=True):
+        used = int((each[: len(each) - intercept] != 0).sum())
+        step = {"lambda": penalty, "features": used, "deviance": deviance}
+        path.append(step if math.isnan(validation) else step | {"validation": validation})
+    listed = tuple(FittedCoefficient(label, value) for label, value in zip(labels, beta.tolist(), strict=True))
+    return Explained(regression=FittedRegression(model, listed, finite(facts), errors="none", path=tuple(path)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
@@ -12,12 +12,15 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, LearningError
+from p2pfl.core.explanations import Explained
+from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric
 from p2pfl.plugins.exact.regression.coefficients import unbounded
 from p2pfl.plugins.exact.regression.disclosure import check_coefficients, check_least
+from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_aic, with_errors
 from p2pfl.plugins.exact.regression.overdispersion import TERMS, estimated, terms
 from p2pfl.plugins.exact.regression.regression import ESTIMATE, Regression
 
@@ -35,6 +38,9 @@ SEPARATED = 1e-7
 
 NULL_STEPS = 60
 """Most steps of the model without features, where samples have offsets."""
+
+FACTS = ("samples", "deviance", "null_deviance", "saturated", "dispersion", "steps", "converged")
+"""Numbers that are printed with the coefficients."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,11 +116,20 @@ class GLM(Regression):
             found = yield from self._derived(beta, tensors, own)
         return self._step(beta, found, tensors)
 
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
         more = "the derivatives of the likelihood by alpha, and, " if options.get("alpha") == ESTIMATE else ""
-        return f"{more}{GLM.shows}"
+        return f"{more}{cls.shows}"
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return the coefficients, once the steps have converged."""
+        facts = converged(tensors, (*FACTS, *(key for key in ("alpha", "alpha_error") if key in tensors)))
+        if facts is None:
+            return None
+        labels = self.labels(labels_of(fields), classes)
+        facts = with_aic(facts, tensors["covariance"], penalised=self.ridge > 0)
+        return with_errors(self.name, self.stacked(tensors), tensors, labels, facts, ridge=self.ridge)
 
     def _risen(self, objective: float, tensors: Tensors) -> bool:
         """Return whether the last step has raised the objective."""

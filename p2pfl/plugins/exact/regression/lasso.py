@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,10 +10,13 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import Explained
+from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Round, Tensors, symmetric
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import added, times
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Round, Tensors, symmetric
+from p2pfl.plugins.exact.regression.fits import converged, labels_of, path_of
 from p2pfl.plugins.exact.regression.glm import GLM, HALVINGS
 
 STEPS = 100
@@ -23,6 +27,10 @@ SWEEPS = 20_000
 
 DECREMENT = 1e-20
 """A penalty is done where a step would change the deviance by less than this share."""
+
+
+FACTS = ("samples", "deviance", "null_deviance", "chosen", "converged")
+"""Numbers that are printed with the coefficients."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +131,14 @@ class Lasso(GLM):
                 f"model.options: l1_ratio = {self.l1_ratio}, smallest = {self.smallest} and lambdas = {self.lambdas} "
                 "make no path; set l1_ratio to above 0 and at most 1, smallest between 0 and 1, lambdas to 2 to 1000"
             )
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return the coefficients of the chosen penalty and the path, once it has ended."""
+        facts = converged(tensors, FACTS)
+        if facts is None:
+            return None
+        labels = self.labels(labels_of(fields), classes)
+        return path_of(self.name, self.stacked(tensors), tensors, labels, facts, intercept=self.fit_intercept)
 
     @property
     def _others(self) -> dict[str, tuple[int, ...]]:

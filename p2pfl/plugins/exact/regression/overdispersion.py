@@ -29,7 +29,7 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import LearningError
-from p2pfl.plugins.exact.model import Asked
+from p2pfl.learning.exact_model import Asked
 from p2pfl.plugins.exact.regression.families import NegativeBinomial
 
 TERMS = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar
@@ -11,12 +12,15 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.elementary import added, inverse, times
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, zeros
 from p2pfl.plugins.exact.regression.families import Binomial
+from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_errors
 from p2pfl.plugins.exact.regression.linear import Linear
 from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, Terms, moments, products
 from p2pfl.plugins.exact.regression.private_errors import linear_errors, logistic_errors, raised
@@ -27,9 +31,12 @@ SPARE = 256
 FEWEST = 3
 """Totals of a logistic model: moments, a gradient, and the information."""
 
+FACTS = ("samples", "dispersion", "noise", "ridge", "steps", "converged")
+"""Numbers that are printed with the coefficients."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class PrivateGLM:
+class PrivateGLM(ExactModel):
     r"""Linear or logistic regression whose totals take private noise.
 
     A sample has the row x: each number scaled by its public bounds to [-1, 1], each level but the last of its column,
@@ -73,7 +80,7 @@ class PrivateGLM:
         "with private noise, sums and products of all pairs of features and of each feature with the target, and for a "
         "logistic model at each step sums of the products of each feature with the residuals"
     )
-    noisy: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, command="coefficients")
 
     features: int
     classes: int | None
@@ -133,6 +140,15 @@ class PrivateGLM:
         """Names and shapes of the tensors."""
         shapes = {"weight": (1, self.features), "bias": (1,)} | self._others
         return Layout(tuple(shapes), tuple(shapes.values()))
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return the coefficients with errors that include the noise, after the last total."""
+        del classes
+        facts = converged(tensors, FACTS)
+        if facts is None:
+            return None
+        beta, labels = np.append(tensors["weight"][0], tensors["bias"]), [*labels_of(fields), "(intercept)"]
+        return with_errors(self.name, beta, tensors, labels, facts, ridge=facts["ridge"], errors="private")
 
     def module(self) -> Linear:
         """Return the torch module for predictions."""

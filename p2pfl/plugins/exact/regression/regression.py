@@ -13,15 +13,16 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field, feature_names
+from p2pfl.learning.exact_model import ExactModel, Part, Tensors, zeros
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import times
-from p2pfl.plugins.exact.model import Part, Tensors, zeros
 from p2pfl.plugins.exact.regression.coefficients import check_ridge
 from p2pfl.plugins.exact.regression.disclosure import LEAST, MOST_COEFFICIENTS, check_limits
 from p2pfl.plugins.exact.regression.families import FAMILIES, Response, response
 from p2pfl.plugins.exact.regression.linear import Linear
-from p2pfl.plugins.exact.regression.roles import ROLES, Roles
+from p2pfl.plugins.exact.regression.roles import ROLES, WEIGHTS, Roles
 
 SCALARS = (
     "samples",
@@ -43,14 +44,14 @@ ESTIMATE = "estimate"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression:
+class Regression(ExactModel):
     """Linear predictors with a family; :class:`p2pfl.plugins.exact.regression.glm.GLM` describes the parameters.
 
     There are K linear predictors: one, or with C > 2 classes C - 1. Coefficients are stacked predictor by predictor,
     the intercept last in each.
     """
 
-    converges: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
 
     features: int
     classes: int | None
@@ -103,6 +104,12 @@ class Regression:
     def unscaled(self) -> tuple[int, ...]:
         """Positions of the columns that must keep their units."""
         return tuple(place for _, place in self.roles.places)
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns of weights, on which predictions do not depend."""
+        names = (getattr(self, role) for role in WEIGHTS)
+        return tuple(name for name in names if name is not None)
 
     @property
     def scored(self) -> str:

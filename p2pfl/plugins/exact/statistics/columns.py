@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from p2pfl.plugins.exact.model import Own, Part
+from p2pfl.learning.exact_model import Own, Part
 
 
 @dataclass(frozen=True)

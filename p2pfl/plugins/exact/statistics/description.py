@@ -13,9 +13,10 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact import sums
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, Sketch, coarse, fine, live, sketches
 from p2pfl.plugins.exact.statistics.columns import Columns
 from p2pfl.plugins.exact.statistics.correlations import correlations, fraction, products
@@ -63,6 +64,7 @@ class Description(Statistic):
         "peers have, exact sums and squares of each column, and the correlation of each pair of columns"
     )
     subject: ClassVar[str] = "a description"
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="describe")
 
     features: int
     classes: int | None

@@ -12,9 +12,10 @@ import numpy as np
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError, ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Outcome, Own, Owns, Part, Round, Tensors
+from p2pfl.learning.exact_model import Outcome, Own, Owns, Part, Round, Tensors
 from p2pfl.plugins.exact.regression.coefficients import REACH
 from p2pfl.plugins.exact.statistics.tensors import Statistic
 from p2pfl.plugins.exact.survival.curves import kaplan_meier, log_rank
@@ -56,6 +57,7 @@ class KaplanMeier(Statistic):
     name: ClassVar[str] = "kaplan_meier"
     shows: ClassVar[str] = "how many samples of each group leave in each cell of time, with the event and without it"
     subject: ClassVar[str] = "a survival curve"
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="survival")
 
     features: int
     classes: int | None
@@ -80,11 +82,11 @@ class KaplanMeier(Statistic):
                 f"{', '.join(named) or 'none, as there is none'}"
             )
 
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
         more = "the time of every sample, and " if options.get("times") == "union" else ""
-        return f"{more}{KaplanMeier.shows}"
+        return f"{more}{cls.shows}"
 
     def grid(self, tensors: Tensors) -> Grid | Union:
         """Return the cells of time."""

@@ -12,9 +12,10 @@ from torch import nn
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import ExactModel, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.plugins.exact import sums
-from p2pfl.plugins.exact.model import Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.plugins.exact.statistics.eigen import eigen
 
 MOST = 512
@@ -22,7 +23,7 @@ MOST = 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class PCA:
+class PCA(ExactModel):
     """Principal components of the features of all peers.
 
     One round takes two totals: samples and sums, then products of centred features.
@@ -48,7 +49,7 @@ class PCA:
 
     name: ClassVar[str] = "pca"
     shows: ClassVar[str] = "sums and products of all pairs of features"
-    scored: ClassVar[str] = "nothing"
+    traits: ClassVar[ModelTraits] = ModelTraits(predicts=False, command="components")
 
     features: int
     components: int = 0
@@ -65,6 +66,11 @@ class PCA:
                 f"model.name: pca takes at most {MOST} features, not {self.features}, as totals have the products of "
                 "all pairs; choose fewer columns"
             )
+
+    @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "nothing"
 
     @property
     def kept(self) -> int:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.elementary import added
-from p2pfl.plugins.exact.model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.public_bounds import TARGET, check_named, ends
 from p2pfl.plugins.exact.statistics.description import QUANTILES, Description
 from p2pfl.plugins.exact.statistics.tensors import Statistic
@@ -93,7 +94,7 @@ class PrivateDescription(Statistic):
         "and squares of each column within its public bounds"
     )
     subject: ClassVar[str] = "a description"
-    noisy: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="describe")
 
     features: int
     classes: int | None

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Outcome, Own, Owns, Round, Tensors
 from p2pfl.plugins.exact.elementary import added
-from p2pfl.plugins.exact.model import Outcome, Own, Owns, Round, Tensors
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier
 
 FRACTION = 20
@@ -53,7 +53,7 @@ class PrivateKaplanMeier(KaplanMeier):
     shows: ClassVar[str] = (
         "with private noise, how many samples of each group leave in each cell of time, with the event and without it"
     )
-    noisy: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="survival")
 
     def __post_init__(self) -> None:
         if self.times != "grid":
@@ -62,12 +62,6 @@ class PrivateKaplanMeier(KaplanMeier):
                 "grid; set horizon and width"
             )
         super().__post_init__()
-
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
-        """Return what totals show."""
-        del options
-        return PrivateKaplanMeier.shows
 
     @property
     def layout(self) -> Layout:

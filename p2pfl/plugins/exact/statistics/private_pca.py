@@ -10,9 +10,10 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import LearningError
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field
+from p2pfl.learning.exact_model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.elementary import product
-from p2pfl.plugins.exact.model import Outcome, Owns, Round, Tensors
 from p2pfl.plugins.exact.regression.private_design import FRACTION, Design, moments, products
 from p2pfl.plugins.exact.statistics.pca import PCA
 
@@ -47,7 +48,7 @@ class PrivatePCA(PCA):
 
     name: ClassVar[str] = "private_pca"
     shows: ClassVar[str] = "with private noise, sums and products of all pairs of features within their public bounds"
-    noisy: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(noisy=True, predicts=False, command="components")
 
     bounds: dict[str, list[float]]
     fields: tuple[Field, ...] | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import torch
@@ -11,7 +10,7 @@ from torch import nn
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import ModelError
 from p2pfl.core.rows import Layout
-from p2pfl.plugins.exact.model import Part, Tensors, zeros
+from p2pfl.learning.exact_model import ExactModel, Part, Tensors, zeros
 
 
 class Tensored(nn.Module):
@@ -43,17 +42,16 @@ class Tensored(nn.Module):
         raise ModelError(f"{self.what} predicts nothing; choose another model")
 
 
-class Statistic(ABC):
+class Statistic(ExactModel):
     """Model that states something about all data and predicts nothing about a sample; its start is all zeros."""
 
-    scored: ClassVar[str] = "nothing"
     subject: ClassVar[str]
     """The statistic with its article, for errors."""
 
     @property
-    @abstractmethod
-    def layout(self) -> Layout:
-        """Names and shapes of the tensors."""
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "nothing"
 
     def module(self) -> nn.Module:
         """Return the torch module that holds the tensors; it predicts nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -13,12 +13,14 @@ from torch import nn
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.explanations import Explained
 from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
 from p2pfl.data.description import Field, feature_names
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, ExactModel, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.plugins.exact import sums
 from p2pfl.plugins.exact.elementary import added, inverse, log, times
-from p2pfl.plugins.exact.model import Asked, Outcome, Owns, Part, Round, Tensors, symmetric, zeros
 from p2pfl.plugins.exact.regression.coefficients import check_ridge, unbounded
 from p2pfl.plugins.exact.regression.disclosure import (
     LEAST,
@@ -27,6 +29,7 @@ from p2pfl.plugins.exact.regression.disclosure import (
     check_least,
     check_limits,
 )
+from p2pfl.plugins.exact.regression.fits import converged, labels_of, with_errors
 from p2pfl.plugins.exact.survival.grid import Grid, check_times
 from p2pfl.plugins.exact.survival.tallies import scored, tally
 from p2pfl.plugins.exact.survival.union import SHAPES, Union, union_of, united
@@ -46,9 +49,12 @@ SCALARS = (
 )
 """Numbers of a fit."""
 
+FACTS = ("samples", "events", "likelihood", "null_likelihood", "steps", "converged")
+"""Numbers that are printed with the coefficients."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class Cox:
+class Cox(ExactModel):
     r"""Proportional hazards, with standard errors.
 
     A round is one step of Newton's method on the partial likelihood. Peers add up, by the cell in which a sample
@@ -94,8 +100,7 @@ class Cox:
         "how many samples leave in each cell of time, with their sums and weighted products of all pairs of features; "
         "a cell that one sample leaves shows all features of that sample"
     )
-    scored: ClassVar[str] = "risks"
-    converges: ClassVar[bool] = True
+    traits: ClassVar[ModelTraits] = ModelTraits(converges=True, command="coefficients")
 
     features: int
     classes: int | None
@@ -120,14 +125,19 @@ class Cox:
         check_limits(self.least, self.coefficients_per_sample)
 
     @property
+    def scored(self) -> str:
+        """Kind of the score."""
+        return "risks"
+
+    @property
     def alone(self) -> Cox:
         """The model without limits, for a peer that learns alone and shows its totals to nobody."""
         return replace(self, least=1, coefficients_per_sample=math.inf)
 
-    @staticmethod
-    def shown(options: Mapping[str, Any]) -> str:
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
         """Return what totals show with some options."""
-        return f"the time of every sample, {Cox.shows}" if options.get("times") == "union" else Cox.shows
+        return f"the time of every sample, {cls.shows}" if options.get("times") == "union" else cls.shows
 
     def grid(self, tensors: Tensors) -> Grid | Union:
         """Return the cells of time."""
@@ -193,6 +203,14 @@ class Cox:
         """Return the scores that follow from the sum of histograms over all peers."""
         found = scored(total, cells=self.grid(tensors).cells)
         return {"loss": 1 - found["concordance"], **found} if found else {}
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return the coefficients, once the steps have converged."""
+        del classes
+        facts = converged(tensors, FACTS)
+        if facts is None:
+            return None
+        return with_errors(self.name, tensors["weight"][0], tensors, labels_of(fields), facts, ridge=self.ridge)
 
     def _risk(self, beta: Floats, means: Floats, features: np.ndarray) -> Floats:
         return times(features.astype(np.float64) - means, beta)

@@ -1,34 +1,15 @@
-"""Kaplan-Meier curves, the log-rank test and the concordance of risks with times."""
+"""Kaplan-Meier curves and the log-rank test."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.plugins.exact.elementary import added, inverse, times
-
-
-def concordance(risks: Floats, targets: npt.NDArray[Any]) -> float:
-    """Return Harrell's concordance: the share of comparable pairs that the risks order correctly; ties count half.
-
-    Examples
-    --------
-    >>> concordance(np.array([3.0, 2.0, 1.0]), np.array([1.0, 2.0, -3.0]))
-    1.0
-    """
-    passed, event = np.abs(targets), ~np.signbit(targets)
-    right = pairs = 0.0
-    for place in np.flatnonzero(event).tolist():
-        later = (passed > passed[place]) | ((passed == passed[place]) & ~event)
-        right += float((risks[place] > risks[later]).sum() + 0.5 * (risks[place] == risks[later]).sum())
-        pairs += int(later.sum())
-    return right / pairs if pairs else 0.5
 
 
 @dataclass(frozen=True)

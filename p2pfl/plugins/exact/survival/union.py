@@ -13,7 +13,7 @@ import numpy.typing as npt
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import LearningError
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Asked
+from p2pfl.learning.exact_model import Asked
 from p2pfl.plugins.exact.sketch import number_at, ordered, possible
 
 MOST_TIMES = 4096

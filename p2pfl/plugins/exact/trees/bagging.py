@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.rows import draw
-from p2pfl.plugins.exact.model import Part
+from p2pfl.learning.exact_model import Part
 
 _Words = npt.NDArray[np.uint64]
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Asked, Owns, Part, Tensors
+from p2pfl.learning.exact_model import Asked, Owns, Part, Tensors
 from p2pfl.plugins.exact.trees.counting import Binned, Routes
 from p2pfl.plugins.exact.trees.forest import leaves
 from p2pfl.plugins.exact.trees.growing import Growth, GrowthTask

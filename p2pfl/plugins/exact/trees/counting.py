@@ -9,8 +9,8 @@ import numpy.typing as npt
 import scipy.sparse
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import MOST, Bins
-from p2pfl.plugins.exact.model import Part
 from p2pfl.plugins.exact.trees.growing import GrowthTask
 
 OUT = -1

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.encodings import Floats
-from p2pfl.plugins.exact.model import Part, Tensors
+from p2pfl.learning.exact_model import Part, Tensors
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.growing import BITS, FIELDS, WORDS
 

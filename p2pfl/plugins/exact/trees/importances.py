@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from p2pfl.core.explanations import FeatureImportance
-from p2pfl.plugins.exact.model import Tensors
+from p2pfl.learning.exact_model import Tensors
 
 
 def importances(tensors: Tensors, names: Sequence[str], *, trees: int, averaged: bool) -> tuple[FeatureImportance, ...]:

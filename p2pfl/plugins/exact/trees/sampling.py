@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Ints
 from p2pfl.core.rows import draw
+from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import Bins
-from p2pfl.plugins.exact.model import Part
 from p2pfl.plugins.exact.trees.bagging import drawn_uniform
 
 

@@ -11,10 +11,10 @@ import torch
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import ModelError
 from p2pfl.data.description import Field
+from p2pfl.learning.exact_model import ExactModel, Part, Tensors
 from p2pfl.learning.losses import PerSample
 from p2pfl.plugins.exact.bins import MOST, Bins
 from p2pfl.plugins.exact.even_bins import even_bins
-from p2pfl.plugins.exact.model import Part, Tensors
 from p2pfl.plugins.exact.tree_features import TreeFeatures
 from p2pfl.plugins.exact.trees.forest import Margins
 from p2pfl.plugins.exact.trees.interactions import Interactions
@@ -30,7 +30,7 @@ LARGEST = 2**15
 
 
 @dataclass(frozen=True, kw_only=True)
-class BoostingSettings:
+class BoostingSettings(ExactModel):
     r"""Options of boosting, with the names of scikit-learn's ``HistGradientBoosting*``.
 
     Parameters

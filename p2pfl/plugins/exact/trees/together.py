@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from p2pfl.core.encodings import Floats, Ints
+from p2pfl.learning.exact_model import Part
 from p2pfl.plugins.exact.bins import MOST, Bins
-from p2pfl.plugins.exact.model import Part
 from p2pfl.plugins.exact.trees.purity import Cut, HistogramCells, Purity
 
 LARGEST = 2**21

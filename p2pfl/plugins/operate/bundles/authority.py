@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from p2pfl.core.errors import InputError, StorageError
-from p2pfl.core.files import replace
+from p2pfl.core.errors import InputError
+from p2pfl.privacy.keys.requests import private_pem, save
 
 YEARS = 10
 """Years for which the authority and what it signs are valid: as long as the certificate of the broker."""
@@ -168,35 +168,6 @@ def _begun(
     )
 
 
-def requested(key: ec.EllipticCurvePrivateKey, *, peer: str) -> bytes:
-    """Return a certificate request for a peer as PEM."""
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, peer)])
-    made = x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, hashes.SHA256())
-    return made.public_bytes(serialization.Encoding.PEM)
-
-
 def common_names(name: x509.Name) -> list[str]:
     """Return the common names in a subject."""
     return [str(each.value) for each in name.get_attributes_for_oid(NameOID.COMMON_NAME)]
-
-
-def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as PEM without a passphrase."""
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-
-
-def save(path: Path, data: bytes, *, mode: int = 0o644) -> None:
-    """Write a file as a whole or not at all, which other users could never read beyond its mode.
-
-    Raises
-    ------
-    StorageError
-        It cannot be written.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"{path} cannot be written ({error.strerror}); choose another folder") from None
-    replace(path, data, mode=mode)

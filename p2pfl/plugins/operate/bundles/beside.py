@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from p2pfl.core.errors import InputError
+from p2pfl.experiment.schema.network import graph_files
 
 CODE = (
     "data.name",
@@ -30,9 +31,6 @@ CODE = (
 )
 """Keys that may name a class or function of the user's own."""
 
-GRAPHS = ("topology.file",)
-"""Keys that name files with graphs; an observer needs them too."""
-
 MODELS = ("gossip.weights", "model.pretrained")
 """Keys that name files with mixing weights, and with parameters to start from."""
 
@@ -41,7 +39,7 @@ OPTIONS = (
     "model.options",
     "learning.options",
     "learning.algorithm_options",
-    "learning.learner_options",
+    "learning.learner.options",
 )
 """Keys whose values may name files of which nobody can say whether they are private."""
 
@@ -78,12 +76,12 @@ class NeighbouringFiles:
             A file that the operator adds is no file below the folder of the experiment.
         """
         modules = [file for key in CODE for text in self._texts(key) for file in modules_of(text)]
-        named = [text for key in (*GRAPHS, *MODELS) for text in self._texts(key)]
+        named = [*self._graphs(), *(text for key in MODELS for text in self._texts(key))]
         return [*dict.fromkeys([*self._there([*modules, *named]), *(self._added(path) for path in added)])]
 
     def graphs(self) -> list[Path]:
-        """Return the files that an observer needs besides the experiment: those of ``topology.file``."""
-        return [*self._there([text for key in GRAPHS for text in self._texts(key)])]
+        """Return the files that an observer needs besides the experiment: those in ``topology.kind``."""
+        return [*self._there(self._graphs())]
 
     def left(self, carried: Sequence[Path]) -> dict[str, str]:
         """Return files and folders that the experiment names and that no bundle has, each with its key.
@@ -94,10 +92,11 @@ class NeighbouringFiles:
             Files that bundles have.
         """
         inside = {path.relative_to(self.folder) for path in carried}
+        texts = {"topology.kind": self._graphs()} | {key: self._texts(key) for key in (*MODELS, *OPTIONS)}
         return {
             name: key
-            for key in (*GRAPHS, *MODELS, *OPTIONS)
-            for text in self._texts(key)
+            for key, named in texts.items()
+            for text in named
             for name in self._named(text)
             if Path(name) not in inside
         }
@@ -127,6 +126,10 @@ class NeighbouringFiles:
         for part in dotted.split("."):
             value = value.get(part, {}) if isinstance(value, Mapping) else {}
         return [*_inside(value)]
+
+    def _graphs(self) -> list[str]:
+        """Return the files that ``topology.kind`` names."""
+        return [text for text in self._texts("topology.kind") if graph_files(text)]
 
 
 def _inside(value: Any) -> Iterator[str]:

@@ -10,9 +10,9 @@ from pathlib import Path
 from cryptography import x509
 
 from p2pfl.core.errors import InputError
-from p2pfl.plugins.operate.bundles.authority import Authority, save
-from p2pfl.plugins.operate.bundles.requests import DeviceRequest
+from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.privacy.keys import Roster, fingerprint
+from p2pfl.privacy.keys.requests import DeviceRequest, save
 
 REVOKED = "revoked.pem"
 """File of the broker with the revoked certificates."""

@@ -17,7 +17,7 @@ import p2pfl
 from p2pfl.core.errors import InputError, StorageError
 from p2pfl.core.files import replace as replace_file
 from p2pfl.experiment import Experiment, find, read
-from p2pfl.experiment.outline import built, loaded
+from p2pfl.experiment.parts.graphs import built
 from p2pfl.network.protocol.wire.sealing import rights
 from p2pfl.network.transport.address import Address
 from p2pfl.network.transport.hardened import configure
@@ -25,8 +25,8 @@ from p2pfl.plugins.operate.bundles import names
 from p2pfl.plugins.operate.bundles.authority import Authority
 from p2pfl.plugins.operate.bundles.beside import NeighbouringFiles, content
 from p2pfl.plugins.operate.bundles.certifying import CollectedRequests, Signing
-from p2pfl.plugins.operate.bundles.requests import DeviceRequest
 from p2pfl.plugins.operate.bundles.requirements import Machine, pythons, requirements, torch_requirement
+from p2pfl.privacy.keys.requests import DeviceRequest
 
 TEMPLATES = Path(__file__).with_name("templates")
 
@@ -91,7 +91,7 @@ class Fleet:
         """
         path = find(source)
         experiment = read(path)
-        peers = (loaded(experiment) or built(experiment)).peers
+        peers = built(experiment).peers
         names.experiment(experiment.name)
         names.peers(peers)
         return cls(path, experiment, peers, out)

@@ -289,8 +289,11 @@ async def test_a_peer_that_shows_two_rows_is_excluded_and_the_proof_is_kept(tmp_
     assert not ended["peer3"].peer.mailbox.proofs
 
 
-@pytest.mark.parametrize("part", ["verdicts", "commits"])
-async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_proof(part, experiment, tmp_path):
+@pytest.mark.parametrize(("part", "graph"), [("verdicts", "complete"), ("commits", "ring")])
+async def test_a_member_whose_votes_contradict_each_other_is_reported_with_the_proof(part, graph, tmp_path):
+    masks = ["privacy.mode=pairwise", "privacy.mask=10.0", "privacy.partners=1", "privacy.departures=go_on"]
+    changes = [f"topology.kind={graph}", "topology.peers=4", "gossip.steps=1", *masks]
+    experiment = read(SMALL, changes=changes)
     notices, release = [], Release("peer1", 0, 1, 0)
     peer = Peer(
         "peer0",

@@ -38,7 +38,7 @@ CASES = {
     "D-PSGD": ["learning.algorithm=dpsgd", "learning.optimizer=adam", "gossip.steps=1"],
     "SCAFFOLD": ["learning.algorithm=scaffold"],
     "gradient tracking": ["learning.algorithm=gradient_tracking", "gossip.steps=1"],
-    "CHOCO": ["compression.name=quantise", "compression.bits=8"],
+    "CHOCO": ["compression.name=quantise", "compression.options.bits=8"],
     "a schedule": ["topology.kind=one_peer_exponential"],
     "FedBN": ["learning.algorithm=fedbn", "model.name=norming:Normed", "model.hidden=[64]"],
 }

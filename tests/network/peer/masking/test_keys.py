@@ -16,7 +16,7 @@ from p2pfl.network.protocol.ledgers.payments import mask_key, points
 from p2pfl.network.protocol.membership.entering import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SecretSource, sealing
-from p2pfl.privacy.ring import mask
+from p2pfl.privacy.ring_masks import mask
 from p2pfl.privacy.secagg import protocol as secagg
 from p2pfl.results.notices.course import ReleasesEnded
 from restarts import RestartablePeers

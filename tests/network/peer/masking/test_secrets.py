@@ -5,8 +5,8 @@ import pytest
 
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.plugins.audit.live.restarts import short
-from p2pfl.plugins.audit.live.swarms import launched
 from p2pfl.plugins.audit.live.tap import Tap, Tapped
+from p2pfl.plugins.audit.live.watched_runs import launched
 from p2pfl.privacy import Settings
 from swarms import live
 

@@ -51,39 +51,6 @@ def test_flows_found_late_end_in_the_model_of_their_release(delays):
     assert late == pytest.approx(prompt)
 
 
-def exchanged(*, healing):
-    """What ada tells after an exchange with bob, of whose row it applied the flow."""
-    ada = PeerLedgers("ada", gossip=["bob"], healing=healing)
-    for partner in ("bob", "eve"):
-        ada.begin(partner, incarnation=1, key=KEY)
-    ada.open((0, 0), np.zeros(2), weights={"bob": 0.5}, chain=0)
-    ada.apply("bob", (0, 0), np.ones(2))
-    ada.close()
-    return ada.account(1)
-
-
-def test_where_partners_may_be_met_later_nothing_is_said_of_whoever_listens():
-    one = PeerLedgers("eve", gossip=["ada"])
-    one.open((0, 0), np.ones(2), weights={"ada": 0.5}, chain=0)
-    assert one.apply("ada", (0, 0), np.zeros(2)) is not None
-    assert exchanged(healing=False).flows[0][1] == []  # what was applied of all
-    assert [names for _, names in exchanged(healing=True).flows] == [["bob"], ["eve"]]
-    one.receive("ada", exchanged(healing=True), incarnation=1)
-    assert one.flows.unsettled() == [("ada", (0, 0))]  # ada has applied bob's, and not eve's
-
-
-def test_a_later_life_takes_up_what_was_moved_with_partners_that_were_met():
-    ledgers = PeerLedgers("ada", gossip=["bob"], healing=True)
-    ledgers.begin("eve", incarnation=1, key=KEY)
-    ledgers.open((0, 0), np.zeros(2), weights={"eve": 0.5}, chain=0)
-    ledgers.apply("eve", (0, 0), np.ones(2))
-    ledgers.close()
-    page, rows = ledgers.page()
-    later = PeerLedgers("ada", gossip=["bob"], healing=True)
-    later.turn(page, rows, round=1, journal=None)
-    assert later.flows.unsettled() == [("eve", (0, 0))]
-
-
 @pytest.mark.parametrize("back", [1, 2])
 def test_what_was_moved_with_a_life_that_ended_while_one_was_down_is_taken_back(back):
     ledgers = PeerLedgers("ada", gossip=["bob"])

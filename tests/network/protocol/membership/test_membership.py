@@ -230,15 +230,6 @@ def test_on_first_use_nobody_is_met_under_two_names():
     assert isinstance(membership.refused["eve"], NotTrusted)
 
 
-def test_on_first_use_whom_one_shares_no_edge_with_is_known_by_the_first_word_that_it_is_there():
-    membership = trusting(trust := FirstUse())
-    membership.names = frozenset({"bob", "eve", "cyd"})
-    assert not membership.receive(signed("cyd", 4, by="eve", status="dead"))
-    assert membership.receive(signed("cyd", 5, by="bob"))
-    assert not membership.receive(signed("cyd", 6, by="eve"))
-    assert trust.seen == {"cyd": KEYS["bob"].public}
-
-
 def test_a_repeated_hello_of_an_earlier_life_gives_way_to_the_present_one(trusted):
     trusted.receive(signed(incarnation=4))
     trusted.receive(signed(incarnation=4, status="dead"))
@@ -352,87 +343,6 @@ def test_a_return_is_signed(trusted):
     assert not trusted.receive(forged)
     assert trusted.receive(signed(turn=1))
     assert trusted.present == {"bob"}
-
-
-# Where the topology heals, everybody's words count.
-
-
-@pytest.fixture
-def healing():
-    names = frozenset({"bob", "eve", "fay"})
-    return Membership(announcement("ada", 10), frozenset({"bob"}), names=names)
-
-
-def test_the_view_is_everybody_until_learning_begins_and_then_those_of_whom_it_was_heard(healing):
-    healing.receive(announcement("eve"))
-    assert healing.view == {"ada", "bob", "eve", "fay"}
-    assert healing.silent == {"bob", "fay"}
-    healing.begun = True
-    assert healing.view == {"ada", "eve"}
-
-
-def test_a_signed_word_of_anybody_changes_the_view(healing):
-    healing.begun = True
-    for peer in ("bob", "eve"):
-        assert healing.receive(announcement(peer))
-    assert healing.receive(announcement("eve", status="dead"))
-    assert healing.view == {"ada", "bob"}
-    assert healing.receive(announcement("eve", 6))
-    assert healing.view == {"ada", "bob", "eve"}
-    assert healing.receive(announcement("eve", 6, "left"))
-    assert healing.view == {"ada", "bob"}
-
-
-def test_who_has_played_all_rounds_stays_in_the_view_for_who_is_in_the_last(healing):
-    healing.begun = True
-    healing.receive(announcement("eve"))
-    assert healing.receive(msgspec.structs.replace(announcement("eve", status="left"), done=True))
-    assert healing.greeted == frozenset()
-    assert healing.view == {"ada", "eve"}
-
-
-def test_what_the_board_says_again_of_one_that_was_lost_counts(healing):
-    healing.begun = True
-    healing.receive(announcement("eve"))
-    healing.receive(announcement("eve", status="dead"))  # came twice, and late: eve had said already that she lives
-    assert healing.receive(announcement("eve"))
-    assert "eve" in healing.view
-
-
-def test_a_hello_of_an_earlier_turn_brings_nobody_back(healing):
-    healing.begun = True
-    back = msgspec.structs.replace(announcement("eve"), turn=1)
-    for said in (announcement("eve"), announcement("eve", status="dead"), back, announcement("eve", status="dead")):
-        assert healing.receive(said)
-    assert not healing.receive(announcement("eve"))
-    assert healing.view == {"ada"}
-
-
-def test_who_is_excluded_here_stays_in_the_view_for_others_know_nothing_of_it(healing):
-    healing.begun = True
-    healing.receive(announcement("bob"))
-    healing.exclude("bob")
-    assert healing.present == frozenset()
-    assert healing.view == {"ada", "bob"}
-    healing.receive(announcement("bob", status="left"))
-    assert healing.view == {"ada"}
-
-
-def test_a_word_that_its_peer_did_not_sign_does_not_change_the_view():
-    membership = Membership(
-        Announcement("ada", 10, "up", FACTS), frozenset(), "swarm", ROSTER, frozenset({"bob", "eve"})
-    )
-    membership.begun = True
-    assert membership.receive(signed("bob"))
-    assert not membership.receive(signed("bob", status="left", by="eve"))
-    assert not membership.receive(announcement("eve"))
-    assert membership.view == {"ada", "bob"}
-
-
-def test_names_of_no_peer_never_count(healing):
-    healing.begun = True
-    assert not healing.receive(announcement("mallory"))
-    assert healing.view == {"ada"}
 
 
 def test_goodbyes_of_neighbours_that_nobody_met_do_not_end_a_run():

@@ -30,7 +30,7 @@ class Swarm:
 
     def begun(self, name, life):
         """Return a session that has met the others, all of one incarnation."""
-        made = session(name, life=life, keeps=True, names=self.names, commits=True)
+        made = session(name, life=life, keeps=True, names=self.names, decider="commits")
         for other in self.others(name):
             made.handle(announced(other, life=life), now=0.0)
             made.handle(heartbeat(other, life=life), now=0.0)
@@ -258,7 +258,7 @@ def test_a_member_votes_the_same_after_a_restart():
     four.report("ada")
     kept = four.sessions["bob"].commits.records()
     assert [each.voted.member for each in kept] == ["bob"]
-    again = met("bob", others=four.others("bob"), keeps=True, names=NAMES, commits=True)
+    again = met("bob", others=four.others("bob"), keeps=True, names=NAMES, decider="commits")
     again.commits.restore(kept)
     assert again.commits.records() == kept
     again.handle(Try(0, 0, NAMES), now=0.0)

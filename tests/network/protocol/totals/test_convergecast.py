@@ -15,8 +15,8 @@ from p2pfl.network.protocol.wire.codec import decode, encode
 from p2pfl.network.protocol.wire.totals import Subtotal, Total
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import swarm_secrets
-from p2pfl.privacy.ring import signed, unsigned
-from p2pfl.privacy.totals import TotalMasks, TotalSlot
+from p2pfl.privacy.ring_masks import signed, unsigned
+from p2pfl.privacy.total_masks import TotalMasks, TotalSlot
 from p2pfl.topology import Tree, complete, path, spanning, star
 
 SLOT = TotalSlot(1, 0, 0)

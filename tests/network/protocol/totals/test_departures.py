@@ -10,7 +10,7 @@ from p2pfl.network.protocol.interface.effects import Convened, Fail, Totalled, U
 from p2pfl.network.protocol.interface.requests import Contribute, Convene
 from p2pfl.network.protocol.totals.convergecast import digest_of
 from p2pfl.network.protocol.wire.totals import Abort, Total
-from p2pfl.privacy.totals import TotalSlot
+from p2pfl.privacy.total_masks import TotalSlot
 from p2pfl.topology import complete, spanning
 from sessions import arrived
 from totalling import Swarm, contributions, total_of

@@ -14,7 +14,7 @@ from p2pfl.algorithms import Exact
 from p2pfl.cli import main
 from p2pfl.core.errors import DataError, LearningError, ModelError
 from p2pfl.data.description import Field
-from p2pfl.plugins.exact import ExactLearner
+from p2pfl.learning import ExactLearner
 from p2pfl.plugins.exact.statistics.kaplan_meier import KaplanMeier, survival
 from p2pfl.plugins.exact.statistics.private_kaplan_meier import PrivateKaplanMeier
 from p2pfl.simulation import simulate
@@ -151,9 +151,9 @@ def test_a_statistic_has_no_scores_and_names_the_command_that_prints_it(trial, t
     assert "p2pfl predict" not in card
     for command in (["predict"], ["evaluate"]):
         assert main([*command, str(run / "peers" / "peer0.safetensors"), "new.csv"]) == 2
-        assert "is a survival curve, which predicts nothing; p2pfl describe, survival or" in capsys.readouterr().err
+        assert "is a model kaplan_meier, which predicts nothing; p2pfl survival prints it" in capsys.readouterr().err
     assert main(["export", str(run / "peers" / "peer0.safetensors"), "--to", "onnx"]) == 2
-    assert "is a survival curve, which predicts nothing" in capsys.readouterr().err
+    assert "is a model kaplan_meier, which predicts nothing" in capsys.readouterr().err
 
 
 def test_what_makes_no_curves_is_refused(rossi):

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import LearningError
+from p2pfl.learning.exact_model import Own, Part
 from p2pfl.plugins.exact.bins import sketched
-from p2pfl.plugins.exact.model import Own, Part
 from p2pfl.plugins.exact.sketch import number_at, ordered
 
 

@@ -81,6 +81,7 @@ class Commits:
         """Report whether this peer is complete, and begin to wait for the verdicts on all reports."""
         now = self.shared.now
         self._asked, self._since, self._again, self._flushed = asked, now, now + 2 * PULSE, now
+        self.shared.active.add("commits")
         own = report(self.shared.me.peer, *self._place)
         value = complete(asked.incarnations) if asked.complete else FAILED
         self.ballots.do(self._settlement.releases(own, value=value, now=now))

@@ -104,6 +104,7 @@ class Verdicts:
         self._begin(asked.round)
         self._asked, self._since, self._decided = asked, shared.now, asked.round
         self._again = shared.now + PULSE
+        shared.active.add("verdicts")
         shared.ledgers.flows.decide(shared.mailbox.gossip_step)
         self.keys.begin(asked.round, asked.masked)
         held = {peer: self.copies.incarnation(peer, asked.round) for peer in asked.held}
@@ -126,6 +127,7 @@ class Verdicts:
 
     def disclose(self, asked: Disclose) -> None:
         """Publish the keys of this peer's masks, and begin to wait for those of neighbours."""
+        self.shared.active.add("verdicts")
         self.keys.disclose(asked)
 
     def takes(self, vote: Vote | None) -> bool:

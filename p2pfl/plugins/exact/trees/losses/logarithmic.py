@@ -12,8 +12,8 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 
 from p2pfl.core.encodings import Floats
 from p2pfl.core.errors import DataError, ModelError
+from p2pfl.learning.exact_model import Asked, Own, Owns
 from p2pfl.plugins.exact.elementary import log
-from p2pfl.plugins.exact.model import Asked, Own, Owns
 from p2pfl.plugins.exact.trees.losses.smooth import STEEPEST, Smooth, Units, averaged
 
 LARGEST = 700.0

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.learning.additive import Question
-from p2pfl.plugins.exact.model import Asked, Owns
+from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.sketch import EXPONENTS, FINE, impossible, number_at, ordered, possible
 from p2pfl.plugins.exact.trees.losses.smooth import Units
 

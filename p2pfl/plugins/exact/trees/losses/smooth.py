@@ -13,8 +13,8 @@ import scipy  # imports scipy.special when that is first used, which takes 6 MiB
 from p2pfl.core.encodings import Floats, Ints
 from p2pfl.core.errors import DataError
 from p2pfl.learning.additive import Question
+from p2pfl.learning.exact_model import Asked, Owns
 from p2pfl.plugins.exact.elementary import added, log
-from p2pfl.plugins.exact.model import Asked, Owns
 
 FRACTION = 30
 """Largest number of fraction bits of derivatives."""

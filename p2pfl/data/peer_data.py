@@ -1,0 +1,232 @@
+"""Data that peers own already, loaded one peer after the other."""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from p2pfl.core.errors import DataError, P2PFLError
+from p2pfl.core.rows import draw
+from p2pfl.data.dataset import Dataset, IntArray
+from p2pfl.data.federation import Elsewhere, Federation, Sizes
+from p2pfl.data.samples import tensors, warn_of_frozen
+from p2pfl.data.sources import Private
+from p2pfl.data.splits import hold_out
+
+BLOCK = 8 * 2**20
+"""Bytes of the blocks in which the samples of many peers wait until they are put together."""
+
+Kind = tuple[tuple[int, ...], str, tuple[int, ...], str]
+"""Shapes and types of the features and targets of a sample."""
+
+
+class AddProcesses(Protocol):
+    """Function that adds up integers of all processes of a run."""
+
+    def __call__(self, integers: IntArray, /, *, refused: P2PFLError | None = None) -> IntArray:
+        """Return the sums, or raise the error of the first process that refuses."""
+
+
+class Pile:
+    """Tensors of many peers that become one tensor, without a second copy of all of them.
+
+    They wait in blocks, each of which returns to the system when it has its place in the whole.
+
+    Examples
+    --------
+    >>> pile = Pile()
+    >>> pile.add(torch.tensor([1, 2]))
+    >>> pile.add(torch.tensor([3]))
+    >>> pile.whole()
+    tensor([1, 2, 3])
+    """
+
+    def __init__(self) -> None:
+        self._few: list[torch.Tensor] = []
+        self._bytes = 0  # of these few
+        self._blocks: deque[torch.Tensor] = deque()
+
+    def add(self, part: torch.Tensor) -> None:
+        """Put a tensor ``[n, ...]`` on top."""
+        self._few.append(part)
+        self._bytes += part.nbytes
+        if self._bytes >= BLOCK:
+            self._pack()
+
+    def whole(self) -> torch.Tensor:
+        """Return all tensors as one, ``[n, ...]``; the pile is empty afterwards."""
+        if not self._blocks:
+            few, self._few = self._few, []
+            return torch.cat(few)
+        count = sum(map(len, self._blocks)) + sum(map(len, self._few))
+        first = self._blocks[0][:0]
+        found, begin = first.new_empty(count, *first.shape[1:]), 0  # its pages take memory once they are written
+        del first
+        while self._blocks:
+            begin = _placed(self._blocks.popleft(), found, begin)
+        while self._few:
+            begin = _placed(self._few.pop(0), found, begin)
+        return found
+
+    def _pack(self) -> None:
+        """Put the last few tensors into a block that the system takes back as a whole."""
+        few, self._few = self._few, []
+        memory = mmap.mmap(-1, self._bytes)
+        flat = torch.frombuffer(memory, dtype=few[0].dtype)
+        self._blocks.append(torch.cat(few, out=flat.view(sum(map(len, few)), *few[0].shape[1:])))
+        self._bytes = 0
+
+
+def _placed(part: torch.Tensor, whole: torch.Tensor, begin: int) -> int:
+    """Copy a part to its place; return where the next one begins."""
+    end = begin + len(part)
+    whole[begin:end] = part
+    return end
+
+
+def gathered(
+    source: Private,
+    names: tuple[str, ...],
+    hands: tuple[str, ...],
+    *,
+    seed: int,
+    test: float,
+    validation: float,
+    total: AddProcesses | None = None,
+) -> Federation:
+    """Load the data of one peer after the other.
+
+    Parameters
+    ----------
+    source
+        Source of the data.
+    names, hands
+        Names of all peers, and of the local ones.
+    seed, test, validation
+        As for :func:`p2pfl.data.loader.federate`.
+    total
+        Function that adds up integers of the processes among which the peers are divided; ``None`` if they are not.
+    """
+    loading = _Loading(source, names, seed=seed, test=test, validation=validation)
+    refused: P2PFLError | None = None
+    try:
+        for peer in hands:
+            loading.add(peer)
+        loading.check(complete=hands == names or total is not None)
+    except P2PFLError as error:
+        if total is None:
+            raise
+        refused = error  # the processes that wait for this one must know
+    warn_of_frozen(source.frozen)
+    elsewhere = None if total is None else loading.exchanged(total, refused=refused)
+    dataset = Dataset(loading.features.whole(), loading.targets.whole(), loading.classes, {}, source.description)
+    return Federation(dataset, loading.train, loading.validations, loading.tests, elsewhere)
+
+
+class _Loading:
+    """Data of the peers that were loaded so far."""
+
+    def __init__(self, source: Private, names: tuple[str, ...], *, seed: int, test: float, validation: float) -> None:
+        self.source, self.names, self.seed = source, names, seed
+        self.shares = source.test or test, validation
+        self.features, self.targets = Pile(), Pile()
+        self.kinds: set[Kind] = set()
+        self.classes: int | None = source.classes
+        self.count = 0
+        self.train: dict[str, IntArray] = {}
+        self.validations: dict[str, IntArray] = {}
+        self.tests: dict[str, IntArray] = {}
+
+    def add(self, peer: str) -> None:
+        """Load the data of a peer, and set its test and validation parts aside."""
+        loaded = self.source.load(peer=peer, peers=self.names, seed=self.seed)
+        features, targets = tensors(loaded, giver=f'peer "{peer}" has', frozen=self.source.frozen)
+        self.kinds.add(_kind(features, targets))
+        if len(self.kinds) > 1:
+            return  # they are refused once all kinds are known
+        classes = self._classes(targets)
+        try:
+            Dataset(features, targets, classes, description=self.source.description)
+        except DataError as error:
+            raise DataError(f'data of peer "{peer}": {error}') from None
+        own = np.arange(self.count, self.count + len(targets))
+        test, validation = self.shares
+        if self.source.held is None:
+            kept, self.tests[peer] = set_aside(own, peer, "test", seed=self.seed, fraction=test)
+        else:
+            self.tests[peer] = own[self.source.held(peer=peer, peers=self.names)]
+            kept = np.setdiff1d(own, self.tests[peer])
+        if not len(self.tests[peer]):
+            raise DataError(f'peer "{peer}" has {len(own)} samples, but training and test need at least 2; add data')
+        parts = set_aside(kept, peer, "validation", seed=self.seed, fraction=validation)
+        self.train[peer], self.validations[peer] = parts
+        self.features.add(features)
+        self.targets.add(targets)
+        self.count += len(own)
+
+    def check(self, *, complete: bool) -> None:
+        """Check that all peers have the same kind of data, and that they show the number of classes."""
+        if len(self.kinds) > 1:
+            raise _different(sorted(map(str, self.kinds)))
+        if self.classes is not None and self.source.classes is None and not complete:
+            raise DataError(
+                "the data of one peer do not show the number of classes; add `classes` to the options of the data"
+            )
+
+    def exchanged(self, total: AddProcesses, *, refused: P2PFLError | None) -> Elsewhere:
+        """Return the sizes of all peers; set the number of classes to that of all.
+
+        Raises
+        ------
+        P2PFLError
+            Another process could not load its data, or they are of another kind.
+        """
+        places = {peer: place for place, peer in enumerate(self.names)}
+        told = np.zeros((len(self.names), 5), np.int64)
+        if refused is None:
+            kind = zlib.crc32(str(*self.kinds).encode())
+            for peer, own in self.train.items():
+                sizes = len(own), len(self.validations[peer]), len(self.tests[peer])
+                told[places[peer]] = (*sizes, self.classes or 0, kind)
+        told = total(told.ravel(), refused=refused).reshape(told.shape)
+        if len(np.unique(told[:, 4])) > 1:
+            raise _different([str(kind) for kind in self.kinds] + ["others in other processes"])
+        self.classes = int(told[:, 3].max()) or None
+        found = {peer: Sizes(*told[place, :3].tolist()) for peer, place in places.items()}
+        return Elsewhere(found, common=len(self.names) == 1)
+
+    def _classes(self, targets: torch.Tensor) -> int | None:
+        """Return the number of classes that the targets so far show; ``None`` for fractions."""
+        if targets.is_floating_point():
+            if self.source.classes is not None:
+                raise DataError("the targets are fractions, although `classes` is set; leave it out")
+            return None
+        if self.source.classes is None and len(targets):
+            self.classes = max(self.classes or 0, 1 + int(targets.max()))
+        return self.classes
+
+
+def set_aside(own: IntArray, peer: str, purpose: str, *, seed: int, fraction: float) -> tuple[IntArray, IntArray]:
+    """Split the positions of a peer into those that it keeps and those that it sets aside."""
+    if not fraction:
+        return own, own[:0]
+    kept, held = hold_out(np.zeros(len(own)), fraction=fraction, rng=draw(seed, purpose, peer))
+    return own[kept], own[held]
+
+
+def _kind(features: torch.Tensor, targets: torch.Tensor) -> Kind:
+    """Return the shapes and types that the data of all peers must have."""
+    types = ("numbers" if each.is_floating_point() else "whole numbers" for each in (features, targets))
+    return tuple(features.shape[1:]), next(types), tuple(targets.shape[1:]), next(types)
+
+
+def _different(kinds: Sequence[str]) -> DataError:
+    return DataError(
+        f"the peers have features or targets of different shapes or types ({', '.join(kinds)}); make them equal"
+    )

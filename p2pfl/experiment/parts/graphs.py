@@ -1,0 +1,153 @@
+"""Graphs and schedules from the section ``[topology]``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from p2pfl import topology as graphs
+from p2pfl.core.errors import ExperimentError, P2PFLError
+from p2pfl.core.importing import describe_error
+from p2pfl.experiment.catalogue import TOPOLOGIES, imported
+from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.schema import Experiment
+
+
+def is_own(kind: str) -> bool:
+    """Return whether ``topology.kind`` names a function of a user, or one that a package registers."""
+    return ":" in kind or (kind not in graphs.BUILDERS and kind in TOPOLOGIES)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of topology that nobody makes; the message names the nearest."""
+    if not is_own(kind):
+        graphs.check_kind(kind, registered=TOPOLOGIES)
+
+
+def loaded(experiment: Experiment) -> graphs.Topology | graphs.Schedule | None:
+    """Return the topology of the files, or of the user's function, in ``topology.kind``; ``None`` for other kinds."""
+    settings = experiment.topology
+    if settings.files:
+        read = tuple(graphs.load(file) for file in settings.files)
+        return read[0] if isinstance(settings.kind, str) else graphs.Schedule(read)
+    kind = str(settings.kind)
+    if not is_own(kind):
+        return None
+    check_options(experiment)
+    options = {"seed": experiment.seed, "degree": settings.degree} | settings.options
+    return own_graph(kind, peers=settings.peers, options=options)
+
+
+def built(experiment: Experiment) -> graphs.Topology | graphs.Schedule:
+    """Return the topology that the section ``[topology]`` defines."""
+    given = loaded(experiment)
+    if given is not None:
+        return given
+    settings, options = experiment.topology, check_options(experiment)
+    return graphs.build(
+        str(settings.kind), peers=settings.peers, seed=experiment.seed, degree=settings.degree, **options
+    )
+
+
+def check_options(experiment: Experiment) -> dict[str, Any]:
+    """Return ``topology.options``, checked against what the kind of graph takes.
+
+    Raises
+    ------
+    InputError
+        The kind or an option is unknown, or the value of an option has another type.
+    """
+    settings = experiment.topology
+    if settings.files:
+        return {}
+    kind = str(settings.kind)
+    if is_own(kind):
+        types = parameter_types(TOPOLOGIES.kind(kind))
+        types.pop(next(iter(types), ""), None)  # the number of peers
+    else:
+        check_kind(kind)
+        known, types = graphs.options_of(kind), parameter_types(graphs.BUILDERS[kind])
+        types = {name: types[name] for name in known}
+    types = {name: kind for name, kind in types.items() if name not in {"seed", "degree"}}
+    return checked_options(settings.options, types, key="topology.options", name=kind)
+
+
+def check_peers(experiment: Experiment, names: Sequence[str], only: Sequence[str]) -> None:
+    """Refuse peers that an experiment does not have.
+
+    Raises
+    ------
+    ExperimentError
+        One of ``only`` is not among ``names``.
+    """
+    if unknown := sorted(set(only) - set(names)):
+        some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+        raise ExperimentError(f'experiment "{experiment.name}" has no peer "{unknown[0]}"; choose one of {some}')
+
+
+def own_graph(
+    reference: str, *, peers: int, options: Mapping[str, Any], key: str = "topology.kind"
+) -> graphs.Topology | graphs.Schedule:
+    """Return what a function makes of a number of peers.
+
+    Parameters
+    ----------
+    reference
+        ``package.module:function``, or the name of an entry point; p2pfl calls it as ``function(peers, **options)``.
+    peers
+        Number of peers.
+    options
+        Keyword arguments, of which the function receives those that it has parameters for.
+    key
+        Key of the experiment file that names the function, for errors.
+
+    Returns
+    -------
+    Topology or Schedule
+        The graph, also of a networkx graph, or the schedule.
+
+    Raises
+    ------
+    ExperimentError
+        The function cannot be imported, needs another argument or raises, or its graph has another number of peers, or
+        other edges when it is called again.
+    TopologyError
+        It returns no graph.
+    """
+    function = imported(reference, key=key) if ":" in reference else TOPOLOGIES.kind(reference)
+    takes = [*inspect.signature(function).parameters.values()][1:]
+    if lacking := [each.name for each in takes if _needed(each) and each.name not in options]:
+        raise ExperimentError(
+            f"{key}: {reference} needs {lacking[0]}, which p2pfl does not pass; give it a default, or one of the names "
+            f"{', '.join(options)}"
+        )
+
+    def called() -> graphs.Topology | graphs.Schedule:
+        try:
+            found = function(peers, **{each.name: options[each.name] for each in takes if each.name in options})
+        except P2PFLError:
+            raise
+        except Exception as error:
+            reason = describe_error(error, module=function.__module__)
+            raise ExperimentError(f"{key}: {reference} raised {reason}; fix it") from error
+        return graphs.as_topology(found)
+
+    graph = called()
+    if called() != graph:
+        raise ExperimentError(
+            f"{key}: {reference} makes another graph when it is called again; draw random numbers from a generator "
+            "with the argument `seed`"
+        )
+    if len(graph.peers) != peers:
+        raise ExperimentError(
+            f"{key}: {reference} made a graph of {len(graph.peers)} peers, not of topology.peers = {peers}; change one "
+            "of the two"
+        )
+    return graph
+
+
+def _needed(parameter: inspect.Parameter) -> bool:
+    """Return whether a call must give a parameter a value."""
+    variable = parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    return parameter.default is parameter.empty and not variable

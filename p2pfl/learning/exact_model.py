@@ -1,0 +1,260 @@
+""":class:`ExactModel`, a model that all peers compute from the same totals."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+from torch import nn
+
+from p2pfl.core.encodings import Floats, Ints
+from p2pfl.core.errors import DataError
+from p2pfl.core.explanations import Explained
+from p2pfl.core.rows import Layout
+from p2pfl.core.traits import ModelTraits
+from p2pfl.data.description import Field
+from p2pfl.learning.additive import Question
+from p2pfl.learning.losses import PerSample
+
+Tensors = Mapping[str, Floats]
+"""Public numbers of a model by name, float64."""
+
+
+def zeros(layout: Layout) -> dict[str, Floats]:
+    """Return zeros under the names and in the shapes of a layout."""
+    return {name: np.zeros(shape) for name, shape in zip(layout.names, layout.shapes, strict=True)}
+
+
+def symmetric(upper: Floats, *, size: int) -> Floats:
+    """Return the symmetric matrix ``[size, size]`` whose upper triangle, diagonal included, is given row by row.
+
+    Examples
+    --------
+    >>> symmetric(np.array([1.0, 2.0, 3.0]), size=2).tolist()
+    [[1.0, 2.0], [2.0, 3.0]]
+    """
+    found = np.zeros((size, size))
+    places = np.triu_indices(size)
+    found[places] = found.T[places] = upper
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Samples of one peer, or the test samples that all peers share.
+
+    Parameters
+    ----------
+    features
+        ``[n, F]`` float32; NaN where a value is missing.
+    targets
+        ``[n]``: int64 classes, or float64 numbers.
+    kept
+        Results that follow from these samples and public numbers, kept because they are needed again.
+    """
+
+    features: npt.NDArray[np.float32]
+    targets: npt.NDArray[Any]
+    kept: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def check_complete(self, peer: str, *, model: str) -> None:
+        """Refuse missing values, for a model that takes none.
+
+        Parameters
+        ----------
+        peer, model
+            Names of the owner and of the model, for the error.
+
+        Raises
+        ------
+        DataError
+            A value is missing.
+        """
+        if np.isnan(self.features).any():
+            raise DataError(
+                f"{peer} has missing values, which {model} does not take; give the columns a rule `missing`"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """Private samples of one peer.
+
+    Parameters
+    ----------
+    train, validation
+        Samples that a model follows from, and samples that decide when it is good enough.
+    test
+        Samples for scores, which statistics of all data count as well.
+    """
+
+    train: Part
+    validation: Part
+    test: Part | None = None
+
+
+Owns = Callable[[str], Own]
+"""Function that returns the samples of a peer; only the answer of a question may call it."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Public result of a round.
+
+    Parameters
+    ----------
+    tensors
+        The model after the round.
+    loss
+        Mean training loss that the totals showed; ``None`` if they show none.
+    over
+        True if further rounds would change nothing.
+    """
+
+    tensors: Tensors
+    loss: float | None = None
+    over: bool = False
+
+
+Result = TypeVar("Result")
+Asked = Generator[Question, Ints, Result]
+"""Part of a round: it yields questions, receives their totals, and returns a result."""
+
+Round = Asked[Outcome]
+"""A round of a model."""
+
+
+class ExactModel(ABC):
+    """A model that is a public function of totals; how it asks and computes, without data, peers or a network.
+
+    What runs between two questions must be deterministic on every computer: integers, comparisons, and the operations
+    that IEEE 754 defines (``+ - * /`` and square roots, element by element). An ``answer`` may use anything, because
+    only its owner computes it.
+
+    Attributes
+    ----------
+    name
+        Name in the experiment file.
+    shows
+        Facts about all data that its totals show, to complete the sentence "every peer learns ...".
+    traits
+        Offers of the model.
+
+    See Also
+    --------
+    Tallied : Scores from histograms that are no classifier's.
+    Personal : Effects of each peer's own.
+    """
+
+    name: ClassVar[str]
+    shows: ClassVar[str]
+    traits: ClassVar[ModelTraits] = ModelTraits()
+
+    @property
+    @abstractmethod
+    def layout(self) -> Layout:
+        """Names and shapes of the tensors."""
+
+    @property
+    @abstractmethod
+    def scored(self) -> str:
+        """Kind of the score: ``classes``, ``numbers``, ``risks`` for times until an event, or ``nothing``."""
+
+    @abstractmethod
+    def start(self) -> Tensors:
+        """Return the model before the first round, the same at all peers."""
+
+    @abstractmethod
+    def round(self, tensors: Tensors, own: Owns) -> Round:
+        """Run one round from a model."""
+
+    @abstractmethod
+    def module(self) -> nn.Module:
+        """Return a torch module for predictions elsewhere; its tensors are those of the model."""
+
+    @abstractmethod
+    def predicted(self, tensors: Tensors, part: Part) -> Floats:
+        """Return logits ``[n, C]`` of C classes, or predicted numbers ``[n, 1]``."""
+
+    @property
+    def alone(self) -> ExactModel:
+        """The model of a peer that learns alone, without limits on what others see."""
+        return self
+
+    @property
+    def lost(self) -> PerSample | None:
+        """Loss of predicted numbers; ``None`` for the squared error, and for classes."""
+        return None
+
+    @property
+    def unscaled(self) -> tuple[int, ...]:
+        """Positions of the features that must keep their units."""
+        return ()
+
+    @property
+    def training_only(self) -> tuple[str, ...]:
+        """Names of the columns that a table for predictions may lack."""
+        return ()
+
+    @classmethod
+    def shown(cls, options: Mapping[str, Any]) -> str:
+        """Return what totals show with some options of the experiment file."""
+        del options
+        return cls.shows
+
+    def check(self) -> None:
+        """Refuse options before anything starts, by a :class:`p2pfl.errors.P2PFLError`."""
+        return
+
+    def explained(self, tensors: Tensors, *, fields: Sequence[Field], classes: Sequence[str]) -> Explained | None:
+        """Return what a model says of its features; ``None`` if it says nothing.
+
+        Parameters
+        ----------
+        tensors
+            The model.
+        fields
+            Columns of its table.
+        classes
+            Names of the classes; empty for a regression of numbers.
+        """
+        del tensors, fields, classes
+        return None
+
+    def predictor(self, names: Collection[str]) -> nn.Module:
+        """Return the torch module for the tensors of these names, which a file of the model holds."""
+        del names
+        return self.module()
+
+
+@runtime_checkable
+class Tallied(Protocol):
+    """A model whose scores on the test data of all peers follow from histograms that are no classifier's."""
+
+    def tally(self, tensors: Tensors, part: Part) -> Ints:
+        """Return histograms of what the model predicts for samples, ``[T]`` int64."""
+        ...
+
+    def tallied(self, tensors: Tensors, total: Ints) -> dict[str, float]:
+        """Return the scores that follow from their sum over all peers, by name."""
+        ...
+
+
+@runtime_checkable
+class Personal(Protocol):
+    """A model with effects of each peer's own, which follow from its samples and the public model, and stay there."""
+
+    def personal(self, tensors: Tensors, own: Own, part: Part) -> Floats:
+        """Return outputs as ``predicted`` does, with the effects of a peer's own."""
+        ...
+
+    def owned(self, tensors: Tensors, own: Own) -> Tensors:
+        """Return the effects of a peer's own by name, for a file that it keeps; nothing if there are none."""
+        ...

@@ -1,0 +1,169 @@
+"""Scores of whole sets of samples, which are no means over samples: area under the curve, F1, intersection over union.
+
+Outputs are logits. Targets of the same number as the outputs are labels, each 0 or 1 by itself; others are classes, of
+which the outputs have a score each on their second axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from p2pfl.core.errors import LearningError
+from p2pfl.core.importing import describe_error
+from p2pfl.data import Dataset
+from p2pfl.learning.losses import PerSample, UserFunction, accuracy, binary_cross_entropy, named, squared_error
+from p2pfl.learning.metrics import auc as area
+from p2pfl.learning.metrics import determination, macro_auc
+
+Kept = tuple[torch.Tensor, ...]
+"""Tensors that a score keeps of a batch."""
+
+
+@runtime_checkable
+class SetScore(Protocol):
+    """A score of a whole set of samples, computed from what it keeps of each batch."""
+
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+        """Return what the score needs of a batch, ``[B, *outputs]`` and ``[B, ...]``."""
+        ...
+
+    def score(self, kept: Sequence[Kept]) -> float:
+        """Return the score of all batches; NaN where it has no value."""
+        ...
+
+
+class FunctionScore:
+    """Score by a function of all outputs and all targets, such as one of the user's with the attribute ``whole``.
+
+    Parameters
+    ----------
+    function
+        Function ``function(outputs, targets) -> number``, of tensors on the CPU.
+    name
+        Name of the function, for errors.
+
+    Examples
+    --------
+    >>> largest = Function(lambda outputs, targets: outputs.max(), name="clinic:largest")
+    >>> largest.score([(torch.tensor([1.0, 3.0]), torch.zeros(2)), (torch.tensor([2.0]), torch.zeros(1))])
+    3.0
+    """
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor], float | torch.Tensor], *, name: str) -> None:
+        self.function, self.name = function, name
+
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+        """Return the outputs and the targets, on the CPU."""
+        return outputs.cpu(), targets.cpu()
+
+    def score(self, kept: Sequence[Kept]) -> float:
+        """Return the number that the function returns.
+
+        Raises
+        ------
+        LearningError
+            The function raises, or returns something else than one number.
+        """
+        outputs, targets = (torch.cat(each) for each in zip(*kept, strict=True))
+        try:
+            return float(self.function(outputs, targets))
+        except Exception as error:
+            reason = describe_error(error, module=str(getattr(self.function, "__module__", "")))
+            raise LearningError(
+                f"{self.name} returns no number for all {len(targets)} samples ({reason}); fix the function"
+            ) from error
+
+
+class Counted:
+    """Mean over labels or classes of a function of their hits, false alarms and misses.
+
+    A label or class that neither occurs nor is predicted does not count.
+
+    Parameters
+    ----------
+    function
+        Function of the numbers of hits, false alarms and misses, ``[C]`` each.
+    """
+
+    def __init__(self, function: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]) -> None:
+        self.function = function
+
+    def kept(self, outputs: torch.Tensor, targets: torch.Tensor) -> Kept:
+        """Return the numbers of hits, false alarms and misses, ``[3, C]`` int64."""
+        return (_counts(outputs, targets),)
+
+    def score(self, kept: Sequence[Kept]) -> float:
+        """Return the mean over the labels or classes that count."""
+        counts = torch.stack([each for (each,) in kept]).sum(0).double()  # [3, C]
+        return float(self.function(*counts)[counts.sum(0) > 0].mean())
+
+
+def _counts(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    if outputs.numel() == targets.numel():
+        said, true = (each.reshape(len(targets), -1) for each in (outputs > 0, targets > 0))  # [B, L]
+        return torch.stack([said & true, said & ~true, ~said & true]).sum(1).cpu()  # [3, L]
+    classes = outputs.shape[1]
+    pairs = targets.flatten() * classes + outputs.argmax(1).flatten()
+    table = torch.bincount(pairs, minlength=classes**2).view(classes, classes).cpu()  # [C, C], targets first
+    hits = table.diagonal()
+    return torch.stack([hits, table.sum(0) - hits, table.sum(1) - hits])  # [3, C]
+
+
+def _area(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the area under the ROC curve, averaged over labels that have both values, or over classes."""
+    if outputs.numel() != targets.numel():
+        scores = outputs.double().softmax(1).movedim(1, -1).flatten(0, -2)  # [n, C]
+        return macro_auc(scores.numpy(), targets.flatten().numpy())
+    scores, true = (each.reshape(len(targets), -1) for each in (outputs.double(), targets > 0))  # [n, L]
+    each = [area(score.numpy(), label.numpy()) for score, label in zip(scores.T, true.T, strict=True)]
+    return float(torch.tensor(each, dtype=torch.float64).nanmean())
+
+
+auc = FunctionScore(_area, name="auc")
+"""Area under the ROC curve: of each class against the rest, or of each label that has both values; their mean."""
+
+
+def _determination(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    """Return the coefficient of determination; NaN where the targets do not vary."""
+    error = squared_error(outputs.double(), targets.double()).mean()
+    return determination(float(error), float(targets.double().var(0, correction=0).mean()))
+
+
+r2 = FunctionScore(_determination, name="r2")
+"""Coefficient of determination of predicted numbers."""
+
+macro_f1 = Counted(lambda hits, alarms, misses: 2 * hits / (2 * hits + alarms + misses))
+"""Mean over labels or classes of F1, the harmonic mean of precision and recall."""
+
+mean_iou = Counted(lambda hits, alarms, misses: hits / (hits + alarms + misses))
+"""Mean over classes of the intersection over the union of where they are and where they are predicted."""
+
+WHOLE: Mapping[str, SetScore] = {"auc": auc, "macro_f1": macro_f1, "mean_iou": mean_iou}
+"""Scores by their name in ``learning.metrics``."""
+
+
+def usual(dataset: Dataset, *, loss: PerSample) -> Mapping[str, PerSample | SetScore]:
+    """Return the scores of data for which none are chosen; those of numbers besides :math:`R^2`."""
+    if loss is binary_cross_entropy:
+        return {"auc": auc, "f1": macro_f1}
+    if dataset.classes is None:
+        return {}
+    return {"accuracy": accuracy} | ({"iou": mean_iou} if dataset.targets.dim() > 1 else {})
+
+
+def scores_of(metrics: Mapping[str, PerSample | SetScore]) -> tuple[dict[str, PerSample], dict[str, SetScore]]:
+    """Return the metrics with one number per sample, and those of whole sets; functions under their own name."""
+    each, whole = dict[str, PerSample](), dict[str, SetScore]()
+    for name, metric in metrics.items():
+        if isinstance(metric, SetScore):
+            whole[name] = metric
+            continue
+        own = named(metric)
+        if isinstance(own, UserFunction) and getattr(own.function, "whole", False):
+            whole[name] = FunctionScore(own.function, name=own.name)
+        else:
+            each[name] = own
+    return each, whole

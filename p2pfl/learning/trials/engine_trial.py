@@ -1,0 +1,285 @@
+"""Engines of a model, each tried on a few samples before anything starts."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from p2pfl.core.errors import LearningError, ModelError
+from p2pfl.core.process import watch_generators
+from p2pfl.core.rows import Layout, Rows
+from p2pfl.learning import checks
+from p2pfl.learning.dropout import KeyedDropout
+from p2pfl.learning.losses import PerSample
+from p2pfl.learning.steps.autograd import Autocast, Plain
+from p2pfl.learning.steps.batching import Batch, Footprint
+from p2pfl.learning.steps.kernels import Kernels, compiled
+from p2pfl.learning.steps.perceptrons import Perceptrons, perceptrons
+from p2pfl.learning.steps.torch_func import Stacked
+from p2pfl.learning.trials.gradient_comparison import AGAIN, ATTEMPTS, Tolerance, nearby
+from p2pfl.learning.trials.hidden_state import UNKEYED, UNREPEATABLE, ModelState
+
+SMALL = 2**22
+"""Most parameters of a model whose engines are tried on two rows at once."""
+
+BLOCK = {"cpu": 24 * 2**20}
+"""Bytes that a block of rows may touch in one step, by device; elsewhere 1 GiB, as launching work dominates there.
+
+Peer-steps of 2,000 CNNs (8-16 on 8x8, batches of 16) on two cores with 2 MiB of L2 each took 171, 132, 105, 105 and 118
+microseconds in blocks of 6, 12, 24, 48 and 96 MiB; those of 1,000 MLPs (64-32-10) by numpy 9.1, 7.1 and 6.6 in
+blocks of 4, 12 and 24 MiB. Calls of Python, and handing over the interpreter between threads, dominate below, memory
+above.
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A model, and the samples on which its engines are tried.
+
+    Attributes
+    ----------
+    model, layout, initial
+        Model, the places of its row, and a copy of its values ``[1, P]`` on the device.
+    features, targets
+        A few samples.
+    loss, dropouts, autocast
+        Arguments of :class:`~p2pfl.learning.steps.autograd.Plain`.
+    tolerance
+        Differences between engines that count as rounding.
+    """
+
+    model: nn.Module
+    layout: Layout
+    initial: Rows
+    features: torch.Tensor
+    targets: torch.Tensor
+    loss: PerSample
+    dropouts: Mapping[str, KeyedDropout]
+    autocast: Autocast
+    tolerance: Tolerance
+
+    def plain(self) -> Plain:
+        """Return the engine for a single row, which runs the model itself.
+
+        Raises
+        ------
+        ModelError
+            A step on a few samples fails, for instance in code of the user; or a second call gives another result, as
+            the model keeps state or draws random numbers without a key.
+        """
+        engine = Plain(self.model, self.layout.names, loss=self.loss, dropouts=self.dropouts, autocast=self.autocast)
+        try:
+            with (
+                watch_generators() as drawn,
+                checks.blamed(self.model, doing="in a first step of training"),
+            ):
+                first = self._step(engine)
+                before = ModelState(self.model, own=self.layout.names)
+                second = self._step(engine)
+                after = ModelState(self.model, own=self.layout.names)
+                first, second = [*first, *self._scores(engine)], [*second, *self._scores(engine)]
+                last = ModelState(self.model, own=self.layout.names)
+        except LearningError as error:
+            raise ModelError(str(error)) from error
+        if drawn:
+            raise ModelError(f"the model draws from {drawn[0]} global generator; {UNKEYED}")
+        before.check(after)
+        after.check(last)
+        if not all(AGAIN.equal(one, other) for one, other in zip(first, second, strict=True)):
+            raise ModelError(UNREPEATABLE)
+        return engine
+
+    def _scores(self, engine: Plain) -> list[torch.Tensor]:
+        """Return the outputs of the model itself in evaluation, and those of the engine less them."""
+        parts = self._parts(self.initial)
+        engine.bind(parts)
+        self.model.eval()
+        with torch.no_grad(), self.autocast():
+            outputs = self.model(self.features)
+        return [outputs, engine.outputs(parts, self.features, shared=True)[0]]
+
+    def kernels(self, footprint: Footprint) -> Kernels | None:
+        """Return the engine with hand-written gradients, or ``None`` if a layer has none.
+
+        It takes one target a sample.
+        """
+        if self.targets.dim() != 1:
+            return None
+        return compiled(self.model, self.layout.names, self.features[:1], loss=self.loss, footprint=footprint)
+
+    def perceptrons(self, kernels: Kernels) -> Perceptrons | None:
+        """Return the engine for steps by numpy; ``None`` unless the model is a perceptron on the CPU."""
+        if self.initial.device.type != "cpu" or self.initial.dtype not in (torch.float32, torch.float64):
+            return None
+        return perceptrons(self.model, self.layout, kernels=kernels, loss=self.loss)
+
+    def stacked(self, footprint: Footprint) -> Stacked:
+        """Return the engine for any module by ``vmap``, which may be unable to trace this one."""
+        return Stacked(
+            self.model,
+            self.layout.names,
+            loss=self.loss,
+            dropouts=self.dropouts,
+            autocast=self.autocast,
+            footprint=footprint,
+        )
+
+    def agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain) -> bool:
+        """Return whether an engine computes what plain torch does, called twice, in training and in evaluation.
+
+        Two rows take a batch of one length and batches of two lengths, of which the shorter is padded. A model whose
+        outputs for one sample depend on the other samples of the batch fails the latter.
+
+        Raises
+        ------
+        ModelError
+            The model draws random numbers without a key.
+        """
+        try:
+            with warnings.catch_warnings():  # vmap runs some operations row by row, which is slower but correct
+                warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+                return any(self._agrees(engine, plain, self._rows(attempt)) for attempt in range(ATTEMPTS))
+        except Exception as error:
+            if "random" in str(error):
+                raise ModelError(f"the model draws random numbers without a key; {UNKEYED}") from error
+            if not isinstance(engine, Stacked):
+                raise
+            return False
+
+    def _agrees(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows) -> bool:
+        """Return whether an engine is right about rows ``[K, P]``."""
+        steps = all(self._same_step(engine, plain, rows, padded=padded) for padded in (False, True))
+        return steps and (isinstance(engine, Perceptrons) or self._same_outputs(engine, plain, rows))
+
+    def _rows(self, attempt: int) -> Rows:
+        """Return a row, and for small models one nearby, so that parameters that start at zero count, ``[K, P]``."""
+        row = nearby(self.initial, attempt)
+        return row if row.shape[1] > SMALL else torch.cat([row, nearby(row, ATTEMPTS)])
+
+    def _parts(self, rows: Rows) -> list[torch.Tensor]:
+        """Return copies of the tensors of rows."""
+        return [part.clone(memory_format=torch.contiguous_format) for part in self.layout.split(rows).values()]
+
+    def _keys(self, rows: Rows) -> torch.Tensor | None:
+        """Return keys of dropout, ``[K]``."""
+        return 1 + torch.arange(len(rows), device=rows.device) if self.dropouts else None
+
+    def _same_step(self, engine: Kernels | Stacked | Perceptrons, plain: Plain, rows: Rows, *, padded: bool) -> bool:
+        """Return whether losses and gradients of a step are those of each row alone."""
+        count = len(self.features)
+        self.model.train()
+        lengths = [count, 1][: len(rows)] if padded else [count] * len(rows)
+        keys, weights = self._keys(rows), None
+        place = torch.arange(count, device=rows.device).expand(len(rows), -1).clone()  # [K, n]
+        if padded:
+            sizes = torch.tensor(lengths, device=rows.device).unsqueeze(1)  # [K, 1]
+            weights = ((place < sizes).double() / sizes).to(rows.dtype)  # [K, n]
+            place[1:] = 0
+            place[1:, 0] = count - 1
+        batch = Batch(self.features[place], self.targets[place], weights, keys)
+        found, again = (_step(engine, self._parts(rows), rows, batch) for _ in range(2))
+        for row, length in enumerate(lengths):
+            own = place[row, :length]
+            alone = Batch(
+                self.features[own].unsqueeze(0),
+                self.targets[own].unsqueeze(0),
+                None,
+                None if keys is None else keys[row : row + 1],
+            )
+            loss, gradients = plain.gradient(self._parts(rows[row : row + 1]), alone)
+            expected = (loss[0], torch.cat([gradient.flatten() for gradient in gradients]))
+            for one, twice, other in zip(found, again, expected, strict=True):
+                if not (self.tolerance.equal(one[row], other) and AGAIN.equal(one[row], twice[row])):
+                    return False
+        return True
+
+    def _same_outputs(self, engine: Kernels | Stacked, plain: Plain, rows: Rows) -> bool:
+        """Return whether outputs in evaluation are those of each row alone, for common samples and for own ones."""
+        self.model.eval()
+        each = self.features.expand(len(rows), *self.features.shape)
+        with torch.no_grad():
+            expected = plain.outputs(self._parts(rows), self.features, shared=True)
+            found = [  # copies, as kernels reuse the memory
+                engine.outputs(self._parts(rows), features, shared=shared).clone()
+                for features, shared in ((self.features, True), (self.features, True), (each, False))
+            ]
+        return all(self.tolerance.equal(outputs, expected) for outputs in found)
+
+    def _step(self, engine: Plain) -> list[torch.Tensor]:
+        """Return the loss and the gradients of the first samples."""
+        self.model.train()
+        batch = Batch(self.features[None], self.targets[None], None, self._keys(self.initial))
+        loss, gradients = engine.gradient(self._parts(self.initial), batch)
+        return [loss, *gradients]
+
+
+def _step(
+    engine: Kernels | Stacked | Perceptrons, parts: list[torch.Tensor], rows: Rows, batch: Batch
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the losses ``[K]`` and the gradients ``[K, P]`` of a batch."""
+    if not isinstance(engine, Perceptrons):
+        losses, gradients = engine.gradient(parts, batch)
+        return losses.clone(), torch.cat(
+            [gradient.flatten(1) for gradient in gradients], dim=1
+        )  # copies of memory in use
+    slopes = torch.zeros_like(rows)
+    weights = None if batch.weights is None else batch.weights.numpy()
+    found = engine.models(rows.clone(), slopes).gradient(batch.features.numpy(), batch.targets.numpy(), weights)
+    return torch.from_numpy(found), slopes
+
+
+@dataclass(frozen=True)
+class Engines:
+    """Engines of a model.
+
+    Attributes
+    ----------
+    plain
+        Engine for a single row.
+    many
+        Engine for a stack of rows.
+    perceptrons
+        Engine for steps of a perceptron on the CPU; ``None`` for other models, and elsewhere.
+    footprint
+        Memory that decides how many rows make a block.
+    """
+
+    plain: Plain
+    many: Plain | Kernels | Stacked
+    perceptrons: Perceptrons | None
+    footprint: Footprint
+
+
+def engines(trial: Trial, *, numbers: int, mixed: bool, stacks: bool) -> Engines:
+    """Return the fastest engines that compute for a model what plain torch does.
+
+    Parameters
+    ----------
+    trial
+        The model with a few samples.
+    numbers
+        Number of outputs of all its layers for one sample.
+    mixed
+        True if it runs in mixed precision.
+    stacks
+        True if rows may be stacked, padded to the longest batch among them.
+
+    Raises
+    ------
+    ModelError
+        A first step fails, or the model keeps state or draws random numbers without a key.
+    """
+    plain, size = trial.plain(), trial.initial.itemsize
+    block = BLOCK.get(trial.initial.device.type, 2**30)
+    footprint = Footprint(size * trial.layout.size, size * numbers, block)
+    if not stacks:
+        return Engines(plain, plain, None, footprint)
+    kernels = None if mixed else trial.kernels(footprint)
+    if kernels is not None and trial.agrees(kernels, plain):
+        fast = trial.perceptrons(kernels)
+        fits = fast is not None and trial.agrees(fast, plain)
+        return Engines(plain, kernels, fast if fits else None, footprint)
+    stacked = trial.stacked(footprint)
+    return Engines(plain, stacked if trial.agrees(stacked, plain) else plain, None, footprint)

@@ -1,0 +1,206 @@
+"""Claims about the accounting: bounds of the accountant by other formulas, and what the meter charges."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from p2pfl.core.neighbourhood import Public
+from p2pfl.experiment import Plan
+from p2pfl.plugins.audit.claims import ExactClaim
+from p2pfl.plugins.audit.pipeline import unspent
+from p2pfl.plugins.audit.second_accountant import gaussian_epsilon, sampled_epsilon, sums_mu, worst_mu
+from p2pfl.privacy.accounting.accountant import Guarantee
+from p2pfl.privacy.accounting.spending import Cost
+from p2pfl.privacy.keys import SeededSource
+from p2pfl.results.spending.meter import Meter
+from p2pfl.simulation.stacked import StackedNeighbourhood
+from p2pfl.topology import metropolis, ring
+
+PART = "the accounting"
+"""Heading of these claims."""
+
+LARGEST = 512
+"""Most peers whose bounds are computed once more."""
+
+RELEASES = 3
+"""Number of releases that are charged, and number of times that one is corrected."""
+
+
+def accounts(plan: Plan, *, stated: Sequence[Guarantee]) -> list[ExactClaim]:
+    """Check the accounting of an experiment that claims differential privacy of the data of peers.
+
+    Parameters
+    ----------
+    plan
+        Resolved experiment.
+    stated
+        Guarantee of one round against each observer.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import plan, read
+    >>> private = {"mode": "pairwise", "clip": 1.0, "noise": 1.0, "mask": 4.0}
+    >>> resolved = plan(read({"topology": {"peers": 6}, "privacy": private}))
+    >>> [claim.broken for claim in accounts(resolved, stated=resolved.protection.observers())][:6]
+    [False, False, False, False, False, False]
+    """
+    protection = plan.protection
+    if not protection.claimed:
+        return []
+    found = [] if protection.totals else [*_bounds(plan, stated), _releases(plan)]
+    return [*found, *_epsilons(plan), *_charges(plan)]
+
+
+def _bounds(plan: Plan, stated: Sequence[Guarantee]) -> list[ExactClaim]:
+    """Compare mu of each observer with another computation."""
+    if len(plan.protection.graph.peers) > LARGEST:
+        return []
+    return [
+        ExactClaim(
+            f"mu of {given.observer}",
+            f"What {given.observer} can learn from a release is at most the stated mu, by another computation.",
+            _mu(plan, given),
+            given.mu * (1 + 1e-6),
+            PART,
+        )
+        for given in stated
+    ]
+
+
+def _mu(plan: Plan, given: Guarantee) -> float:
+    """Return mu of one release against the colluders of a guarantee, or against worse ones that are as many."""
+    protection, settings = plan.protection, plan.protection.settings
+    change = (2.0 if protection.wanted.adjacency == "replace" else 1.0) * (
+        settings.clip + 2.0**-settings.bits * math.sqrt(protection.size) / 2
+    )
+    numbers: dict[str, float] = {"change": change, "noise": settings.noise}
+    if protection.sums is None:
+        return worst_mu(protection.graph, **numbers, mask=settings.mask, colluders=given.colluders)
+    peers = protection.graph.peers
+    view = plan.weights[0].matrix.toarray()
+    return sums_mu(view, **numbers, colluders=[peers.index(name) for name in given.colluders])
+
+
+def _epsilons(plan: Plan) -> list[ExactClaim]:
+    """Compare the epsilon of all rounds with another computation, and with what the experiment asks for."""
+    protection = plan.protection
+    costs = dict(protection.planned) or {protection.cost: protection.rounds}
+    delta, stated = protection.wanted.delta, protection.spent(costs)
+    asked = protection.wanted.epsilon
+    allowed = min(math.inf if stated is None else stated, math.inf if asked is None else asked * (1 + 1e-5))
+    sampled = any(cost.probability < 1 for cost in costs)
+    return [
+        ExactClaim(
+            "epsilon of all rounds",
+            "All planned releases cost at most the epsilon that is stated and asked for, by another computation.",
+            _epsilon(costs, delta=delta),
+            allowed * (1.01 if sampled else 1 + 1e-6) + (0.01 if sampled else 1e-9),
+            PART,
+        )
+    ]
+
+
+def _epsilon(costs: Mapping[Cost, int], *, delta: float) -> float:
+    if all(cost.probability == 1 for cost in costs):
+        return gaussian_epsilon(math.sqrt(sum(count * cost.mu**2 for cost, count in costs.items())), delta=delta)
+    return sampled_epsilon({(cost.mu, cost.probability): count for cost, count in costs.items()}, delta=delta)
+
+
+def _complete(meter: Meter) -> None:
+    """Charge releases that have all their masks."""
+    for round in range(RELEASES):
+        meter.charge(round, whole=True)
+
+
+def _corrected(meter: Meter) -> None:
+    """Charge releases that turn out to lack a mask."""
+    for round in range(RELEASES):
+        meter.charge(round, whole=True)
+        meter.correct(round)
+
+
+def _bare(meter: Meter) -> None:
+    """Charge releases that lack a mask."""
+    for round in range(RELEASES):
+        meter.charge(round, whole=False)
+
+
+def _exposed(meter: Meter) -> None:
+    """Charge releases whose sums then lack a peer."""
+    _complete(meter)
+    meter.exposed()
+
+
+CHARGES: tuple[tuple[str, str, Callable[[Meter], None]], ...] = (
+    ("corrections are charged in full", "A release that turns out to lack a mask is charged", _corrected),
+    ("releases without a mask are charged", "A release that lacks a mask is charged", _bare),
+    ("sums that lack a peer are charged", "All releases are charged once a sum lacked a peer", _exposed),
+)
+"""Claims, and what is charged at the local floor."""
+
+
+def _charges(plan: Plan) -> list[ExactClaim]:
+    """Compare what a meter charges with the cost of each release, or with that of private noise alone."""
+    whole, floor = plan.protection.cost.mu, plan.protection.local.mu
+    cases = CHARGES[:2] if plan.protection.sums is None else CHARGES
+    found = [_charge(plan, "releases are charged", "A release is charged at its mu", _complete, mu=whole)]
+    return found + [_charge(plan, name, f"{what} at the local floor", spend, mu=floor) for name, what, spend in cases]
+
+
+def _charge(plan: Plan, name: str, sentence: str, spend: Callable[[Meter], None], *, mu: float) -> ExactClaim:
+    meter = _meter(plan)
+    spend(meter)
+    if plan.protection.cost.probability == 1:
+        charged = sum(count * cost.mu**2 for cost, count in meter.costs.items())
+    else:  # squares do not add, so each release must be charged in full
+        charged = mu**2 * sum(count for cost, count in meter.costs.items() if cost.mu >= mu * (1 - 1e-9))
+    lacking = RELEASES * mu**2 - charged
+    return ExactClaim(name, f"{sentence} (mu squared that is missing).", lacking, 1e-9 * mu**2, PART)
+
+
+def _meter(plan: Plan) -> Meter:
+    """Return the meter of one peer, whose budget never ends and is in no file."""
+    bare = unspent(plan.experiment)
+    endless = replace(plan.protection, wanted=bare.privacy, before=None)
+    of: dict[str, Any] = {"experiment": bare, "protection": endless, "sized": None}
+    return Meter(replace(plan, **of), plan.protection.graph.peers[:1], run="audit")
+
+
+def _releases(plan: Plan) -> ExactClaim:
+    """Check that each release is charged before it leaves."""
+    order, graph = list[str](), ring(4)
+    settings = replace(plan.protection.settings, mask=0.0, layers=())
+
+    class Sent(StackedNeighbourhood):
+        async def mix(self, released: Any) -> Any:
+            order.append("sent")
+            return await super().mix(released)
+
+    async def release() -> None:
+        net = plan.protection.mode.wrap(
+            Sent([metropolis(graph)], round=0, seed=0),
+            settings=settings,
+            masks=None,
+            source=SeededSource(0),
+            round=0,
+            charge=lambda: order.append("charged"),
+        )
+        start = torch.zeros(len(graph.peers), 8, dtype=torch.float64)  # [N, P]
+        for _ in range(RELEASES):
+            await net.mix(await net.release(start, since=Public(start)))
+
+    asyncio.run(release())
+    lacking = sum(
+        Counter(order[: place + 1])["sent"] > Counter(order[: place + 1])["charged"] for place in range(len(order))
+    )
+    sentence = "A release is charged before it is sent (releases that are not)."
+    return ExactClaim(
+        "every release is charged first", sentence, float(lacking or RELEASES - order.count("sent")), 0.0, PART
+    )

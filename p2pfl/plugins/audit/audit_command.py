@@ -1,0 +1,132 @@
+"""``p2pfl audit``: an audit as tables and files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from rich.text import Text
+
+import p2pfl
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
+from p2pfl.cli.tables import shown
+from p2pfl.core import files
+from p2pfl.core.errors import StorageError
+from p2pfl.experiment import Experiment, check, plain
+from p2pfl.plugins.audit.audit import Audit, Effort, audit
+from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
+
+MOST = 128
+"""Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Attack an experiment; return 1 if a claim is broken."""
+    experiment, smaller = experiment_of(options), None
+    if options.peers is None:
+        experiment, smaller = attackable(experiment)
+    if smaller is not None:
+        terminal.note(smaller)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
+    prepare(folder)
+    attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
+    accounts.warn_of_exact(resolved)
+    keep(attacked, folder, samples=options.samples)
+    if options.json:
+        print(json.dumps(attacked.results() | {"folder": str(folder)}))
+    else:
+        show(attacked, folder)
+    return 1 if attacked.broken else 0
+
+
+def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
+    """Return an experiment that is small enough to attack in minutes, and what it leaves out.
+
+    Examples
+    --------
+    >>> from p2pfl.experiment import read
+    >>> smaller, said = attackable(read({"name": "crowd", "topology": {"peers": 2000}}))
+    >>> smaller.topology.peers, said
+    (128, 'attacked is a swarm like "crowd" of 128 peers instead of 2000; --peers 2000 attacks it whole')
+    """
+    topology = experiment.topology
+    if topology.files or topology.peers <= MOST:
+        return experiment, None
+    table = plain(experiment)
+    table["topology"]["peers"] = MOST
+    said = (
+        f'attacked is a swarm like "{experiment.name}" of {MOST} peers instead of {topology.peers}; '
+        f"--peers {topology.peers} attacks it whole"
+    )
+    return check(table), said
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder before work is spent on what goes into it.
+
+    Raises
+    ------
+    StorageError
+        It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"{folder} cannot be written ({error.strerror}); choose another place") from None
+
+
+def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
+    """Write ``audit.html`` and ``audit.json``, which only their owner can read.
+
+    Parameters
+    ----------
+    audit
+        Results of the attacks.
+    folder
+        Folder of the files.
+    samples
+        Whether the page shows attacked training samples.
+
+    Raises
+    ------
+    StorageError
+        They cannot be written.
+    """
+    files.replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
+    files.replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=files.OWNER_ONLY)
+
+
+def show(audit: Audit, folder: Path) -> None:
+    """Print what each observer could learn, what was measured, and the verdict."""
+    console = terminal.console(stderr=True)
+    for lesson in lessons(audit):
+        console.print(Text(lesson.observer, style="bold"), soft_wrap=True)
+        console.print(Text(f"  promised: {lesson.promised}"), soft_wrap=True)
+        for sentence in lesson.sentences:
+            console.print(Text(f"  {sentence}"), soft_wrap=True)
+    if audit.games:
+        console.print()
+        console.print(shown(game_table(audit)))
+    if audit.exposures:
+        console.print()
+        console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
+        console.print(shown(exposure_table(audit)))
+        console.print(Text(EXPOSED_MEANING), soft_wrap=True)
+    console.print()
+    for part in dict.fromkeys(claim.part for claim in audit.claims):
+        found = [claim for claim in audit.claims if claim.part == part]
+        broken = sum(claim.broken for claim in found)
+        said = f"{broken} BROKEN" if broken else "all hold"
+        names = ", ".join(claim.name for claim in found)
+        console.print(Text(f"claims of {part}: {said} ({names})", style="red" if broken else ""), soft_wrap=True)
+    console.print()
+    for sentence in audit.broken:
+        console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
+    console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
+    console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)

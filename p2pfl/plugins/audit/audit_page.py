@@ -1,0 +1,215 @@
+"""Report of an audit as one self-contained HTML page, without the samples unless it is asked for them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from p2pfl.plugins.audit.audit import Audit
+from p2pfl.plugins.audit.pictures import uri
+from p2pfl.plugins.audit.pipeline import Floats
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.results.facts import Block, Bullets, FactTable, Happening, Note, Pictures, Section, Styled
+from p2pfl.results.pages.rendering import page
+
+LIMITS = """\
+An audit finds faults; it does not prove privacy. These attackers reached the measured mu; no attacker can exceed \
+the accounted mu, if the accountant's model holds.
+The observer of the games knows everything but the one update, like the accountant's adversary. Attackers of \
+membership and inversion know less; their failure proves little, and inversion in particular fails long before \
+differential privacy gives a meaningful guarantee.
+The audit does not include peers that answer dishonestly, echo a victim's model or choose the data of others. \
+Without noise, a neighbour that also sees the victim's other neighbours knows its exact update (Pasquini, Raynal, \
+Troncoso, S&P 2023): decentralisation alone protects no peer.
+"""
+
+CHANCE = """\
+A correct build exceeds the limit of each statistical claim once in 100,000 audits; all attacks together raise a \
+false alarm in fewer than one audit in 500.
+"""
+
+
+GAMES = """\
+mu is the distance between the views with and without the update, in standard deviations; 0 reveals nothing, 1 gives \
+69 % correct guesses, 3 gives 93 %. A build fails if even the lower bound of the measurement (all bounds hold \
+together in 999 of 1000 audits) exceeds the accounted mu.\
+"""
+
+CANARIES = """\
+Updates of random directions, each planted by a coin in real rounds. Epsilon is the value that the guesses of one run \
+prove; such bounds are far below the true one for Gaussian noise.\
+"""
+
+MEMBERSHIP = """\
+Area under the ROC curve after each round, where 0.5 is chance; every peer learned from a random half of its samples. \
+The ceiling is the largest area that the guarantee permits, and 1 without a guarantee.\
+"""
+
+INVERSION = """\
+The worst case: an update of one step on one sample. PSNR is in decibels, and higher is better for the attacker; a \
+reconstruction that beats the constant by 3 dB counts as recognised.\
+"""
+
+
+def audit_page(audit: Audit, *, samples: bool = False) -> str:
+    """Return the report as HTML with its style included.
+
+    Parameters
+    ----------
+    audit
+        Results of the attacks.
+    samples
+        Whether to show attacked training samples and their reconstructions, which are private.
+    """
+    hidden = f"mode {audit.mode}; clip {number(audit.clip)}, private noise {number(audit.noise)}, masks "
+    head = [
+        Note(f"{hidden}{number(audit.mask)}", style="small"),
+        audit.smaller,
+        Note(verdict(audit), style="alarm" if audit.broken else "verdict"),
+        Bullets([Happening(sentence, style="bad") for sentence in audit.broken]) if audit.broken else None,
+    ]
+    sections: list[Section] = [
+        ("lessons", "What each observer can learn", _lessons(audit)),
+        ("claims", "Claims that hold whatever the data", _claims(audit)),
+        ("exposed", EXPOSED, [EXPOSED_MEANING, exposure_table(audit)] if audit.exposures else []),
+        *_attacks(audit, samples=samples),
+        ("limits", "What this does not show", LIMITS.splitlines()),
+    ]
+    return page(f"Audit of {audit.name}", sections, head=head)
+
+
+def _attacks(audit: Audit, *, samples: bool) -> list[Section]:
+    """Return the results of observers of single models; there are none for sums."""
+    if not audit.games:
+        said = "No peer receives a single model, so the attacks on single models are left out."
+        return [("attacks", "Attacks on single models", [said])]
+    members: list[Block | None] = [MEMBERSHIP, _inferences(audit)]
+    return [
+        ("game", "The game: was the update released?", [GAMES, game_table(audit)]),
+        ("canaries", "Canaries", [CANARIES, _canaries(audit)]),
+        ("membership", "Membership", members if audit.inferences else ["No peer has enough samples."]),
+        ("inversion", "Reconstructed samples", _inversions(audit, samples=samples)),
+    ]
+
+
+def _lessons(audit: Audit) -> list[Block | None]:
+    found: list[Block | None] = []
+    for lesson in lessons(audit):
+        found.append(Note(f"Promised: {lesson.promised}.", lead=f"{lesson.observer}."))
+        found.append(Bullets([Happening(sentence) for sentence in lesson.sentences]))
+    return found
+
+
+def _claims(audit: Audit) -> list[Block | None]:
+    if not audit.claims:
+        return ["None: nothing is hidden."]
+    heads = ("claim", "in words", "found", "at most", "")
+    tables = []
+    for part in dict.fromkeys(claim.part for claim in audit.claims):
+        rows = [
+            [
+                claim.name,
+                claim.sentence,
+                number(claim.measured, infinite="all"),
+                number(claim.allowed),
+                _mark(claim.broken),
+            ]
+            for claim in audit.claims
+            if claim.part == part
+        ]
+        tables.append(FactTable(f"Of {part}", heads, rows, text=2))
+    return [Note(CHANCE, style="small"), *tables]
+
+
+def exposure_table(audit: Audit) -> FactTable:
+    """Return what the totals of the first tree show; without rows for other models."""
+    return FactTable("By number of peers and observer", EXPOSED_HEADS, [exposed(e) for e in audit.exposures], text=2)
+
+
+def game_table(audit: Audit) -> FactTable:
+    """Return the games of each observer."""
+    rows = [
+        [
+            game.observer,
+            game.victim,
+            game.player,
+            str(game.releases),
+            number(game.measured, infinite="all"),
+            number(game.lower, infinite="all"),
+            number(game.accounted),
+            _mark(game.broken, bounded=math.isfinite(game.accounted)),
+        ]
+        for game in audit.games
+    ]
+    heads = ("observer", "victim", "player", "releases", "mu", "surely", "accounted", "")
+    return FactTable("Games by observer", heads, rows, text=3)
+
+
+def _canaries(audit: Audit) -> FactTable:
+    rows = [
+        [
+            each.observer,
+            str(each.count),
+            f"{each.auc:.3f}",
+            f"{each.tpr_percent:.3f}",
+            f"{each.tpr_permille:.3f}",
+            number(each.measured, infinite="all"),
+            number(each.lower, infinite="all"),
+            number(each.accounted),
+            f"{each.epsilon:.2f}",
+            number(each.bound),
+            _mark(each.broken, bounded=math.isfinite(each.accounted)),
+        ]
+        for each in audit.canaries
+    ]
+    heads = ("observer", "canaries", "AUC", "TPR at 1 %", "at 0.1 %", "mu", "surely", "accounted", "epsilon above")
+    return FactTable("Canaries by observer", (*heads, "accounted", ""), rows)
+
+
+def _inferences(audit: Audit) -> FactTable:
+    rows = [
+        [
+            each.observer,
+            str(each.round),
+            each.attack,
+            f"{each.auc:.3f} ± {each.error:.3f}",
+            f"{each.ceiling:.3f}",
+            _mark(each.broken, bounded=each.ceiling < 1),
+        ]
+        for each in audit.inferences
+    ]
+    return FactTable("Attacks by observer", ("observer", "round", "attack", "AUC", "ceiling", ""), rows, text=3)
+
+
+def _inversions(audit: Audit, *, samples: bool) -> list[Block | None]:
+    truth = audit.inversions.truth
+    low, high = float(truth.min()), float(truth.max())
+    rows: list[list[object]] = [
+        [
+            each.observer,
+            each.attack,
+            f"{each.psnr:.1f} dB (constant {each.baseline:.1f})",
+            "" if each.ssim is None else f"{each.ssim:.2f}",
+            _strip(each.pictures, low=low, high=high) if samples else "",
+        ]
+        for each in audit.inversions.found
+    ]
+    if samples:
+        rows.insert(0, ["the truth", "", "", "", _strip(truth, low=low, high=high)])
+    heads = ("observer", "attack", "PSNR", "SSIM", "reconstruction")
+    made = FactTable("Reconstructions by observer", heads, rows, text=2).dense()
+    hidden = "The samples and their reconstructions are private and left out; --samples shows them."
+    return [INVERSION, made, None if samples else hidden]
+
+
+def _strip(pictures: Floats, *, low: float, high: float) -> Pictures:
+    """Return some samples side by side."""
+    scaled = np.clip((pictures - low) / max(high - low, 1e-12), 0.0, 1.0)
+    return Pictures(tuple(uri(one) for one in scaled))
+
+
+def _mark(broken: bool, *, bounded: bool = True) -> str:  # noqa: FBT001 (the value to mark)
+    if not bounded:
+        return "no claim"
+    return Styled("broken", "bad") if broken else Styled("holds", "good")

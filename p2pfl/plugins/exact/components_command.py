@@ -1,0 +1,56 @@
+"""``p2pfl components``: principal components of the features of all peers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
+from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.components_page import components_page, largest
+from p2pfl.plugins.exact.statistics.pca import PCA
+from p2pfl.plugins.exact.statistics.private_pca import PrivatePCA
+from p2pfl.plugins.exact.statistics.projected import projected
+
+MOST = 10
+"""Components that the terminal lists."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the components of an experiment, or those that peers have found."""
+    given = {"components": options.components, "standardise": options.standardise or None}
+    name, model, tensors, meaning = simulated_totals.found(
+        options, model=PCA.name, given=given, private=PrivatePCA.name
+    )
+    results = projected(tensors, model, meaning)
+
+    def page() -> str:
+        return components_page(name, results, disclosed=model.shows)
+
+    return write(options, results, rows=_rows(results), page=page, show=_show)
+
+
+def _rows(found: dict[str, Any]) -> Iterator[Sequence[object]]:
+    yield ["component", "variance", "share", *found["names"]]
+    rows = zip(found["variance"], found["share"], found["components"], strict=False)
+    yield from ([place, *row[:2], *row[2]] for place, row in enumerate(rows, start=1))
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = terminal.console()
+    table = grid("component", "variance", "share", "in all")
+    table.add_column("largest loadings")
+    total = 0.0
+    for place, loadings in enumerate(found["components"][:MOST]):
+        total += found["share"][place]
+        said = ", ".join(f"{name} {value:+.2f}" for name, value in largest(found["names"], loadings))
+        numbers = [f"{found['variance'][place]:.5g}", f"{found['share'][place]:.1%}", f"{total:.1%}"]
+        table.add_row(str(place + 1), *numbers, Text(said))
+    console.print(table)
+    console.print()
+    console.print(Text(f"{found['samples']} samples of all peers, {len(found['names'])} features"))

@@ -1,0 +1,131 @@
+"""``p2pfl describe``: statistics of the data of all peers."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from p2pfl.cli import terminal
+from p2pfl.cli.tables import grid
+from p2pfl.cli.writing import write
+from p2pfl.plugins.exact import simulated_totals
+from p2pfl.plugins.exact.pages.description_page import cell, description_page, strongest
+from p2pfl.plugins.exact.statistics.described import described
+from p2pfl.plugins.exact.statistics.description import Description
+from p2pfl.plugins.exact.statistics.private_description import PrivateDescription
+
+BARS = "▁▂▃▄▅▆▇█"
+"""Heights of a histogram on a terminal."""
+
+QUARTILES = ("0.25", "0.5", "0.75")
+"""Quantiles on a narrow terminal."""
+
+NO_LIMIT = 10_000
+"""Characters in which any table fits."""
+
+MOST_PAIRS = 8
+"""Correlations that the terminal lists."""
+
+LEAST = 0.1
+"""Smallest correlation that the terminal lists."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Describe the data of an experiment, or print a description that peers have made."""
+    given = {"least": options.least, "bins": options.bins, "correlations": False if options.no_correlations else None}
+    name, model, tensors, meaning = simulated_totals.found(
+        options, model=Description.name, given=given, private=PrivateDescription.name
+    )
+    results = described(tensors, model, meaning).results()
+
+    def page() -> str:
+        return description_page(name, results, disclosed=model.shows)
+
+    return write(options, results, rows=_rows(results), page=page, show=_show)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    console = terminal.console()
+    numbers = [each for each in found["columns"] if each["kind"] == "number"]
+    others = [each for each in found["columns"] if each["kind"] == "levels"]
+    hidden = f"< {found['least']}"
+    if numbers:
+        console.print(_numbers(numbers, console))
+        console.print()
+    if others:
+        table = grid("column", "level", "samples", "share")
+        for each in others:
+            for place, (level, count) in enumerate(each["levels"].items()):
+                share = "" if count is None else f"{count / max(1, each['count']):.1%}"
+                shown = hidden if count is None else str(count)
+                table.add_row(Text("" if place else each["name"]), Text(level), shown, share)
+        console.print(table)
+        console.print()
+    every = strongest(found["names"], found["correlations"], most=MOST_PAIRS) if found["correlations"] else []
+    pairs = [pair for pair in every if abs(pair[2]) > LEAST]
+    if pairs:
+        table = grid("strongest correlations", "", "")
+        for one, two, value in pairs:
+            table.add_row(Text(two), Text(one), f"{value:+.3f}")
+        console.print(table)
+        console.print()
+    for each in found["warnings"]:
+        console.print(Text(f"warning: {each}"), soft_wrap=not console.is_terminal)
+    kept = "with private noise" if found["private"] else f"nothing is stated of fewer than {found['least']}"
+    said = f"{found['samples']} samples of all peers; {kept}"
+    console.print(Text(said), soft_wrap=not console.is_terminal)
+
+
+def _numbers(columns: Sequence[Mapping[str, Any]], console: Console) -> Table:
+    """Return the table of columns of numbers that shows most and fits; if none fits, names take several lines."""
+    for shares, ends, bars in ((None, True, True), (QUARTILES, False, True), (QUARTILES, False, False)):
+        table = _table(columns, shares or tuple(columns[0]["quantiles"]), ends=ends, bars=bars)
+        if Measurement.get(console, console.options.update(width=NO_LIMIT), table).maximum <= console.width:
+            return table
+    names = table.columns[0]
+    names.no_wrap, names.overflow, names.min_width = False, "fold", len("column")
+    return table
+
+
+def _table(columns: Sequence[Mapping[str, Any]], shares: Sequence[str], *, ends: bool, bars: bool) -> Table:
+    """Return a table of columns of numbers with these quantiles, and perhaps with their ends and histograms."""
+    inner = (*(f"{float(share):.0%}" for share in shares),)
+    quantiles = ("low", *inner, "high") if ends else inner
+    table = grid("column", "values", "missing", "mean", "deviation", *quantiles)
+    table.columns[0].no_wrap = True
+    if bars:
+        table.add_column("histogram", no_wrap=True)
+    for each in columns:
+        found = [each["quantiles"][share] for share in shares]
+        values = [each["mean"], each["deviation"], *([each["low"], *found, each["high"]] if ends else found)]
+        cells = [str(each["count"]), str(each["missing"]), *map(cell, values)]
+        table.add_row(Text(each["name"]), *cells, *([_bars(each["counts"])] if bars else []))
+    return table
+
+
+def _bars(counts: list[int | None]) -> str:
+    top = max((count or 0 for count in counts), default=0)
+    if not top:
+        return ""
+    return "".join(
+        "·" if count is None else " " if not count else BARS[min(7, (8 * count - 1) // top)] for count in counts
+    )
+
+
+def _rows(found: Mapping[str, Any]) -> Iterator[Sequence[object]]:
+    """Return a row for each column of numbers and each level; empty cells are not stated."""
+    numbers = [each for each in found["columns"] if each["kind"] == "number"]
+    shares = list(numbers[0]["quantiles"]) if numbers else []
+    yield ["column", "level", "count", "missing", "mean", "std", "low", *shares, "high"]
+    for each in found["columns"]:
+        if each["kind"] == "levels":
+            yield from ([each["name"], level, count] for level, count in each["levels"].items())
+            continue
+        values = [each["mean"], each["deviation"], each["low"], *each["quantiles"].values(), each["high"]]
+        yield [each["name"], "", each["count"], each["missing"], *values]

@@ -1,0 +1,1 @@
+"""Pages of statistics of all data."""

@@ -1,0 +1,126 @@
+"""``p2pfl deploy``: bundles that install the peers of an experiment on devices."""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from p2pfl.cli import folders
+from p2pfl.core.errors import InputError
+
+if TYPE_CHECKING:
+    from p2pfl.plugins.operate.bundles.certifying import CollectedRequests
+    from p2pfl.plugins.operate.bundles.fleet import Fleet
+    from p2pfl.privacy.keys.requests import DeviceRequest
+
+
+def deploy(options: argparse.Namespace) -> int:
+    """Write bundles, or sign requests."""
+    from p2pfl.plugins.operate.bundles.fleet import Fleet  # noqa: PLC0415 (other commands of this folder need not wait for it)
+
+    folders.add_present()
+    fleet = Fleet.open(options.experiment, out=Path(options.out))
+    now = dt.datetime.now(dt.UTC)
+    if options.collect is not None:
+        return _collect(fleet, options, now=now)
+    if options.revoke is not None:
+        return _revoke(fleet, options, now=now)
+    if options.broker is None or options.wheel is None:
+        raise InputError("--broker and --wheel are missing; name the address of the broker, and the wheel of p2pfl")
+    written = fleet.write(
+        broker=options.broker,
+        machine=options.machine,
+        wheel=Path(options.wheel),
+        now=now,
+        observers=options.observer,
+        added=[Path(each) for each in options.added],
+    )
+    found: dict[str, Any] = {
+        "bundles": [str(fleet.out / peer) for peer in fleet.peers],
+        "observers": [str(fleet.out / "observers" / name) for name in fleet.observers],
+        "broker": str(fleet.out / "broker"),
+    }
+    if options.json:
+        contents = {str(folder): names for folder, names in written.contents.items()}
+        print(json.dumps(found | {"hosts": written.hosts, "contents": contents, "left": written.left}))
+        return 0
+    for folder, names in written.contents.items():
+        print(f"{folder}: {', '.join(names)}")
+    for name, key in written.left.items():
+        print(
+            f"{name} ({key}) stays here, because it may be private; each device needs its own, or add --with "
+            f"{fleet.source.parent / name} to give this one to all devices",
+            file=sys.stderr,
+        )
+    print(
+        f"start the broker with mosquitto -c {fleet.out / 'broker' / 'mosquitto.conf'} (its certificate is for "
+        f"{', '.join(written.hosts)}); copy each bundle to its device and call install.sh there; "
+        f"{fleet.out / 'authority'} has the key of the operator, so keep it here",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _collect(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
+    """Sign requests; print whose fingerprints to compare."""
+    if not options.yes and not sys.stdin.isatty():
+        raise InputError("nobody can be asked here whether the fingerprints are right; compare them, and add --yes")
+    confirm = None if options.yes else _confirmed
+    found = fleet.collect([Path(each) for each in options.collect], now=now, confirm=confirm)
+    if options.json:
+        print(json.dumps(_results(found)))
+        return 0
+    _show(found)
+    if found.missing:
+        print(f"there is no request of {', '.join(found.missing)} yet, so no device has a roster", file=sys.stderr)
+    else:
+        print(
+            "compare each fingerprint with what the owner of the device reads to you; then send roster.toml and "
+            "certificate.pem of each bundle to its device, call install.sh there again, and compare the line of "
+            "roster.toml that it prints",
+            file=sys.stderr,
+        )
+    return 0
+
+
+def _confirmed(requests: Sequence[DeviceRequest]) -> bool:
+    """Show the requests that are to be signed, and return whether the operator agrees."""
+    for made in requests:
+        print(f"{made.peer}  {made.fingerprint}  certificate request {made.certificate_fingerprint}", file=sys.stderr)
+    print("does the owner of each device read the same fingerprint to you? sign these requests [yes/no]:", end=" ")
+    sys.stdout.flush()
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+def _revoke(fleet: Fleet, options: argparse.Namespace, *, now: dt.datetime) -> int:
+    """Revoke keys and certificates; print what to do with the new lists."""
+    found = fleet.revoke(options.revoke, reason=options.reason, now=now)
+    if options.json:
+        print(json.dumps(_results(found)))
+        return 0
+    _show(found)
+    print(
+        f"copy {fleet.out / 'broker' / 'revoked.pem'} to the host of the broker and start mosquitto again, which ends "
+        "the connections of the revoked; send each remaining device its new roster.toml (and observers.toml), call "
+        "install.sh there, and start the peers again",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _results(found: CollectedRequests) -> dict[str, Any]:
+    results = {"fingerprints": found.fingerprints, "missing": found.missing, "roster": found.roster}
+    return results if found.observers is None else results | {"observers": found.observers}
+
+
+def _show(found: CollectedRequests) -> None:
+    for name, shown in found.fingerprints.items():
+        print(f"{name}  {shown}")
+    for file, digest in (("roster.toml", found.roster), ("observers.toml", found.observers)):
+        if digest is not None:
+            print(f"{file}  {digest}")

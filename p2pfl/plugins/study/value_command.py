@@ -1,0 +1,39 @@
+"""``p2pfl value``: what the data of each peer are worth."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from rich.text import Text
+
+import p2pfl
+from p2pfl.cli import terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
+from p2pfl.cli.tables import shown
+from p2pfl.cli.writing import write
+from p2pfl.plugins.study.valuation import valuation
+from p2pfl.plugins.study.valuation_page import sentences, valuation_page, values_table
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the values of an experiment."""
+    experiment = experiment_of(options)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    given = {key: getattr(options, key) for key in ("method", "draws", "metric", "unaccounted")}
+    found = valuation(resolved, **given)
+    accounts.warn_of_exact(resolved)
+    results = asdict(found)
+    names = ("peer", "samples", "value", "low", "high")
+    rows = [names, *([each[name] for name in names] for each in results["values"])]
+    return write(options, results, rows=rows, page=lambda: valuation_page(experiment.name, results), show=_show)
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = terminal.console()
+    console.print(shown(values_table(found)))
+    console.print()
+    for line in sentences(found):
+        console.print(Text(line), soft_wrap=not console.is_terminal)

@@ -1,0 +1,83 @@
+"""An observer of a live swarm, from the arguments of ``p2pfl watch``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import secrets
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.core.errors import InputError
+from p2pfl.experiment import Experiment
+from p2pfl.network.peer.launch.brokers import brokers, connect
+from p2pfl.network.protocol.telemetry.observer_client import ObserverClient
+from p2pfl.plugins.watch.graph import graph_soon
+from p2pfl.plugins.watch.live import LiveFeed, SwarmObserver
+from p2pfl.privacy.keys import NAME, FirstUse, Identity, Roster, SecretSource, Trust
+from p2pfl.results.notices.device import BrokerUnavailable
+from p2pfl.results.notices.wording import sentence
+from p2pfl.results.swarm.state import Entry
+
+
+def observing(
+    options: argparse.Namespace, *, sink: Callable[[Entry], None] | None
+) -> tuple[LiveFeed, Callable[[], Coroutine[Any, Any, None]]]:
+    """Return the state of a live swarm, and the function that looks at the swarm until it is cancelled.
+
+    Parameters
+    ----------
+    options
+        Arguments of the command.
+    sink
+        Called with each record and notice.
+
+    Raises
+    ------
+    InputError
+        The experiment cannot be used, or the observer has no identity.
+    """
+    options.experiment = options.run
+    experiment = experiment_of(options, broker=options.broker)
+    urls = brokers(experiment)
+    if "embedded" in urls:
+        raise InputError(
+            'transport.broker = "embedded" does not work for an observer, because its run alone reaches that broker; '
+            "give the address with --broker mqtt://host:1883, or name the run directory without --name"
+        )
+    identity, trust = _identity(experiment, options.name)
+    graph, source = graph_soon(experiment), SecretSource()
+    feed = LiveFeed(graph, sink=sink)
+
+    def complain(wait: BrokerUnavailable) -> None:
+        print(f"p2pfl: {sentence(wait)}", file=sys.stderr)
+
+    transport = connect(experiment, urls=urls, peer=options.name, notify=complain)
+    client = f"{experiment.name}-watch-{options.name}-{secrets.token_hex(8)}"
+
+    async def look() -> None:
+        setting, _ = await asyncio.to_thread(graph.result)  # the page is served meanwhile
+        who: dict[str, Any] = {"name": options.name, "identity": identity, "source": source, "trust": trust}
+        link = ObserverClient(experiment.name, **who, peers=setting.peers)
+        observer = SwarmObserver(link, swarm=experiment.name, name=options.name, feed=feed)
+        await observer.look(transport, client=client)
+
+    return feed, look
+
+
+def _identity(experiment: Experiment, name: str) -> tuple[Identity, Trust]:
+    """Return the identity of an observer, and what decides which key belongs to which peer."""
+    if NAME.fullmatch(name) is None:
+        raise InputError(f"{name!a:.40} is no name of an observer; use 1 to 22 letters, digits, _ and -")
+    keys, roster = experiment.trust.keys, experiment.trust.roster
+    if keys is None:
+        raise InputError(f"the observer {name} has no identity; name the folder of its key with --set trust.keys=DIR")
+    path = Path(keys) / f"{name}.pem"
+    if not path.is_file():
+        raise InputError(
+            f"{path} does not exist; make the key with: p2pfl identity {name} --keys {keys} --roster observers.toml"
+        )
+    return Identity.load(path), FirstUse() if roster is None else Roster.read(roster)

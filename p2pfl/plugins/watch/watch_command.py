@@ -1,0 +1,104 @@
+"""``p2pfl watch``: the page of a run or of a live swarm, its state as text, and its replay."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from p2pfl.cli import folders
+from p2pfl.cli.interrupts import until_interrupted
+from p2pfl.core.errors import InputError, foremost
+from p2pfl.plugins.watch import frames
+from p2pfl.plugins.watch.feed import Feed
+from p2pfl.plugins.watch.sinks import Sinks
+from p2pfl.plugins.watch.source import StateSource
+from p2pfl.results.swarm.state import Entry
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+"""Function that returns a coroutine."""
+
+LOOKED = 6.0
+"""Seconds for which --once looks at a live swarm."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Show a run or a live swarm until the command is interrupted, or once."""
+    if options.json and not options.once:
+        raise InputError("--json prints the state once; add --once")
+    if options.speed is not None and not options.replay:
+        raise InputError("--speed is that of a replay; add --replay")
+    if options.sink:
+        folders.add_present()
+    sinks = Sinks(options.sink, complain=lambda sentence: print(f"p2pfl: {sentence}", file=sys.stderr))
+    sink = sinks if options.sink else None
+    if options.name is not None:
+        return _swarm(options, sink=sink)
+    if options.changes or options.broker:
+        raise InputError("--set and --broker are for a live swarm; add --name with the name of an observer")
+    with Feed(Path(options.run), sink=sink) as feed:
+        return _once(feed, options) if options.once else _serve(feed, options)
+
+
+def _swarm(options: argparse.Namespace, *, sink: Callable[[Entry], None] | None) -> int:
+    """Show a live swarm."""
+    from p2pfl.plugins.watch.live_observer import observing  # noqa: PLC0415 (it needs the broker's client)
+
+    if options.replay:
+        raise InputError("--replay is for a run directory; look at a live swarm without it")
+    feed, look = observing(options, sink=sink)
+    if not options.once:
+        return _serve(feed, options, beside=look)
+
+    async def looked() -> None:
+        try:
+            async with asyncio.timeout(LOOKED):
+                await look()
+        except TimeoutError:
+            return
+
+    until_interrupted(looked())
+    return _once(feed, options)
+
+
+def _once(feed: StateSource, options: argparse.Namespace) -> int:
+    feed.refresh()
+    if options.json:
+        print(json.dumps(frames.frame(feed.swarm, now=feed.at, stage=feed.stage), allow_nan=False))
+    else:
+        print("\n".join(frames.text(feed.swarm, now=feed.at)))
+    return 0
+
+
+def _serve(feed: StateSource, options: argparse.Namespace, *, beside: Work | None = None) -> int:
+    try:
+        from p2pfl.plugins.watch.serving import serve, token_of  # noqa: PLC0415 (needs an extra)
+    except ImportError as error:
+        raise InputError(
+            f'the page needs the package "{error.name}", which is not installed; run pip install "p2pfl-mqtt[watch]", '
+            "or print the state with --once"
+        ) from None
+    token = None if options.token is None else token_of(Path(options.token))
+    replay = (options.speed or 1.0) if options.replay else None
+
+    def ready(address: str) -> None:
+        print(f"open {address} (Ctrl-C ends it)", file=sys.stderr)
+
+    served = partial(serve, feed, port=options.port, token=token, replay=replay, ready=ready)
+    until_interrupted(served() if beside is None else _both(served, beside))
+    return 0
+
+
+async def _both(served: Work, beside: Work) -> None:
+    """Serve the page and look at the swarm; the first error ends both."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(served())
+            tasks.create_task(beside())
+    except BaseExceptionGroup as group:
+        raise foremost(group) from None

@@ -1,0 +1,159 @@
+"""The real command, in its own process or in this one."""
+
+import contextlib
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+
+import psutil
+import pytest
+
+from p2pfl.cli import main
+from wine_files import wine_file
+
+DEADLINE = 300.0
+"""Seconds in which anything that a test waits for must have happened."""
+
+SMALL = wine_file("small")
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """An empty working directory with a small experiment in it."""
+    (tmp_path / "small.toml").write_text(SMALL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    return tmp_path
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command printed, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def p2pfl(place, capsys):  # noqa: ARG001 (it runs in that place)
+    """Run a command in this process."""
+
+    def call(*arguments):
+        try:
+            status = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # argparse
+            status = end.code
+        return Said(status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def gone():
+    """Wait for the end of processes."""
+    return ended
+
+
+def ended(family):
+    """Wait until all these processes have ended; orphans that nobody has reaped yet count as ended."""
+    deadline = time.monotonic() + DEADLINE
+    alive = family
+    while alive and time.monotonic() < deadline:
+        _, alive = psutil.wait_procs(alive, timeout=0.05)
+        alive = [process for process in alive if not dead(process)]
+    return not alive
+
+
+def dead(process):
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+class Command:
+    """A command in its own session, as a terminal starts it."""
+
+    def __init__(self, *arguments, **options):
+        self.process = psutil.Popen(
+            [sys.executable, "-P", "-m", "p2pfl", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            **options,
+        )
+        self.lines = []
+        self.news = queue.SimpleQueue()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        """Read standard error, so that it never fills up."""
+        for line in self.process.stderr:
+            self.lines.append(line)
+            self.news.put(line)
+        self.news.put(None)
+
+    def until(self, text):
+        """Wait for a line with this text on standard error."""
+        while (line := self.news.get(timeout=DEADLINE)) is not None:
+            if text in line:
+                return line
+        raise AssertionError(f"never said {text!r}, but {''.join(self.lines)}")
+
+    def family(self):
+        """All its processes, itself first."""
+        return [self.process, *self.process.children(recursive=True)]
+
+    def ctrl_c(self):
+        """What a terminal sends: a signal to all in the foreground."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def end(self):
+        """Wait for the end."""
+        out = self.process.stdout.read()
+        self.process.wait(DEADLINE)
+        self.reader.join(DEADLINE)
+        return Said(self.process.returncode, out, "".join(self.lines))
+
+    def kill(self):
+        """Kill all its processes, and wait until none is left."""
+        assert ended(self._killed())
+
+    def _killed(self):
+        """Kill all its processes, of which some may end by themselves in this moment."""
+        family = self.family()
+        for process in family:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        return family
+
+    def close(self):
+        """Kill what is left."""
+        if self.process.is_running():
+            self._killed()
+        self.process.wait(DEADLINE)
+        self.reader.join(DEADLINE)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def start(place):  # noqa: ARG001 (they run in that place)
+    """Start commands in their own processes; none outlives the test."""
+    with contextlib.ExitStack() as left:
+
+        def begin(*arguments, **options):
+            command = Command(*arguments, **options)
+            left.callback(command.close)
+            return command
+
+        yield begin
