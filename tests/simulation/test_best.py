@@ -27,6 +27,7 @@ def losses_of(run):
     return found
 
 
+@pytest.mark.sampled(fast=1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -95,6 +96,7 @@ async def test_live_peers_keep_the_best_models_of_the_simulation_and_stop_in_the
         torch.testing.assert_close(torch.cat([value.flatten() for value in kept.values()]), row, rtol=0, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_with_its_best_models(tmp_path):
     experiment = read(SMALL, changes=[*STOPPING, "learning.patience=4", "learning.rate=2.0"])
     whole = simulate(experiment, baselines=False)

@@ -96,6 +96,7 @@ def masks_of(topology, **how):
     return Masks(secrets, deviation=how.pop("deviation", 10.0), topology=topology, **how)
 
 
+@pytest.mark.sampled(fast=8)
 @pytest.mark.parametrize(("wide", "size"), [(8, 7), (8, 33), (64, 200), (64, 8), (2**23, 1), (2**23, 33)])
 @pytest.mark.parametrize(
     "topology",

@@ -120,6 +120,7 @@ def test_cuda_releases_the_numbers_of_the_cpu_without_waits(layers):
     assert torch.equal(found.rows.cpu(), expected.rows)
 
 
+@pytest.mark.sampled(fast=3)
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("chosen", [{"clip": 1.0}, {"clip": 1.0, "noise": 0.1}, {"noise": 0.1}, {"mask": 1.0}])
 def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad, chosen):
