@@ -21,7 +21,7 @@ from torch import optim
 
 from p2pfl.core.errors import ModelError
 from p2pfl.core.importing import located
-from p2pfl.core.rows import Layout
+from p2pfl.core.rows import Layout, placed
 from p2pfl.learning.learner import Memory
 from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
 
@@ -311,7 +311,7 @@ class PlainUpdate:
             if self.rates is None:
                 part.add_(slope, alpha=-self.rate)
             else:
-                part.sub_(slope * self.rates.to(part).view(-1, *[1] * (part.dim() - 1)))
+                part.sub_(slope * placed(self.rates, part.device).to(part.dtype).view(-1, *[1] * (part.dim() - 1)))
 
     def memory(self) -> dict[str, torch.Tensor]:
         """Return no state."""

@@ -18,8 +18,8 @@ from p2pfl.experiment.parts.graphs import built
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Part
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models import Predictor, evaluate, export
 from p2pfl.results.spending.promises import promise
@@ -95,6 +95,11 @@ def test_the_promise_says_what_totals_show():
     assert "no differential privacy is claimed, because totals are exact" in said["statement"]
     bare = describe(plan(read(changed("privacy", mode="none"))), spent=None)["statement"]
     assert bare.startswith("contributions to totals are encrypted against the broker")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_registered_under_its_own_name(name):
+    assert MODELS.kind(name).name == name
 
 
 @pytest.mark.parametrize("name", MODELS)
