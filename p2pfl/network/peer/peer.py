@@ -23,7 +23,7 @@ from p2pfl.network.peer.agreeing import Agreeing
 from p2pfl.network.peer.composed import composed
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.contributing import Repeating
-from p2pfl.network.peer.ending import reason_of, remaining, settled
+from p2pfl.network.peer.ending import left_open, reason_of, remaining, settled
 from p2pfl.network.peer.joining.arriving import Arriving, Resting
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
 from p2pfl.network.peer.joining.resuming import gathered, left_alone, rest, resumed
@@ -32,7 +32,6 @@ from p2pfl.network.peer.masking.alarming import Alarms
 from p2pfl.network.peer.masking.attempts import Replaying
 from p2pfl.network.peer.masking.hiding import Hiding
 from p2pfl.network.peer.masking.settling import Cover
-from p2pfl.network.peer.masking.unsettled import left_open
 from p2pfl.network.peer.neighbourhoods.adding import Adding, adding
 from p2pfl.network.peer.neighbourhoods.building import attempted, live
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
