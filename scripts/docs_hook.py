@@ -124,6 +124,8 @@ def _named(kind: Any) -> str:
         return f"list of {_named(arguments[0])}"
     if origin is dict:
         return "table"
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return "table"
     return {str: "text", bool: "boolean", int: "integer", float: "number"}.get(kind, str(kind))
 
 

@@ -50,9 +50,6 @@ ALGORITHMS = {
     "FedAvg": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "FedAvg, all alike": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(2), weighted=False)),
     "FedAvg, Chebyshev": FedAvg(Averaging(GRAPH.peers, SEED, Gossip(3, 0.6), weighted=False)),
-    "FedAvg, heavy ball": FedAvg(
-        Averaging(GRAPH.peers, SEED, Gossip(3, 0.6, heavy_ball=True), weighted=False),
-    ),
     "D-PSGD": DPSGD(),
     "FedProx": FedProx(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),
     "SCAFFOLD": SCAFFOLD(Averaging(GRAPH.peers, SEED, Gossip(2), mean_samples=17.0)),

@@ -13,6 +13,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import LostModelError, PeerError, ResumeError, RunError
+from p2pfl.core.neighbourhood import settled as completed
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.network.virtual.timed_learner import Goals
@@ -21,10 +22,10 @@ from p2pfl.results.notices.course import LearningStopped, ReleasesEnded
 from p2pfl.results.notices.damage import RestartUnsettled, StepsUnsettled, SumsUnsettled
 from p2pfl.results.notices.kinds import Notice
 from p2pfl.results.notices.neighbours import NeighboursMissing
-from p2pfl.simulation.playing import play
+from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
-from worlds.excuses import MEET, NARROW, Span, excuse, meet
+from worlds.absences import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
 from worlds.settings import Setting
 from worlds.settled import SettledWatch
@@ -247,7 +248,7 @@ def _differs(end: End) -> str:
     )
     plan, settings = end.plan, end.plan.protection.settings
     named = replace(plan, experiment=msgspec.structs.replace(plan.experiment, name=end.agreed))
-    simulated, _ = play(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults())
+    simulated, _ = completed(playing(named, source=end.source, rounds=range(plan.experiment.rounds), faults=Faults()))
     rows = torch.cat([state.rows for state in end.states])  # [N, P]
     exact = plan.protection.sums is not None
     grid = plan.experiment.rounds * 2.0**-settings.bits / min(1.0, plan.masses[0])

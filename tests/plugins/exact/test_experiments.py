@@ -31,7 +31,7 @@ TREES = {
     "name": "trees",
     "rounds": 4,
     "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0, "validation": 0.2},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}, "validation": 0.2},
     "model": {"name": "boosting", "options": {"max_depth": 3, "min_samples_leaf": 4, "max_bins": 16}},
     "privacy": {"mode": "pairwise"},
 }
