@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy.device.stream import WIDE, key_words, normals, to_grid
 from p2pfl.privacy.masks import Masks
 from p2pfl.privacy.normal_stream import spans
@@ -48,7 +48,7 @@ def mask_sums(
     if not drawn or not size:
         return sums[:elsewhere]
     ends = torch.tensor([[row.get(a, elsewhere), row.get(b, elsewhere)] for a, b in drawn])  # [E, 2]
-    keys, plus, minus = key_words([*drawn.values()], device), *(placed(end, device) for end in ends.T.contiguous())
+    keys, plus, minus = key_words([*drawn.values()], device), *(to_device(end, device) for end in ends.T.contiguous())
     for columns in spans(size, WIDE):
         for group in spans(len(drawn), max(1, WIDE // size)):  # short rows: many edges at a time
             points = to_grid(normals(keys[group], columns), scale=masks.scale)  # [group, columns]
@@ -78,8 +78,8 @@ def weighted_sums(weights: scipy.sparse.csr_array, points: torch.Tensor) -> torc
     """
     count, size, device = weights.shape[0], points.shape[1], points.device
     listener = np.repeat(np.arange(count), np.diff(weights.indptr))  # [E]
-    to, of = placed(torch.from_numpy(listener), device), placed(torch.from_numpy(weights.indices).long(), device)
-    weight = placed(torch.from_numpy(weights.data), device)[:, None]  # [E, 1]
+    to, of = to_device(torch.from_numpy(listener), device), to_device(torch.from_numpy(weights.indices).long(), device)
+    weight = to_device(torch.from_numpy(weights.data), device)[:, None]  # [E, 1]
     sums = torch.zeros(count, size, dtype=torch.int64, device=device)  # [R, P]
     for columns in spans(size, WIDE):
         for edges in spans(len(listener), max(1, WIDE // size)):

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import torch
 
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.privacy import normal_stream
 
 WIDE = 2**23
@@ -30,7 +30,7 @@ _DOUBLE_ROUNDS = 10
 def key_words(keys: Sequence[bytes], device: torch.device) -> torch.Tensor:
     """Return keys as the words of ChaCha20, ``[K, 8]`` int32 on a device; the CPU does not wait for the copy."""
     words = np.frombuffer(b"".join(keys), "<i4").astype(np.int32).reshape(len(keys), 8)  # [K, 8]
-    return placed(torch.from_numpy(words), device)
+    return to_device(torch.from_numpy(words), device)
 
 
 def keystream(keys: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
@@ -165,4 +165,4 @@ def _quantiles(words: torch.Tensor) -> torch.Tensor:
 @lru_cache(maxsize=2)
 def _table(device: str) -> tuple[torch.Tensor, ...]:
     """Return the coefficients of the parabolas on a device, ``[cells]`` each."""
-    return tuple(placed(torch.from_numpy(each), torch.device(device)) for each in normal_stream.parabolas())
+    return tuple(to_device(torch.from_numpy(each), torch.device(device)) for each in normal_stream.parabolas())
