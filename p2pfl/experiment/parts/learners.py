@@ -170,13 +170,12 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     except Exception as error:
         said = describe_error(error, module=reference.partition(":")[0])
         raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
-    if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
+    if not isinstance(made, Learner):
         raise ExperimentError(
             f"learning.learner: {reference} returned {type(made).__name__}, which is no learner; return a "
             "p2pfl.ExternalLearner, or an object with the methods of p2pfl.learning.Learner"
         )
-    learner: Learner = made
-    return learner
+    return made
 
 
 def exact_model(experiment: Experiment, federation: Federation) -> ExactModel:

@@ -200,7 +200,7 @@ def test_a_run_says_that_its_rounds_take_totals_and_no_gossip_steps(tmp_path, ca
     said = " ".join(capsys.readouterr().err.split())
     assert f"{TREES['rounds']} rounds of exact totals" in said
     assert "gossip step" not in said
-    assert "lossless: the peers have the one model on all data, to the last bit" in said
+    assert "Lossless: the peers have the one model on all data, to the last bit" in said
     [summary] = (tmp_path / "runs").glob("*/summary.json")
     assert json.loads(summary.read_text())["steps"] == 0
     assert json.loads(summary.read_text())["lossless"] is True
