@@ -26,7 +26,7 @@ from p2pfl.experiment.file.reading import read
 from p2pfl.experiment.modes import Mode, section
 from p2pfl.experiment.parts.codec import FILLED
 from p2pfl.experiment.parts.learners import own_options
-from p2pfl.experiment.parts.options import parameters_of
+from p2pfl.experiment.parts.option_tables import parameters_of
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.resolved import Plan
 from p2pfl.experiment.resolving import GIVEN, Parts, assembled

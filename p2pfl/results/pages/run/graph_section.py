@@ -30,7 +30,7 @@ SIDE, MARGIN, DOT = WIDTH, 70, 7
 
 def neighbourhoods(run: Run) -> Markup | None:
     """Return the topology of a run, its spectrum and the observed consensus; ``None`` for more than 1,024 peers."""
-    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
