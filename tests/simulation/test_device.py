@@ -1,6 +1,6 @@
 """A simulation on an accelerator ends as one on the CPU does, and waits for it between rounds only.
 
-Each test runs on a device made of the CPU (``shadows.py``), where results are equal bit for bit, and on CUDA
+Each test runs on a device made of the CPU (``cpu_device.py``), where results are equal bit for bit, and on CUDA
 where there is some. CUDA adds up in another order, so rows agree to 1e-10 in double precision; where rows are rounded
 onto a grid or to levels, a last bit can tip a number to the next one.
 """
@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 import torch
 
-import shadows
+import cpu_device
 from network.peer import test_agreement
 from network.peer.test_agreement import GRID, TOLERANCE
 from p2pfl.core.errors import LearningError, PrivacyError
@@ -85,7 +85,7 @@ def shadow():
         mock.patch.object(Trial, "agrees", return_value=True),
         mock.patch.object(Proof, "knows", return_value=True),
         mock.patch.object(Proof, "holds", return_value=True),
-        shadows.device() as device,
+        cpu_device.device() as device,
     ):
         yield device
 
@@ -153,7 +153,7 @@ def test_cuda_does_not_wait_within_a_round(name):
     counted, known, compare = [], Attending.round, Proof.holds
 
     async def watched(self, *arguments):
-        with shadows.waiting_forbidden() if counted else contextlib.nullcontext():  # the first round tries engines
+        with cpu_device.waiting_forbidden() if counted else contextlib.nullcontext():  # the first round tries engines
             after = await known(self, *arguments)
         counted.append(after)
         return after

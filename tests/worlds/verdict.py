@@ -25,7 +25,7 @@ from p2pfl.results.notices.neighbours import NeighboursMissing
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
-from worlds.excuses import MEET, NARROW, Span, excuse, meet
+from worlds.absences import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
 from worlds.settings import Setting
 from worlds.settled import SettledWatch

@@ -19,13 +19,14 @@ if TYPE_CHECKING:  # it imports torch
 def topology(options: argparse.Namespace) -> int:
     """``p2pfl topology``."""
     from p2pfl.cli.planning import topologies  # noqa: PLC0415
+    from p2pfl.results import plots  # noqa: PLC0415
 
     given = {key: getattr(options, key) for key in ("peers", "degree", "seed", "clusters", "every", "period")}
     folders.add_present()
     found = topologies.find(options.topology, **given)
     facts = topologies.facts(found)
     if options.plot:
-        topologies.draw(found, options.plot)
+        plots.keep(plots.graph(found.union, side=6), options.plot)
     if options.json:
         print(json.dumps(facts))
     else:

@@ -73,6 +73,6 @@ async def settled(
 
 def remaining(connection: Connection, plan: Plan) -> Unsettled:
     """Return what stays open with partners after the last round."""
-    missed = {} if connection.adding is None else connection.adding.missed
+    missed = {} if connection.relay is None else connection.relay.missed
     deviation, peers = plan.protection.settings.mask, len(plan.topology.peers)
     return unsettled(connection.session.ledgers, deviation=deviation, peers=peers, missed=missed)

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from dataclasses import replace
 from pathlib import Path
 
-from rich.table import Table
 from rich.text import Text
 
 import p2pfl
 from p2pfl.cli import folders, terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.running import accounts
-from p2pfl.cli.tables import grid
+from p2pfl.cli.tables import shown
 from p2pfl.core import files
 from p2pfl.core.errors import StorageError
 from p2pfl.experiment import Experiment, check, plain
 from p2pfl.plugins.audit.audit import Audit, Effort, audit
-from p2pfl.plugins.audit.audit_page import page
-from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_HEADS, EXPOSED_MEANING, exposed, lessons, number, verdict
+from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
+from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
@@ -100,7 +98,7 @@ def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
     StorageError
         They cannot be written.
     """
-    files.replace(folder / "audit.html", page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
+    files.replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
     files.replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=files.OWNER_ONLY)
 
 
@@ -114,11 +112,11 @@ def show(audit: Audit, folder: Path) -> None:
             console.print(Text(f"  {sentence}"), soft_wrap=True)
     if audit.games:
         console.print()
-        console.print(_games(audit))
+        console.print(shown(game_table(audit)))
     if audit.exposures:
         console.print()
         console.print(Text(EXPOSED, style="bold"), soft_wrap=True)
-        console.print(_exposures(audit))
+        console.print(shown(exposure_table(audit)))
         console.print(Text(EXPOSED_MEANING), soft_wrap=True)
     console.print()
     for part in dict.fromkeys(claim.part for claim in audit.claims):
@@ -132,22 +130,3 @@ def show(audit: Audit, folder: Path) -> None:
         console.print(Text(f"broken: {sentence}", style="red"), soft_wrap=True)
     console.print(Text(verdict(audit), style="bold"), soft_wrap=True)
     console.print(f"page: {folder / 'audit.html'}", soft_wrap=True)
-
-
-def _exposures(audit: Audit) -> Table:
-    table = grid(*EXPOSED_HEADS)
-    table.columns[0].no_wrap, table.columns[1].justify = True, "left"
-    for each in audit.exposures:
-        table.add_row(*exposed(each))
-    return table
-
-
-def _games(audit: Audit) -> Table:
-    table = grid("game", "player", "releases", "mu", "surely", "accounted", "verdict")
-    for game in audit.games:
-        verdict = Text("broken", style="red") if game.broken else Text("holds", style="green")
-        if math.isinf(game.accounted):
-            verdict = Text("no claim", style="dim")
-        measured = [number(each, infinite="all") for each in (game.measured, game.lower)]
-        table.add_row(game.observer, game.player, str(game.releases), *measured, number(game.accounted), verdict)
-    return table

@@ -16,8 +16,8 @@ from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import ending
-from p2pfl.network.peer.contributing import Totalling
 from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
 from p2pfl.network.protocol.ledgers.flows import FlowLedger
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
@@ -28,7 +28,7 @@ from p2pfl.network.protocol.totals.convergecast import Convergecast
 from p2pfl.network.protocol.wire.envelope import Envelope
 from p2pfl.network.protocol.wire.messages import Claim
 from p2pfl.network.protocol.wire.rows import Delivery, Head
-from p2pfl.network.secagg.receiver import Getting
+from p2pfl.network.secagg.receiver import SumReceiver
 from p2pfl.network.secagg.signing import Seal
 from p2pfl.privacy.total_masks import TotalMasks
 from p2pfl.results.content import Unsettled
@@ -177,7 +177,7 @@ weighed = Edges.row
 merging = gossip_learning.merged
 ANY = range(40)
 contributing = Convergecast.contribute
-totalling = Totalling.total
+totalling = RoundTotals.total
 keyed = TotalMasks.keys
 
 
@@ -210,13 +210,18 @@ MUTANTS = {
     "masks are owed to whom no secret is shared with": (Cover, "_shared", property(lambda c: c.ledger.partners), [30]),
     "nobody says that it is back": (Presence, "come_back", nothing, [180]),
     "masks under lost keys are taken for the present ones": (MaskLedger, "meet", lambda *_, **__: None, [2902]),
-    "the term of an earlier life is opened with the present key": (Getting, "forget", lambda *_: None, [2580, 1957]),
+    "the term of an earlier life is opened with the present key": (
+        SumReceiver,
+        "forget",
+        lambda *_: None,
+        [2580, 1957],
+    ),
     "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
     "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
-    "a peer ends with another total": (Totalling, "total", other, TOTALS),
+    "a peer ends with another total": (RoundTotals, "total", other, TOTALS),
     "two totals of a round have one key": (TotalMasks, "keys", numberless, TOTALS),
 }
 

@@ -11,8 +11,9 @@ from p2pfl.cli import main
 from p2pfl.experiment import read
 from p2pfl.plugins.exact.saved import regression_of
 from p2pfl.results.models import Predictor
-from p2pfl.results.pages.run.features_section import MOST_BARS, features, listed
-from p2pfl.results.pages.run.run_page import run_page
+from p2pfl.results.pages.features import MOST_BARS, features, listed
+from p2pfl.results.pages.rendering import fragment
+from p2pfl.results.pages.run_page import run_page
 from p2pfl.results.run import Run
 from p2pfl.simulation import simulate
 
@@ -47,7 +48,7 @@ def test_the_summary_has_the_importances_of_trees_and_the_page_shows_them(trees)
     assert [row[0] for row in rows[:MOST_BARS]] == [each["name"] for each in found[:MOST_BARS]]
     assert rows[0][3] == str(found[0]["weight"])
     bars = text.partition('aria-labelledby="features"')[2].partition("</section>")[0]
-    assert bars.count("<rect ") == min(MOST_BARS, len(found))
+    assert len(features(trees.summary)[0].blocks[0].draw().axes[0].patches) == min(MOST_BARS, len(found))
     assert ("more, in summary.json" in bars) == (len(found) > MOST_BARS)
 
 
@@ -69,7 +70,7 @@ def test_a_ridge_has_no_tests_and_says_why():
     found = run.summary["explained"]["regression"]
     assert found["errors"] == "posterior"
     assert all(each["z"] is None and each["error"] > 0 for each in found["coefficients"])
-    text = str(features(run.summary))
+    text = fragment(features(run.summary))
     assert rows_of(text, "Coefficients")[0] == ["feature", "estimate", "std. error", "95 % interval"]
     assert "there are no tests" in text
     assert listed(run.summary)["heads"] == ["feature", "estimate", "std. error", "95 % interval"]
@@ -78,9 +79,9 @@ def test_a_ridge_has_no_tests_and_says_why():
 def test_a_model_without_importances_or_coefficients_has_no_section():
     run = simulate(read(TABLE | {"data": {"name": "digits"}, "rounds": 1}), baselines=False)
     assert run.summary["explained"] is None
-    assert features(run.summary) is None
+    assert features(run.summary) == []
     assert listed(run.summary) is None
-    assert features({}) is None
+    assert features({}) == []
 
 
 def test_a_regression_that_goes_on_has_no_coefficients_yet():
@@ -110,7 +111,7 @@ def test_a_report_prints_them(kind, request, capsys):
 
 def test_names_of_features_are_text():
     one = {"name": "<b>", "importance": 1.0, "total_gain": 2.0, "weight": 3}
-    text = str(features({"explained": {"importances": [one], "regression": None}}))
+    text = fragment(features({"explained": {"importances": [one], "regression": None}}))
     assert "<b>" not in text
     assert "&lt;b&gt;" in text
     assert not math.isnan(float(listed({"explained": {"importances": [one]}})["rows"][0][1]))

@@ -293,6 +293,7 @@ class Session:
         self.shared.mailbox.open((first, 0), ())
         if self.verdicts is not None:
             self.verdicts.begin(first)
+        self.streams.grant()
         self.streams.pulses()
 
     def _tolerate(self, event: requests.Tolerate) -> None:

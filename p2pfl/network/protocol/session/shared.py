@@ -122,8 +122,7 @@ class Shared:
 
     def known(self, sender: str) -> str:
         """Return a sender's name, or one name for all strangers, which can choose any number of names."""
-        known = sender == self.membership.me.peer or sender in self.membership.neighbours
-        return sender if known else "stranger"
+        return sender if sender == self.me.peer or sender in self.membership.neighbours else "stranger"
 
     def admit(self, sender: str, *, authentic: bool) -> bool:
         """Return whether the rate limits admit another message of a sender.

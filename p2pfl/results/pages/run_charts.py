@@ -1,13 +1,12 @@
-"""Curves of runs over rounds and bytes."""
+"""Charts of a run over rounds and bytes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator
 
-from p2pfl.results.pages.svg import Chart, Curve
+from p2pfl.results.charts import Chart, Curve, over_rounds, score, sent_megabytes
 from p2pfl.results.reading import alone_of, apart_by_masks
-from p2pfl.results.records import Record, by_round
+from p2pfl.results.records import by_round
 from p2pfl.results.run import Run
 
 LEVELS = {"alone": "alone, mean", "pooled": "one model on all data"}
@@ -86,45 +85,10 @@ def spending(run: Run) -> Chart | None:
     )
 
 
-def score(name: str) -> Callable[[Record], float | None]:
-    """Return a function that takes a score from a record."""
-    return lambda record: record.scores.get(name)
-
-
-def over_rounds(
-    rounds: Mapping[int, Sequence[Record]],
-    value: Callable[[Record], float | None],
-    *,
-    label: str,
-    style: int | None = 0,
-    highest: bool = False,
-) -> Curve:
-    """Return the mean of a value over the peers by round, with a band from the smallest to the largest."""
-    found: list[tuple[float, float, float, float]] = []
-    for round, records in rounds.items():
-        values = [known for record in records if (known := value(record)) is not None]
-        if values:
-            mean = max(values) if highest else sum(values) / len(values)
-            found.append((round + 1, mean, min(values), max(values)))
-    xs, ys, low, high = (list(column) for column in zip(*found, strict=True)) if found else ([], [], [], [])
-    band: tuple[list[float], list[float]] = (low, high) if low != high and not highest else ([], [])
-    return Curve(label, xs, ys, *band, style=style)
-
-
 def label_of(run: Run) -> str:
     """Return what a curve over peers shows."""
     everyone = "the honest peers" if run.attackers else "the peers"
     return str(run.summary.get("peer", f"together: mean and range of {everyone}"))
-
-
-def sent_megabytes(rounds: Mapping[int, Sequence[Record]]) -> dict[int, float]:
-    """Return the megabytes sent after each round, counted from 0; those of peers that are gone stay."""
-    sent: dict[str, int] = {}
-    total: dict[int, float] = {}
-    for round, records in rounds.items():
-        sent |= {record.peer: record.bytes_out for record in records}
-        total[round] = sum(sent.values()) / 1e6
-    return total
 
 
 def _described(curve: Curve, name: str) -> str:
@@ -133,22 +97,3 @@ def _described(curve: Curve, name: str) -> str:
     first, last = curve.ys[0], curve.ys[-1]
     best = f"between {min(curve.ys):.3g} and {max(curve.ys):.3g}"
     return f"{name} goes from {first:.3g} to {last:.3g} over {len(curve.ys)} rounds, {best}."
-
-
-def means(runs: Sequence[Run], metric: str) -> dict[str, Any]:
-    """Return the score of several runs of one setting by round: mean over the seeds, smallest and largest.
-
-    Rounds count as long as all runs have them, so that the mean is over the same seeds everywhere.
-    """
-    curves = [over_rounds(by_round(run.honest), score(metric), label="") for run in runs]
-    curves = [curve for curve in curves if curve.ys]
-    if not curves:
-        return {"xs": [], "ys": [], "low": [], "high": []}
-    count = min(len(curve.ys) for curve in curves)
-    columns = [[curve.ys[place] for curve in curves] for place in range(count)]
-    return {
-        "xs": list(curves[0].xs[:count]),
-        "ys": [sum(column) / len(column) for column in columns],
-        "low": [min(column) for column in columns] if len(curves) > 1 else [],
-        "high": [max(column) for column in columns] if len(curves) > 1 else [],
-    }

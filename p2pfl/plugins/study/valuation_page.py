@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from p2pfl.results.pages.markup import Markup, tag
-from p2pfl.results.pages.parts import page, table
-from p2pfl.results.pages.svg import Interval, intervals
+from p2pfl.results.charts import Interval
+from p2pfl.results.facts import FactTable, Figure, Note, Section, Styled
+from p2pfl.results.pages.rendering import page
+from p2pfl.results.plots import COLOURS, intervals
 
 NAMES = {"shapley": "Shapley value", "banzhaf": "Banzhaf value", "loo": "Loss without the peer"}
 """Kinds of values in words."""
@@ -24,12 +26,12 @@ def valuation_page(name: str, found: Mapping[str, Any]) -> str:
         Fields of :class:`p2pfl.plugins.study.valuation.Valuation`.
     """
     kind = NAMES[found["method"]]
-    sections = [
-        ("values", kind, _chart(found, kind)),
-        ("table", "Table", _table(found, kind)),
-        ("meaning", "What it means", tag("p", " ".join(sentences(found)))),
+    sections: list[Section] = [
+        ("values", kind, [_figure(found, kind)]),
+        ("table", "Table", [values_table(found)]),
+        ("meaning", "What it means", [" ".join(sentences(found))]),
     ]
-    return page(f"Value of the data of {name}", sections, head=[tag("p", f"By {found['metric']}.", class_="small")])
+    return page(f"Value of the data of {name}", sections, head=[Note(f"By {found['metric']}.", style="small")])
 
 
 def sentences(found: Mapping[str, Any]) -> list[str]:
@@ -43,30 +45,31 @@ def sentences(found: Mapping[str, Any]) -> list[str]:
     return [f"{models}: {scores}", *whole, "Other seeds, models and test data give other values."]
 
 
-def _chart(found: Mapping[str, Any], kind: str) -> Markup | None:
+def values_table(found: Mapping[str, Any]) -> FactTable:
+    """Return the values, the largest first."""
+    rows = [
+        (
+            each["peer"],
+            each["samples"],
+            Styled(f"{each['value']:+.4f}", "" if each["value"] >= 0 else "bad"),
+            "-" if each["low"] is None else f"{each['low']:+.4f} to {each['high']:+.4f}",
+        )
+        for each in sorted(found["values"], key=lambda each: -each["value"])
+    ]
+    kind = NAMES[found["method"]]
+    return FactTable(f"{kind} of each peer", ("peer", "samples", kind, "95 % interval"), rows)
+
+
+def _figure(found: Mapping[str, Any], kind: str) -> Figure:
     rows = sorted(found["values"], key=lambda each: -each["value"])
     entries = [
         Interval(
             f"{each['peer']}: {each['value']:+.4f}, {each['samples']} samples",
             each["value"],
             None if each["low"] is None else (each["high"] - each["low"]) / 2,
-            style="c0" if each["value"] >= 0 else "c1",
+            COLOURS[each["value"] < 0],
         )
         for each in rows
     ]
     about = f"{rows[0]['peer']} is worth most, {rows[-1]['peer']} least."
-    drawn = intervals(entries, name="values", title=kind, description=about, x=f"rise of {found['metric']}")
-    return None if drawn is None else tag("div", drawn, class_="figures")
-
-
-def _table(found: Mapping[str, Any], kind: str) -> Markup:
-    rows = [
-        (
-            each["peer"],
-            each["samples"],
-            f"{each['value']:+.5f}",
-            "-" if each["low"] is None else f"{each['low']:+.5f} to {each['high']:+.5f}",
-        )
-        for each in found["values"]
-    ]
-    return table(f"{kind} of each peer", ("peer", "samples", "value", "95 % interval"), rows)
+    return Figure(kind, about, partial(intervals, entries, x=f"rise of {found['metric']}"))

@@ -8,12 +8,31 @@ from typing import Any
 
 from p2pfl.results.comparing.comparison import lower_is_better
 from p2pfl.results.comparing.wording import gained_by
+from p2pfl.results.facts import Block, FactTable, Group, Note, Styled, shortened
 from p2pfl.results.formats import number
 from p2pfl.results.notices.wording import counted, stopped
-from p2pfl.results.pages.markup import Markup, join, tag
-from p2pfl.results.pages.parts import MOST_PEERS, TOTAL, beside, table
 from p2pfl.results.reading import alone_of, stop_of
 from p2pfl.results.records import Record, by_round
+
+MOST_PEERS = 64
+"""Peers that a table, a graph or a list of bars shows."""
+
+LOSSLESS = (
+    "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test samples "
+    "alike, and the mean all peers."
+)
+"""Sentence where models follow from totals."""
+
+COMMON = {
+    "auc": "its area under the ROC curve",
+    "auc_bound": "at most off by",
+    "calibration_error": "its calibration error",
+    "brier": "its Brier score",
+    "concordance_bound": "at most off by",
+    "hosmer_lemeshow": "its Hosmer-Lemeshow statistic",
+    "hosmer_lemeshow_p": "p-value of that test",
+}
+"""Further scores of the one model of all peers, and what a summary calls them."""
 
 INTERVAL = "95 % interval"
 """Heading of the intervals of gains."""
@@ -30,11 +49,6 @@ MISSING = (
     "simulation, or the test samples are too few or do not tell the models apart. "
 )
 """Reasons why an interval is missing."""
-
-
-def fragment(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
-    """Return the result of a run as a part of a page, for notebooks."""
-    return tag("div", tag("p", tag("strong", verdict(summary, metrics, rounds=rounds))), gains(summary, metrics))
 
 
 def verdict(summary: Mapping[str, Any], metrics: Sequence[Record], *, rounds: int) -> str:
@@ -72,34 +86,43 @@ def _gained(summary: Mapping[str, Any]) -> str:
     return f" {who} {len(pairs)} peers gained."
 
 
-def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> Markup | None:
+def gains(summary: Mapping[str, Any], metrics: Sequence[Record]) -> list[Block | None]:
     """Return scores by peer; of one peer or an interrupted run its last scores."""
     if alone_of(summary):
         return _of_one(summary)
     if "per_peer" not in summary or summary["metric"] is None:
-        return _last_scores(metrics)
+        return [_last_scores(metrics)]
+    return [Group([gain_table(summary), _last_scores(metrics)], "beside"), Note(_note(summary), style="small")]
+
+
+def gain_table(summary: Mapping[str, Any], *, most: int = MOST_PEERS) -> FactTable:
+    """Return scores by peer, then their means and those of models of everybody.
+
+    Parameters
+    ----------
+    summary
+        Content of ``summary.json``, with a metric.
+    most
+        Peers that the table lists.
+    """
     metric, everyone = summary["metric"], list(summary["per_peer"].items())
-    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
-    rows = [
-        _row(f"{name} (attacks)" if each["attacker"] else name, each, metric, between=_interval(_known(each)))
-        for name, each in everyone[:MOST_PEERS]
-    ]
-    if len(everyone) > MOST_PEERS:
-        rows.append([f"and {len(everyone) - MOST_PEERS} more", *[""] * (len(heads) - 1)])
-    attacked = any(score["attacker"] for _, score in everyone)
-    totals = [_row("mean of the others" if attacked else "mean", summary, metric)]
+    rows = shortened(
+        (
+            _row(f"{name} (attacks)" if each.get("attacker") else name, each, metric, between=_interval(_known(each)))
+            for name, each in everyone
+        ),
+        most,
+    )
+    attacked = any(score.get("attacker") for _, score in everyone)
     samples = sum(each.get("samples") or 0 for _, each in everyone)
-    for name, value in (
-        ("one model on all data", summary["pooled"]),
-        ("one model of all peers", (summary.get("common") or {}).get(metric)),
-    ):
-        if value is not None:
-            totals.append([name, samples or "", "", number(value), "", ""])
-    found = [place for place in range(len(heads)) if any(row[place] for row in (*rows, *totals))]
-    shown = [[row[place] for place in found] for row in rows]
-    shown += [[TOTAL, *(row[place] for place in found)] for row in totals]
-    made = table(f"{metric} by peer", [heads[place] for place in found], shown)
-    return join([beside(made, _last_scores(metrics)), _note(summary)])
+    common = summary.get("common") or {}
+    totals = {"one model on all data": summary["pooled"], "one model of all peers": common.get(metric)}
+    totals |= {said: common.get(name) for name, said in COMMON.items()}
+    rows.append(_row("mean of the others" if attacked else "mean", summary, metric))
+    bold = len(rows) - 1
+    rows += [[name, samples or "", "", number(value), "", ""] for name, value in totals.items() if value is not None]
+    heads = ("peer", "samples", "alone", "together", "gain", INTERVAL)
+    return FactTable(f"{metric} by peer", heads, rows, bold=range(bold, len(rows))).dense()
 
 
 def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "") -> list[object]:
@@ -108,18 +131,15 @@ def _row(name: str, score: Mapping[str, Any], metric: str, *, between: str = "")
     return [name, score.get("samples") or "", *scores, _difference(score, metric), between]
 
 
-def _note(summary: Mapping[str, Any]) -> Markup:
+def _note(summary: Mapping[str, Any]) -> str:
     """Return what the table says about chance, and what it does not."""
-    said = "This is one run with one seed: a difference may be chance. "
     each = list(summary["per_peer"].values())
-    said += _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
-    if summary.get("lossless"):
-        said = (
-            "Lossless: the peers have the one model on all data, to the last bit; its score there counts all test "
-            f"samples alike, and the mean all peers. {said}"
-        )
-    sweep = tag("code", "p2pfl sweep")
-    return tag("p", said, sweep, " repeats a run with several seeds and gives intervals over these.", class_="small")
+    said = _methods([_known(score) for score in each if _gain(score) is not None], summary["per_peer"])
+    lossless = f"{LOSSLESS} " if summary.get("lossless") else ""
+    return (
+        f"{lossless}This is one run with one seed: a difference may be chance. "
+        f"{said}p2pfl sweep repeats a run with several seeds and gives intervals over these."
+    )
 
 
 def _methods(intervals: Sequence[Mapping[str, Any] | None], per_peer: Mapping[str, Any]) -> str:
@@ -162,10 +182,9 @@ def _interval(found: Mapping[str, Any] | None) -> str:
     return "" if found is None else f"{found['low']:+.3f} to {found['high']:+.3f}"
 
 
-def _of_one(summary: Mapping[str, Any]) -> Markup:
+def _of_one(summary: Mapping[str, Any]) -> list[Block | None]:
     """Return the scores of one peer beside those of the model that it has trained alone."""
     intervals = summary.get("intervals", {})
-    heads = ("score", "alone", "together", "gain", INTERVAL)
     rows = [
         [
             name,
@@ -176,17 +195,16 @@ def _of_one(summary: Mapping[str, Any]) -> Markup:
         ]
         for name, alone in alone_of(summary).items()
     ]
-    shown = heads if intervals else heads[:-1]
-    note = _methods([intervals.get(row[0]) for row in rows], {})
-    made = table(f"Scores of {summary['peer']}", shown, [row[: len(shown)] for row in rows])
-    return join([made, tag("p", note.strip(), class_="small")])
+    note = _methods([intervals.get(name) for name in alone_of(summary)], {})
+    heads = ("score", "alone", "together", "gain", INTERVAL)
+    return [FactTable(f"Scores of {summary['peer']}", heads, rows).dense(), Note(note.strip(), style="small")]
 
 
 def _pair(summary: Mapping[str, Any], name: str) -> dict[str, float | None]:
     return {"alone": alone_of(summary).get(name), "together": summary["scores"].get(name)}
 
 
-def _last_scores(metrics: Sequence[Record]) -> Markup | None:
+def _last_scores(metrics: Sequence[Record]) -> FactTable | None:
     """Return all scores of the last round as the mean over the peers that do not attack."""
     rounds = by_round(metrics)
     if not rounds:
@@ -200,12 +218,13 @@ def _last_scores(metrics: Sequence[Record]) -> Markup | None:
         values = [record.scores[name] for record in records if name in record.scores]
         rows.append([name, number(sum(values) / len(values)), number(min(values)), number(max(values))])
     evaluated = sum(bool(record.scores) for record in records)
-    return table(f"Scores after round {last + 1}, over {evaluated} peers", ("score", "mean", "least", "most"), rows)
+    caption = f"Scores after round {last + 1}, over {evaluated} peers"
+    return FactTable(caption, ("score", "mean", "least", "most"), rows)
 
 
-def _difference(score: Mapping[str, Any], metric: str) -> Markup | str:
+def _difference(score: Mapping[str, Any], metric: str) -> str:
     gain = _gain(score)
     if gain is None:
         return ""
     better = gain < 0 if lower_is_better(metric) else gain > 0
-    return tag("span", f"{gain:+.3f}", class_="good" if better else "bad" if gain else None)
+    return Styled(f"{gain:+.3f}", "good" if better else "bad" if gain else "")
