@@ -26,7 +26,7 @@ from p2pfl.learning.example_private import ExamplePrivateLearner, grid_deviation
 from p2pfl.network.peer import Peer
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.accounting import divergence
-from p2pfl.privacy.accounting.examples import Sampling, composed, epsilon, worst, worst_off
+from p2pfl.privacy.accounting.examples import SampledSteps, composed, epsilon, worst, worst_off
 from p2pfl.privacy.keys import KEY_BYTES, SeededSource
 from p2pfl.privacy.noise import NoiseSampler, exact_normals
 from p2pfl.privacy.normal_stream import BLOCK, normals, spans
@@ -260,7 +260,7 @@ def test_each_step_of_a_round_has_a_batch_of_its_own():
 
 
 def test_of_peers_with_different_noise_the_one_that_is_hidden_least_counts():
-    less, more = Sampling(0.8, 0.1, 5), Sampling(2.0, 0.1, 5)
+    less, more = SampledSteps(0.8, 0.1, 5), SampledSteps(2.0, 0.1, 5)
     assert worst_off([{more: 3}, {less: 3}], delta=1e-5) == worst_off([{less: 3}], delta=1e-5)
 
 
@@ -332,7 +332,9 @@ def test_rounds_of_two_kinds_cost_what_opacus_says_and_a_little_less():
     opacus.history = [(1.0, 0.01, 100), (2.0, 0.05, 500)]
     with np.errstate(divide="ignore"):  # log 0
         bound = opacus.get_epsilon(1e-5)
-    assert bound - 0.02 < composed({Sampling(1.0, 0.01, 50): 2, Sampling(2.0, 0.05, 500): 1}, delta=1e-5) <= bound
+    assert (
+        bound - 0.02 < composed({SampledSteps(1.0, 0.01, 50): 2, SampledSteps(2.0, 0.05, 500): 1}, delta=1e-5) <= bound
+    )
 
 
 @pytest.mark.filterwarnings(OPTIMAL, "ignore:Optimal order is the smallest alpha")
@@ -435,7 +437,7 @@ def test_the_account_has_the_rate_and_the_steps_of_training():
     for rounds in (1, 2):
         meter.count(rounds - 1, None)
         for peer in peers:
-            kind = Sampling(learning["example_noise"], 8 / held[peer], 2 * math.ceil(held[peer] / 8))
+            kind = SampledSteps(learning["example_noise"], 8 / held[peer], 2 * math.ceil(held[peer] / 8))
             assert meter.own[peer] == {kind: rounds}
     stated = resolved.examples(2, played=meter.played)
     assert (stated["sampling_rate"], stated["steps"]) in {(8 / n, 4 * math.ceil(n / 8)) for n in held.values()}

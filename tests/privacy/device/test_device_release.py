@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import cpu_device
 from p2pfl.core.errors import LearningError, PrivacyError
-from p2pfl.core.neighbourhood import Public, settled
-from p2pfl.core.rows import placed
+from p2pfl.core.neighbourhood import Public, run_without_loop
+from p2pfl.core.rows import to_device
 from p2pfl.privacy import normal_stream, update
 from p2pfl.privacy.device import sums as device_sums
 from p2pfl.privacy.device.sums import weighted_sums
@@ -47,7 +47,7 @@ def neighbourhoods(*, postponed=None, **chosen):
 
 
 def released(net, rows, since, masses=None):
-    return settled(net.release(rows, since=Public(since), masses=masses))
+    return run_without_loop(net.release(rows, since=Public(since), masses=masses))
 
 
 def both(rows, since, masses=None, **chosen):
@@ -55,7 +55,7 @@ def both(rows, since, masses=None, **chosen):
     expected = [released(net, rows, since, masses) for net in [neighbourhoods(**chosen)[1]] for _ in range(2)]
     with cpu_device.device() as device:
         bare, net = neighbourhoods(postponed=[], **chosen)
-        there = [placed(each, cpu_device.DEVICE) for each in (rows, since)]
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, since)]
         device.waits.clear()
         found = [released(net, *there, masses) for _ in range(2)]
         waits = device.waits.copy()
@@ -126,7 +126,7 @@ def test_a_row_that_is_not_finite_is_refused_when_the_round_ends_or_at_once(bad,
     rows = torch.zeros(5, 10)
     rows[1, 4] = bad
     with cpu_device.device():
-        there = [placed(each, cpu_device.DEVICE) for each in (rows, torch.zeros(5, 10))]
+        there = [to_device(each, cpu_device.DEVICE) for each in (rows, torch.zeros(5, 10))]
         bare, net = neighbourhoods(postponed=[], **chosen)
         released(net, *there)
         with pytest.raises(LearningError, match="the model of peer1 contains NaN or infinity before its release"):
@@ -142,7 +142,7 @@ def test_a_value_beyond_the_grid_is_refused_with_the_sentence_of_the_cpu(part):
     with pytest.raises(PrivacyError, match="a released value of peer2 is") as expected:
         released(neighbourhoods(mask=1.0)[1], **values)
     with cpu_device.device():
-        there = {name: placed(value, cpu_device.DEVICE) for name, value in values.items()}
+        there = {name: to_device(value, cpu_device.DEVICE) for name, value in values.items()}
         with pytest.raises(PrivacyError) as found:
             released(neighbourhoods(mask=1.0)[1], **there)
     assert str(found.value) == str(expected.value)
