@@ -17,8 +17,8 @@ from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
 from p2pfl.experiment.catalogue import ADDITIVE, ALGORITHMS, MODELS, imported, traits_of
-from p2pfl.experiment.parts.graphs import check_options
-from p2pfl.experiment.parts.options import checked_options, parameter_types
+from p2pfl.experiment.parts.option_tables import checked_options, parameter_types
+from p2pfl.experiment.parts.peer_graph import check_options
 from p2pfl.experiment.schema import Experiment, ScheduleSettings
 from p2pfl.learning import Learner, TorchLearner, build
 from p2pfl.learning.exact_learner import ExactLearner

@@ -25,7 +25,7 @@ LARGEST = 1024
 
 def neighbourhoods(run: Run) -> list[Block | None]:
     """Return the topology of a run, its spectrum and the observed consensus; nothing for more than 1,024 peers."""
-    from p2pfl.experiment.parts.graphs import built  # noqa: PLC0415 (imports networkx)
+    from p2pfl.experiment.parts.peer_graph import built  # noqa: PLC0415 (imports networkx)
     from p2pfl.experiment.parts.weights import mixing  # noqa: PLC0415
 
     settings = run.experiment.topology
