@@ -54,7 +54,16 @@ class FactTable:
 
     def dense(self) -> FactTable:
         """Return the table without columns that are empty."""
-        kept = [place for place in range(len(self.heads)) if any(row[place] not in {"", None} for row in self.rows)]
+        return self._of(
+            place for place in range(len(self.heads)) if any(row[place] not in {"", None} for row in self.rows)
+        )
+
+    def without(self, *heads: str) -> FactTable:
+        """Return the table without some columns of numbers."""
+        return self._of(place for place, head in enumerate(self.heads) if head not in heads)
+
+    def _of(self, columns: Iterable[int]) -> FactTable:
+        kept = [*columns]
         rows = [[row[place] for place in kept] for row in self.rows]
         return replace(self, heads=[self.heads[place] for place in kept], rows=rows)
 
