@@ -221,8 +221,6 @@ def _facts(result: Mapping[str, Any]) -> list[RenderableType]:
         lines.append(Text(sentence))
     if result["missed"]:
         lines.append(Text(f"{result['missed']} models did not arrive in time", style="yellow"))
-    if lost := (result.get("masses") or {}).get("statement"):
-        lines.append(Text(lost, style="yellow"))
     lines += [*_outside(result), *_alarms(result)]
     lines.append(Text(f"privacy: {result['privacy']['statement']}"))
     return [*lines, *(Text(f"advice: {sentence}", style="yellow") for sentence in result.get("advice", ()))]

@@ -15,7 +15,7 @@ from p2pfl.core.errors import InputError
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import Account, Ledger, accounts, beside
 from p2pfl.experiment.schema import PrivacySettings
-from p2pfl.plugins.audit import audit
+from p2pfl.plugins.audit.audit import audit
 from p2pfl.plugins.study.running import sweep
 from p2pfl.plugins.study.study import Study
 from p2pfl.plugins.study.valuation import valuation

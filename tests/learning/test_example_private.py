@@ -364,7 +364,7 @@ def test_the_worst_is_found_without_looking_at_all():
         ({"algorithm": "fedsgd"}, "fedavg"),
         ({"algorithm": "dpsgd"}, "fedavg"),
         ({"batch": "all"}, "learning.batch"),
-        ({"precision": "mixed", "dtype": "float32"}, "learning.precision"),
+        ({"precision": "mixed", "dtype": "float32"}, "learning.dtype"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused(changes, words):

@@ -98,7 +98,6 @@ def hostile(value):
 def test_nothing_that_comes_from_a_file_becomes_markup(run):
     summary = hostile(run.summary) | {"metric": HOSTILE, "schema": 1, "advice": [HOSTILE], "alarms": []}
     summary["privacy"] = hostile(run.summary["privacy"])
-    summary["masses"] = {"statement": HOSTILE}
     summary["unsettled"] = {HOSTILE: {"masks": {HOSTILE: 1}, "steps": {}, "sums": {}}}
     scores = {HOSTILE: 0.5, "loss": 1.0}
     metrics = [msgspec.structs.replace(each, peer=HOSTILE, missed=[HOSTILE], scores=scores) for each in run.metrics]

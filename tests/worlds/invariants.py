@@ -108,8 +108,8 @@ class Watch:
         if codec.envelope is not None:
             codec.envelope = WatchedEnvelope.of(codec.envelope, self.keys, genuine=self._said)
         session.shared.ledgers = WatchedBooks.of(session.ledgers, self, peer)
-        if peer.connection.adding is not None:
-            self.sums.watched(peer.connection.adding)
+        if peer.connection.relay is not None:
+            self.sums.watched(peer.connection.relay)
         if isinstance(peer.plan.algorithm, totals.Adding):
             totals.watched(peer, self.keys)
         if self.settles:

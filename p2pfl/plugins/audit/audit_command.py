@@ -1,23 +1,48 @@
-"""An audit as tables and files."""
+"""``p2pfl audit``: an audit as tables and files."""
 
 from __future__ import annotations
 
+import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from rich.text import Text
 
-from p2pfl.cli import terminal
+import p2pfl
+from p2pfl.cli import folders, terminal
+from p2pfl.cli.experiments import experiment_of
+from p2pfl.cli.running import accounts
 from p2pfl.cli.tables import shown
+from p2pfl.core import files
 from p2pfl.core.errors import StorageError
-from p2pfl.core.files import OWNER_ONLY, replace
 from p2pfl.experiment import Experiment, check, plain
-from p2pfl.plugins.audit import Audit
+from p2pfl.plugins.audit.audit import Audit, Effort, audit
 from p2pfl.plugins.audit.audit_page import audit_page, exposure_table, game_table
 from p2pfl.plugins.audit.words import EXPOSED, EXPOSED_MEANING, lessons, verdict
 
 MOST = 128
 """Peers that are attacked where nothing else is said: all of a swarm run the same code."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Attack an experiment; return 1 if a claim is broken."""
+    experiment, smaller = experiment_of(options), None
+    if options.peers is None:
+        experiment, smaller = attackable(experiment)
+    if smaller is not None:
+        terminal.note(smaller)
+    resolved = p2pfl.plan(experiment, unaccounted=options.unaccounted)
+    folder = Path(options.out) if options.out else folders.new(options.runs, experiment.name, suffix="audit")
+    prepare(folder)
+    attacked = replace(audit(resolved, effort=Effort(trials=options.trials)), smaller=smaller)
+    accounts.warn_of_exact(resolved)
+    keep(attacked, folder, samples=options.samples)
+    if options.json:
+        print(json.dumps(attacked.results() | {"folder": str(folder)}))
+    else:
+        show(attacked, folder)
+    return 1 if attacked.broken else 0
 
 
 def attackable(experiment: Experiment) -> tuple[Experiment, str | None]:
@@ -73,8 +98,8 @@ def keep(audit: Audit, folder: Path, *, samples: bool) -> None:
     StorageError
         They cannot be written.
     """
-    replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=OWNER_ONLY)
-    replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=OWNER_ONLY)
+    files.replace(folder / "audit.html", audit_page(audit, samples=samples).encode(), mode=files.OWNER_ONLY)
+    files.replace(folder / "audit.json", (json.dumps(audit.results(), indent=2) + "\n").encode(), mode=files.OWNER_ONLY)
 
 
 def show(audit: Audit, folder: Path) -> None:

@@ -149,9 +149,6 @@ def _events(run: Run) -> Block | None:
     for peer, open_ in run.summary.get("unsettled", {}).items():
         left = sum((*open_["masks"].values(), *open_["steps"].values(), *open_["sums"].values()))
         lines.append(Happening(f"{left} masks, gossip steps or sums stayed open at the end", peer))
-    lost = (run.summary.get("masses") or {}).get("statement")
-    if lost:
-        lines.append(Happening(lost))
     if not lines:
         quiet = bool(run.events) or "per_peer" in run.summary
         return "Nothing out of the ordinary was recorded." if quiet else None

@@ -8,7 +8,7 @@ import pytest
 from mutants import HEADINGS, MUTANTS, PARTS, SAMPLED
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit
+from p2pfl.plugins.audit.audit import Effort, audit
 from p2pfl.plugins.audit.audit_page import audit_page
 from p2pfl.plugins.audit.words import verdict
 

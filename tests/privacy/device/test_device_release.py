@@ -14,9 +14,8 @@ import shadows
 from p2pfl.core.errors import LearningError, PrivacyError
 from p2pfl.core.neighbourhood import Public, settled
 from p2pfl.core.rows import placed
-from p2pfl.privacy import normal_stream
+from p2pfl.privacy import normal_stream, update
 from p2pfl.privacy.device import sums as device_sums
-from p2pfl.privacy.device import update as device_update
 from p2pfl.privacy.device.sums import weighted_sums
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.privacy.masks import Masks, swarm_secrets
@@ -87,7 +86,7 @@ def test_a_device_releases_the_numbers_of_the_cpu_without_waits(*, size, dtype, 
     weights = None if masses is None else torch.tensor(masses, dtype=torch.float64)[:, None]
     if Settings(**chosen).neutral:
         return
-    with mock.patch.object(device_update, "WIDE", wide):
+    with mock.patch.object(update, "WIDE", wide):
         expected, found, waits = both(draw(size, dtype=dtype), draw(size, seed=1, dtype=dtype), weights, **chosen)
     assert not waits
     for one, (other, rows) in zip(expected, found, strict=True):

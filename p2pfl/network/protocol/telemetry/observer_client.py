@@ -28,7 +28,7 @@ RETRY = 4.0
 
 
 @dataclass
-class Link:
+class PeerLink:
     """Knowledge of an observer about one peer.
 
     Attributes
@@ -68,7 +68,7 @@ class Link:
     dropped: int = 0
 
 
-class Looking:
+class ObserverClient:
     """One observer of a swarm.
 
     Parameters
@@ -95,7 +95,7 @@ class Looking:
     def __init__(
         self, swarm: str, *, name: str, identity: Identity, source: Source, trust: Trust, peers: Collection[str]
     ) -> None:
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, PeerLink] = {}
         self.refused: Counter[str] = Counter()
         self._swarm, self._name, self._identity = swarm, name, identity
         self._trust, self._peers = trust, frozenset(peers)
@@ -130,7 +130,7 @@ class Looking:
         if link is not None and announcement.incarnation < link.announcement.incarnation:
             raise UnusedError("old announcement")
         if link is None or announcement.announced != link.announcement.announced:
-            self.links[peer] = Link(announcement)
+            self.links[peer] = PeerLink(announcement)
         elif announcement.status == link.announcement.status:
             return None
         else:
@@ -168,7 +168,7 @@ class Looking:
             self.refused[str(error) if isinstance(error, UnusedError) else "no frame"] += 1
             return None, None
 
-    def _frame(self, link: Link, payload: bytes | memoryview, *, now: float) -> Body:
+    def _frame(self, link: PeerLink, payload: bytes | memoryview, *, now: float) -> Body:
         if link.key is None:
             raise UnusedError("no key")
         number, body = open_frame(payload, key=link.key)
@@ -177,7 +177,7 @@ class Looking:
         link.frames, link.arrived, link.challenge, link.dropped = number, now, body.challenge, body.dropped
         return body
 
-    def _granted(self, peer: str, link: Link, grant: Grant, *, now: float) -> bytes:
+    def _granted(self, peer: str, link: PeerLink, grant: Grant, *, now: float) -> bytes:
         if link.request is None or not grant.answers(link.request):
             raise UnusedError("not asked")
         if not grant.authentic(link.announcement.identity, swarm=self._swarm):
@@ -193,7 +193,7 @@ class Looking:
             self._trust.remember(peer, link.announcement.identity)  # it has signed our key, so it is present
         return self._ask(peer, link, now=now)
 
-    def _ask(self, peer: str, link: Link, *, now: float) -> bytes:
+    def _ask(self, peer: str, link: PeerLink, *, now: float) -> bytes:
         link.number, link.asked = link.number + 1, now
         announcement = link.announcement
         link.request = Request(

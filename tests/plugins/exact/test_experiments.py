@@ -18,8 +18,8 @@ from p2pfl.experiment.parts.graphs import built
 from p2pfl.experiment.parts.masks_and_noise import protect
 from p2pfl.experiment.parts.weights import mixing
 from p2pfl.experiment.rules.matrix import goes_with
+from p2pfl.learning import Part
 from p2pfl.network.transport import MemoryTransport
-from p2pfl.plugins.exact import Part
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results.models import Predictor, evaluate, export
 from p2pfl.results.spending.promises import promise
@@ -31,7 +31,7 @@ TREES = {
     "name": "trees",
     "rounds": 4,
     "topology": {"kind": "small_world", "peers": 6, "degree": 4, "options": {"rewire": 0.5}},
-    "data": {"name": "wine", "split": "dirichlet", "alpha": 1.0, "validation": 0.2},
+    "data": {"name": "wine", "split": "dirichlet", "split_options": {"alpha": 1.0}, "validation": 0.2},
     "model": {"name": "boosting", "options": {"max_depth": 3, "min_samples_leaf": 4, "max_bins": 16}},
     "privacy": {"mode": "pairwise"},
 }
@@ -95,6 +95,11 @@ def test_the_promise_says_what_totals_show():
     assert "no differential privacy is claimed, because totals are exact" in said["statement"]
     bare = describe(plan(read(changed("privacy", mode="none"))), spent=None)["statement"]
     assert bare.startswith("contributions to totals are encrypted against the broker")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_is_registered_under_its_own_name(name):
+    assert MODELS.kind(name).name == name
 
 
 @pytest.mark.parametrize("name", MODELS)

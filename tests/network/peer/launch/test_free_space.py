@@ -1,11 +1,11 @@
-"""Room on a device: when it is short, and when it is there again."""
+"""FreeSpace on a device: when it is short, and when it is there again."""
 
 import shutil
 from types import SimpleNamespace
 
 import pytest
 
-from p2pfl.network.peer.launch.room import COPIES, LEAST, Room, available
+from p2pfl.network.peer.launch.free_space import COPIES, LEAST, FreeSpace, available
 from p2pfl.results.notices.room import RoomRestored, RoomShort
 
 MEMORY = "MemTotal: {total} kB\nMemFree: 1 kB\nMemAvailable: {free} kB\n"
@@ -18,7 +18,7 @@ def device(tmp_path, monkeypatch):
     (state.folder / "peers").mkdir(parents=True)
     (state.root / "proc").mkdir(parents=True)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=state.disk))
-    room = Room("ada", state.folder, root=state.root)
+    room = FreeSpace("ada", state.folder, root=state.root)
 
     def look():
         (state.root / "proc/meminfo").write_text(MEMORY.format(total=state.total, free=state.free))

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from p2pfl.core.errors import BudgetError, DecodeError, PrivacyError
-from p2pfl.network.peer.neighbourhoods.adding import Adding, known
+from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay, known
 from p2pfl.network.protocol.incoming.equivocation import Proof
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.messages import Announcement
 from p2pfl.network.protocol.wire.sums import ParticipantsConfirmed, RollCall, Term, Unmasking
-from p2pfl.network.secagg.receiver import Getting
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.secagg.signing import Seal
 from p2pfl.privacy.keys import ExchangeKey, Identity, SeededSource
 from p2pfl.privacy.masks import swarm_secrets
@@ -39,14 +39,14 @@ def seal(name, *, life=1):
     return Seal(IDENTITIES[name], Membership(announcement(name, life=life), frozenset(up), "test", up=up))
 
 
-def giving(name, *, life=1):
-    made = Giving(name, sums=SUMS, seal=seal(name, life=life), source=SOURCE)
+def sum_sender(name, *, life=1):
+    made = SumSender(name, sums=SUMS, seal=seal(name, life=life), source=SOURCE)
     made.acquaint(SECRETS)
     return made
 
 
-def getting(name="eve"):
-    return Getting(name, sums=SUMS, seal=seal(name), heaviest=10.0)
+def sum_receiver(name="eve"):
+    return SumReceiver(name, sums=SUMS, seal=seal(name), heaviest=10.0)
 
 
 def given_terms(giver, gossip_step=(0, 0), *, receiver="eve", mass=None, piece=16, points=None):
@@ -63,7 +63,7 @@ def brought(receiver, givers, gossip_step=(0, 0), **given):
 @pytest.fixture
 def begun():
     """A receiver whose sum is open, and four who have given their terms."""
-    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
     receiver.open((0, 0), weighted=False)
     brought(receiver, givers)
     return receiver, givers
@@ -87,7 +87,7 @@ def finished(receiver, givers):
 
 @given(piece=st.integers(1, 64), seed=st.integers(0, 1000), lost=st.sampled_from([None, *NAMES[:4]]))
 def test_terms_in_pieces_of_any_size_are_added_to_the_last_bit(piece, seed, lost):
-    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
     drawn = np.random.default_rng(seed).integers(-(2**40), 2**40, (4, SIZE))
     receiver.open((0, 0), weighted=True)
     for number, giver in enumerate(givers):
@@ -112,7 +112,7 @@ def test_a_term_that_comes_before_its_turn_waits_for_it(begun):
 
 def next_life(name):
     """Who has the same secrets and, for its own masks, others."""
-    made = Giving(name, sums=SUMS, seal=seal(name), source=SeededSource(8))
+    made = SumSender(name, sums=SUMS, seal=seal(name), source=SeededSource(8))
     made.acquaint(SECRETS)
     return made
 
@@ -129,7 +129,7 @@ def test_a_sum_with_the_term_of_a_life_that_has_ended_stays_masked(begun):
 
 
 def test_who_came_back_before_all_of_its_term_had_come_gives_it_from_the_beginning():
-    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
     receiver.open((0, 0), weighted=False)
     receiver.take("ada", given_terms(givers[0])[0])
     receiver.forget("ada")
@@ -142,7 +142,7 @@ def test_a_receiver_that_came_back_and_calls_others_is_refused_and_not_accused(b
     receiver, (ada, *_) = begun
     assert ada.called("eve", receiver.close()) is not None
     ada.seal.membership.up["eve"] = announcement("eve", life=2)
-    again = Getting("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
+    again = SumReceiver("eve", sums=SUMS, seal=seal("eve", life=2), heaviest=10.0)
     again.open((0, 0), weighted=False)
     with pytest.raises(PrivacyError, match="two different participant sets"):
         ada.called("eve", again.close())
@@ -172,7 +172,7 @@ def test_there_is_never_more_than_one_term_of_a_sender_to_be_held(begun):
 
 
 def test_whoever_is_not_on_the_roll_gives_nothing_for_that_sum_any_more():
-    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
     receiver.open((2, 0), weighted=False)
     brought(receiver, givers[:3], (2, 0))
     late = givers[3]
@@ -188,16 +188,16 @@ def test_keys_may_be_asked_for_until_they_are_given_or_nobody_is_called(begun):
     assert givers[0].awaited == {"eve"}
     finished(receiver, givers)
     assert givers[0].awaited == set()
-    alone = giving("ada")
+    alone = sum_sender("ada")
     given_terms(alone)
-    empty = getting()
+    empty = sum_receiver()
     empty.open((0, 0), weighted=False)
     assert alone.called("eve", empty.close()) is None
     assert alone.awaited == set()
 
 
 def test_too_few_terms_call_nobody():
-    receiver, givers = getting(), [giving(name) for name in NAMES[:2]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:2]]
     receiver.open((0, 0), weighted=False)
     brought(receiver, givers)
     assert receiver.close().here == ()
@@ -231,9 +231,9 @@ def test_a_piece_that_is_not_the_next_one_is_refused(begun):
 
 @pytest.mark.parametrize(("mass", "weighted"), [(None, True), (1.0, False)])
 def test_a_term_with_a_mass_where_others_have_none_is_not_added_or_the_other_way_round(mass, weighted):
-    receiver = getting()
+    receiver = sum_receiver()
     receiver.open((0, 0), weighted=weighted)
-    brought(receiver, [giving("ada")], mass=mass)
+    brought(receiver, [sum_sender("ada")], mass=mass)
     assert receiver.here == set()
 
 
@@ -258,7 +258,7 @@ def test_a_roll_that_its_receiver_has_not_signed_for_this_sum_and_life_is_refuse
 def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begun):
     """One of them has not heard yet that it came back with another."""
     receiver, (ada, bob, *others) = begun
-    late = giving("ada")
+    late = sum_sender("ada")
     late.seal.membership.up["bob"] = msgspec.structs.replace(announcement("bob"), key=bytes([9] * 32))
     late.acquaint(SECRETS)
     given_terms(late)
@@ -272,7 +272,7 @@ def test_nothing_is_opened_where_two_masked_under_different_keys_of_a_third(begu
 
 
 def test_who_lacks_a_secret_of_somebody_in_the_sum_gives_no_term():
-    ada = giving("ada")
+    ada = sum_sender("ada")
     assert ada.acquainted(SumSlot("eve", 0, 0))
     ada.acquaint({edge: secret for edge, secret in SECRETS.items() if edge != ("ada", "bob")})
     assert not ada.acquainted(SumSlot("eve", 0, 0))
@@ -355,24 +355,24 @@ def test_keys_that_were_not_asked_for_are_refused(begun):
 
 @pytest.mark.parametrize("lost", [None, "dan"])
 async def test_a_roll_that_lacks_somebody_is_answered_only_if_the_budget_allows_it(lost):
-    receiver, givers = getting(), [giving(name) for name in NAMES[:4]]
+    receiver, givers = sum_receiver(), [sum_sender(name) for name in NAMES[:4]]
     receiver.open((0, 0), weighted=False)
     brought(receiver, [giver for giver in givers if giver.peer != lost])
 
     def lacking():
         raise BudgetError("too much")
 
-    adding = Adding(giving=givers[0], getting=getting("ada"), lacking=lacking, lacked=lambda _: None)
+    relay = SumRelay(sum_sender=givers[0], sum_receiver=sum_receiver("ada"), lacking=lacking, lacked=lambda _: None)
     call = receiver.close()
     if lost is None:
-        assert [peer for peer, _ in await adding.receive("eve", call)] == ["eve"]
+        assert [peer for peer, _ in await relay.receive("eve", call)] == ["eve"]
     else:
         for _ in range(2):
             with pytest.raises(DecodeError, match="too much"):
-                await adding.receive("eve", call)
+                await relay.receive("eve", call)
 
 
 def test_a_term_fits_on_the_wire_only_as_a_piece_of_one():
-    term = given_terms(giving("ada"), mass=0.5, piece=1000)[0]
+    term = given_terms(sum_sender("ada"), mass=0.5, piece=1000)[0]
     assert isinstance(term, Term)
     assert (term.offset, term.total, len(term.data), term.mass) == (0, 8 * SIZE, 8 * SIZE, 0.5)

@@ -30,7 +30,7 @@ class RepeatError(LostError):
 
 
 @dataclass
-class Totalling:
+class RoundTotals:
     """Totals of one round, in which either all participants take part or none.
 
     An attempt that fails is followed by another one without the peers that were lost, as long as a majority of the
@@ -150,7 +150,7 @@ class Totalling:
         return masks.hide(values, peer=peer, slot=slot, participants=self.participants, bits=bits)
 
 
-class Repeating:
+class RetryRound:
     """Algorithm whose rounds are repeated if their totals must be taken again, unless they have released models.
 
     Parameters
@@ -165,7 +165,7 @@ class Repeating:
     async def round(self, state: State, learner: AsyncLearner, net: Neighbourhood, round: int) -> State:
         """Run one round, again where peers were lost in its totals."""
         while True:
-            noting = Noting(net)
+            noting = ReleaseTracker(net)
             try:
                 return await self.algorithm.round(state, learner, noting, round)
             except RepeatError as error:
@@ -176,7 +176,7 @@ class Repeating:
                     ) from error
 
 
-class Noting(Wrapped):
+class ReleaseTracker(Wrapped):
     """Neighbourhood that notes whether anything was released.
 
     Attributes

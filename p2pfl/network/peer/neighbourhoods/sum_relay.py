@@ -12,8 +12,8 @@ from p2pfl.network.protocol.interface.effects import SLOW
 from p2pfl.network.protocol.ledgers.peer_ledgers import heaviest
 from p2pfl.network.protocol.wire.messages import ForOne
 from p2pfl.network.protocol.wire.sums import Agreements, ParticipantsConfirmed, RollCall, Term, Unmasking
-from p2pfl.network.secagg.receiver import Getting
-from p2pfl.network.secagg.sender import Giving
+from p2pfl.network.secagg.receiver import SumReceiver
+from p2pfl.network.secagg.sender import SumSender
 from p2pfl.network.secagg.signing import Seal, Sums
 from p2pfl.privacy.keys import Source
 from p2pfl.privacy.secagg.protocol import Sum, SumSlot
@@ -40,12 +40,12 @@ def known(weights: Weights, *, size: int, width: int, colluders: int) -> Sums:
     return find
 
 
-class Adding:
+class SumRelay:
     """Carries out what both parts of a peer in sums decide.
 
     Parameters
     ----------
-    giving, getting
+    sum_sender, sum_receiver
         Its terms, and its sums.
     lacking
         Called before anything is said for a sum that lacks a term: then sums show more than was looked at. Where it
@@ -64,10 +64,15 @@ class Adding:
     """
 
     def __init__(
-        self, *, giving: Giving, getting: Getting, lacking: Callable[[], None], lacked: Callable[[bool], None]
+        self,
+        *,
+        sum_sender: SumSender,
+        sum_receiver: SumReceiver,
+        lacking: Callable[[], None],
+        lacked: Callable[[bool], None],
     ) -> None:
-        self.giving = giving
-        self.getting = getting
+        self.sum_sender = sum_sender
+        self.sum_receiver = sum_receiver
         self.lacking = lacking
         self.lacked = lacked
         self.turn = asyncio.Lock()
@@ -89,32 +94,32 @@ class Adding:
     async def _receive(self, sender: str, message: ForOne) -> list[tuple[str, ForOne]]:
         match message:
             case Term():
-                self.getting.take(sender, message)
+                self.sum_receiver.take(sender, message)
             case RollCall():
-                answer = self.giving.called(sender, message)
-                if not self.giving.whole(sender, message):
+                answer = self.sum_sender.called(sender, message)
+                if not self.sum_sender.whole(sender, message):
                     self._check(sender)
                 return [] if answer is None else [(sender, answer)]
             case ParticipantsConfirmed():
-                agreed = self.getting.consented(sender, message)
-                return [] if agreed is None else [(peer, agreed) for peer in self.getting.called]
+                agreed = self.sum_receiver.consented(sender, message)
+                return [] if agreed is None else [(peer, agreed) for peer in self.sum_receiver.called]
             case Agreements():
-                return [(sender, self.giving.agreed(sender, message))]
-            case Unmasking() if self.getting.size > SLOW:
-                await asyncio.to_thread(self.getting.unlock, sender, message)
+                return [(sender, self.sum_sender.agreed(sender, message))]
+            case Unmasking() if self.sum_receiver.size > SLOW:
+                await asyncio.to_thread(self.sum_receiver.unlock, sender, message)
             case Unmasking():
-                self.getting.unlock(sender, message)
+                self.sum_receiver.unlock(sender, message)
         return []
 
     def _check(self, receiver: str) -> None:
         try:
             self.lacking()
         except BudgetError:
-            self.giving.withhold(receiver)
+            self.sum_sender.withhold(receiver)
             raise
 
 
-def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -> Adding:
+def sum_relay(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -> SumRelay:
     """Return one peer's part in the sums of an experiment.
 
     Parameters
@@ -128,9 +133,9 @@ def adding(plan: Plan, peer: str, *, seal: Seal, source: Source, meter: Meter) -
     """
     size, colluders = plan.shared, plan.experiment.privacy.colluders
     sums = known(plan.weights[0], size=size, width=plan.ring, colluders=colluders)
-    return Adding(
-        giving=Giving(peer, sums=sums, seal=seal, source=source),
-        getting=Getting(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
+    return SumRelay(
+        sum_sender=SumSender(peer, sums=sums, seal=seal, source=source),
+        sum_receiver=SumReceiver(peer, sums=sums, seal=seal, heaviest=heaviest(len(plan.topology.peers))),
         lacking=meter.expose,
         lacked=lambda given: meter.exposed() if given else meter.doubt(),
     )

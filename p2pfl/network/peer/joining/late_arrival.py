@@ -13,7 +13,7 @@ from p2pfl.learning import Fitted, Fitting, Learner, Sloping
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 
 
-class Resting:
+class SkipTraining:
     """A learner that does not train in one round.
 
     Parameters
@@ -46,7 +46,7 @@ class Resting:
         return self._idle if round == self._round else self._learner
 
 
-class Arriving(Wrapped):
+class LateArrival(Wrapped):
     """A neighbourhood for whose others this peer is not there yet, although it passes on what it hears.
 
     Where rows carry masses its own is 0, and mixing gives it the average of the others'. Where they do not, it waits

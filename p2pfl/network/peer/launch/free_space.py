@@ -1,4 +1,4 @@
-"""Room that is left on a device: disk for checkpoints, and memory."""
+"""FreeSpace that is left on a device: disk for checkpoints, and memory."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ AGAIN = 1.5
 """Ratio of what is free to what is needed from which there is room again."""
 
 
-class Room:
-    """Looks at the disk and the memory, and reports when they become short or recover.
+class FreeSpace:
+    """Watch of the disk and the memory, which reports when they become short or recover.
 
     Parameters
     ----------
