@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -35,15 +33,6 @@ MOST = 16
 STYLES = {"good": "green", "bad": "red", "best": "bold"}
 """Styles of a terminal for those of facts."""
 
-SHADES = "█▓▒░"
-"""From the lowest of several curves to the highest."""
-
-STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
-"""Powers of ten times these part a chart's lines."""
-
-FEW_LINES = 6
-"""Fewer than so many lines of a chart are all labelled, else every second one."""
-
 
 def grid(first: str, *others: str) -> Table:
     """Return a table without rules, with its numbers aligned to the right."""
@@ -59,6 +48,7 @@ def shown(facts: FactTable) -> Table:
     table = grid(*facts.heads)
     for place, column in enumerate(table.columns):
         column.justify = "left" if place < facts.text or not facts.heads[place] else "right"
+        column.no_wrap = place >= facts.text
     for place, row in enumerate(facts.rows):
         cells = [Text(str(each), STYLES.get(each.style, "") if isinstance(each, Styled) else "") for each in row]
         table.add_row(*cells, style="bold" if place in facts.bold else None)
@@ -124,62 +114,6 @@ def facts(pairs: Mapping[str, str]) -> None:
     for name, value in pairs.items():
         table.add_row(Text(name, style="dim"), value)
     terminal.console().print(table)
-
-
-def shaded(
-    places: Sequence[float],
-    curves: Sequence[Sequence[float]],
-    *,
-    top: float,
-    line: float | None = None,
-    above: Sequence[float] | None = None,
-    width: int = 68,
-    height: int = 10,
-) -> list[str]:
-    r"""Rising curves over one another as shaded areas, in characters.
-
-    Parameters
-    ----------
-    places
-        Places at which the curves are known, rising.
-    curves
-        Their values there, from the lowest curve to the highest; what is too high is cut off.
-    top
-        What is to be shown at least.
-    line
-        A value to mark with a dashed line.
-    above
-        Another curve, not filled.
-    width, height
-        Of the area, in characters.
-
-    Examples
-    --------
-    >>> print(*shaded([1, 4], [[1, 2], [2, 4]], top=4, line=3, width=8, height=4), sep="\n")
-         4 ┤      ▓▓
-         3 ┤╌╌▓▓▓▓▓▓
-         2 ┤▓▓▓▓████
-         1 ┤████████
-           └────────
-            1      4
-    """
-    across = np.linspace(places[0], places[-1], width)  # [W]
-    power = 10.0 ** math.floor(math.log10(top / height))
-    step = next(power * nice for nice in STEPS if power * nice * height >= top * (1 - 1e-9))
-    lines = []
-    for level in range(height, 0, -1):
-        value = step * level
-        marked = line is not None and round(line / step) == level
-        cells = np.full(width, "╌" if marked else " ")  # [W]
-        for shade, curve in reversed(list(zip(SHADES, curves, strict=False))):
-            cells[np.interp(across, places, curve) > value - step / 2] = shade
-        if above is not None:
-            cells[np.round(np.interp(across, places, above) / step) == level] = "·"
-        labelled = marked or height < FEW_LINES or level % 2 == 0
-        label = f"{line if marked else value:6.3g} ┤" if labelled else " " * 7 + "│"
-        lines.append(label + "".join(cells))
-    first, last = f"{places[0]:g}", f"{places[-1]:g}"
-    return [*lines, " " * 7 + "└" + "─" * width, " " * 8 + first + last.rjust(width - len(first))]
 
 
 def _usable(folder: Path) -> Iterator[str]:

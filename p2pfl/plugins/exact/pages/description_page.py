@@ -34,8 +34,8 @@ def description_page(name: str, found: Mapping[str, Any], *, disclosed: str) -> 
     numbers = [each for each in found["columns"] if each["kind"] == "number"]
     others = [each for each in found["columns"] if each["kind"] == "levels"]
     sections: list[Section] = [
-        ("numbers", "Numbers", [_numbers(numbers, private=found["private"])]),
-        ("levels", "Levels", [_levels(others, hidden=hidden)]),
+        ("numbers", "Numbers", [number_table(numbers, private=found["private"])]),
+        ("levels", "Levels", [level_table(others, hidden=hidden)]),
         ("distributions", "Distributions", _figures(found["columns"], hidden=hidden)),
         ("correlations", "Correlations", [_correlations(found)]),
         ("disclosure", "What peers have learned", [f"Every peer has learned {disclosed}."]),
@@ -59,7 +59,8 @@ def cell(value: float | None) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
-def _numbers(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTable | None:
+def number_table(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTable | None:
+    """Return the statistics of columns of numbers; ``None`` if there are none."""
     if not columns:
         return None
     shares = list(columns[0]["quantiles"])
@@ -81,7 +82,8 @@ def _numbers(columns: Sequence[Mapping[str, Any]], *, private: bool) -> FactTabl
     return FactTable("Quantiles interpolate the histogram, and ends are bounds" if private else exact, heads, rows)
 
 
-def _levels(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTable | None:
+def level_table(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTable | None:
+    """Return the samples of each level of the other columns; ``None`` if there are none."""
     rows = [
         (each["name"], level, hidden if count is None else count, "-" if count is None else f"{count / total:.1%}")
         for each in columns
