@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,13 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.experiment.catalogue import model_traits
+from p2pfl.results.comparing import comparison_tables
 from p2pfl.results.comparing import wording as comparing
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.formats import exchanged, number, size
 from p2pfl.results.notices import wording
 from p2pfl.results.notices.grouping import grouped
+from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
 from p2pfl.results.pages.gains import LOSSLESS, gain_table
 from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.records import by_round, mean_scores
@@ -25,7 +28,17 @@ from p2pfl.results.saved import SavedModels
 from p2pfl.results.swarm.timeline import alerts_of_run
 
 if TYPE_CHECKING:
+    from p2pfl.core.explanations import FeatureImportance, FittedRegression
     from p2pfl.results import Run  # what it prints need not be imported twice
+    from p2pfl.results.comparing.comparison import Comparison
+    from p2pfl.results.models import Evaluation
+    from p2pfl.results.models.evaluating import Score
+
+WIDE = 200
+"""Columns of a comparison where the output is no terminal."""
+
+MOST_PENALTIES = 20
+"""Penalties of a path that are printed."""
 
 MOST = 16
 """Peers that a summary lists."""
@@ -185,3 +198,81 @@ def _alarms(result: Mapping[str, Any]) -> list[Text]:
 
 def _mean(values: list[float]) -> float:
     return sum(values) / len(values)
+
+
+def comparison(found: Comparison, *, console: Console) -> None:
+    """Print settings, differences, costs and what one must know to read them."""
+    if not console.is_terminal:
+        console = terminal.console(stderr=console.stderr, quiet=console.quiet, width=WIDE)
+    console.print()
+    console.print(shown(comparison_tables.scores(found)))
+    console.print()
+    console.print(shown(comparison_tables.costs(found)))
+    console.print()
+    for sentence in (*([comparing.bold(found)] if console.is_terminal else []), *comparing.notes(found)):
+        console.print(Text(sentence, style="dim"), soft_wrap=not console.is_terminal)
+    for sentence in comparing.warnings(found):
+        console.print(Text(f"WARNING: {sentence}", style="yellow"), soft_wrap=not console.is_terminal)
+
+
+def regression(found: FittedRegression) -> None:
+    """Print the coefficients, as statistics software does."""
+    console = terminal.console()
+    console.print(shown(coefficient_table(found)))
+    if found.path:
+        console.print()
+        console.print(_penalties(found))
+    for note in found.notes():
+        console.print()
+        console.print(Text(note), soft_wrap=not console.is_terminal)
+    console.print()
+    facts(fit_facts(found))
+
+
+def importances(found: Sequence[FeatureImportance]) -> None:
+    """Print the importances of the features of trees, the most important first."""
+    terminal.console().print(shown(importance_table(found)))
+
+
+def _penalties(found: FittedRegression) -> Table:
+    """Return the penalties of a path, of many every few and the chosen one."""
+    validated = "validation" in found.path[0]
+    table = grid("lambda", "features", "deviance", *(["validation"] if validated else []))
+    table.columns[0].justify = "right"
+    chosen, every = int(found.facts["chosen"] or 0), max(1, len(found.path) // MOST_PENALTIES)
+    for place, each in enumerate(found.path):
+        if place % every == 0 or place == chosen:
+            cells = [f"{each['lambda']:.4g}", str(each["features"]), f"{each['deviance']:.5g}"]
+            cells += [f"{each['validation']:.5g}"] if validated else []
+            table.add_row(*cells, style="bold" if place == chosen else None)
+    return table
+
+
+def evaluation(found: Evaluation) -> None:
+    """Print the scores of all samples, and below them those of each group."""
+    console = terminal.console()
+    table = grid("score", "value", "95 % interval")
+    for name, score in found.whole.scores.items():
+        table.add_row(name.replace("_", " "), number(score.value, unknown="-"), _interval(score))
+    console.print(f"{found.whole.samples} samples")
+    console.print(table)
+    if (test := found.goodness) is not None:
+        said = f"statistic {number(test.statistic)} with {test.groups} degrees of freedom, p = {test.p:.4f}"
+        console.print(f"\nHosmer-Lemeshow test, {test.groups} groups by probability: {said}.")
+    if found.by is not None:
+        first = "auc" if "auc" in found.whole.scores else "r2"
+        groups = grid(found.by, "samples", "loss", "95 % interval", first, "95 % interval")
+        for group in found.groups:
+            cells = [cell for name in ("loss", first) for cell in _cells(group.scores[name])]
+            groups.add_row(Text(group.name), str(group.samples), *cells)
+        console.print()
+        console.print(groups)
+    console.print(f"\nIntervals are percentiles of {found.draws} bootstrap samples, drawn with seed {found.seed}.")
+
+
+def _cells(score: Score) -> tuple[str, str]:
+    return number(score.value, unknown="-"), _interval(score)
+
+
+def _interval(score: Score) -> str:
+    return "-" if math.isnan(score.low) else f"{number(score.low)} to {number(score.high)}"

@@ -170,7 +170,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Group:
+class BlockGroup:
     """Blocks that belong together.
 
     Attributes
@@ -189,7 +189,7 @@ class Group:
     heading: str = ""
 
 
-Block = str | FactTable | Note | Bullets | Figure | Group
+Block = str | FactTable | Note | Bullets | Figure | BlockGroup
 """Part of a report; a text is a paragraph."""
 
 Section = tuple[str, str, Sequence[Block | None]]

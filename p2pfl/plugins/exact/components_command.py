@@ -10,7 +10,6 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import shown
-from p2pfl.cli.writing import write
 from p2pfl.plugins.exact import simulated_totals
 from p2pfl.plugins.exact.pages.components_page import components_page, components_table
 from p2pfl.plugins.exact.statistics.pca import PCA
@@ -32,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return components_page(name, results, disclosed=model.shows)
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _rows(found: dict[str, Any]) -> Iterator[Sequence[object]]:

@@ -14,7 +14,6 @@ from rich.text import Text
 
 from p2pfl.cli import terminal
 from p2pfl.cli.tables import shown
-from p2pfl.cli.writing import write
 from p2pfl.plugins.exact import simulated_totals
 from p2pfl.plugins.exact.pages.description_page import description_page, level_table, number_table, strongest
 from p2pfl.plugins.exact.statistics.described import described
@@ -49,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return description_page(name, results, disclosed=model.shows)
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _show(found: Mapping[str, Any]) -> None:

@@ -12,7 +12,6 @@ from rich.text import Text
 from p2pfl.cli import terminal
 from p2pfl.cli.experiments import experiment_of
 from p2pfl.cli.tables import shown
-from p2pfl.cli.writing import write
 from p2pfl.core.errors import InputError
 from p2pfl.plugins.exact import simulated_totals
 from p2pfl.plugins.exact.pages.survival_page import group_table, sentences, survival_page
@@ -37,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     def page() -> str:
         return survival_page(name, results, disclosed=model.shown({"times": model.times}))
 
-    return write(options, results, rows=_rows(results), page=page, show=_show)
+    return terminal.write(options, results, rows=_rows(results), page=page, show=_show)
 
 
 def _end(tensors: Mapping[str, Any], model: KaplanMeier) -> float:

@@ -11,7 +11,7 @@ import msgspec
 
 from p2pfl.core.errors import InputError
 from p2pfl.core.texts import printable, write_csv
-from p2pfl.results.comparing import tables, wording
+from p2pfl.results.comparing import comparison_tables, wording
 from p2pfl.results.comparing.comparison import Comparison, Difference, RunOutcome
 from p2pfl.results.facts import FactTable, Styled
 from p2pfl.results.pages.gains import INTERVAL, gain_table
@@ -74,7 +74,7 @@ def comparison_csv(comparison: Comparison) -> str:
 
 def comparison_tex(comparison: Comparison) -> str:
     """Return a table of the settings for LaTeX with the package booktabs."""
-    scores = tables.scores(comparison).without("seeds", "")
+    scores = comparison_tables.scores(comparison).without("seeds", "")
     rows = [
         [*row, _megabytes(each.bytes_sent), "" if each.gradients is None else f"{each.gradients:.0f}"]
         for each, row in zip(comparison.settings, scores.rows, strict=True)

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from p2pfl.results.charts import Chart, Curve
-from p2pfl.results.facts import Block, FactTable, Group, Note, Section
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Note, Section
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import chart_figure
 
@@ -50,7 +50,7 @@ def _variance(found: Mapping[str, Any]) -> Block | None:
     curves = [Curve("each", places, share, style=0), Curve("all so far", places, whole, style=1)]
     about = f"The first component has {share[0]:.1%} of the variance, the first {len(share)} have {whole[-1]:.1%}."
     chart = Chart("Share of the variance", about, "component", "share", curves, whole=True)
-    return Group([chart_figure(chart)], "figures")
+    return BlockGroup([chart_figure(chart)], "figures")
 
 
 def components_table(found: Mapping[str, Any], *, most: int = MOST) -> FactTable:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from p2pfl.results.facts import Block, FactTable, Figure, Group, Note, Section, Styled
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, Note, Section, Styled
 from p2pfl.results.pages.rendering import page
 from p2pfl.results.plots import COLOURS, blank
 
@@ -96,7 +96,7 @@ def level_table(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> FactTab
 def _figures(columns: Sequence[Mapping[str, Any]], *, hidden: str) -> list[Block | None]:
     drawn = [figure for each in columns if (figure := _figure(each, hidden=hidden))]
     said = Note(f"Samples by bin or level. A dashed line at the foot stands for {hidden}.", style="small")
-    return [said, Group(drawn, "figures")] if drawn else []
+    return [said, BlockGroup(drawn, "figures")] if drawn else []
 
 
 def _figure(column: Mapping[str, Any], *, hidden: str) -> Figure | None:
