@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.accounts import data_folder
 from p2pfl.privacy.keys import SeededSource
@@ -91,7 +91,7 @@ def curve(way: str, *, share: float = 1.0) -> Curve:
             found.append((float(sent.double().mean()) / 1e6, float(score)))
 
     last = range(max(EVERY, int(share * rounds)))
-    settled(playing(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe))
+    run_without_loop(playing(resolved, source=SeededSource(1), rounds=last, faults=Faults(), observe=observe))
     megabytes, accuracy = zip(*found, strict=True)
     return Curve(megabytes, accuracy)
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import cores, set_threads
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
@@ -91,7 +91,7 @@ def computed(name: str, share: float, arm: str) -> Curve:
         right = learner.evaluate(state.rows, peers=peers, part="test")["accuracy"].tolist()
         points.append((round + 1, mean(loss, held["train"]), mean(right, held["test"])))
 
-    settled(playing(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe))
+    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(ROUNDS), faults=Faults(), observe=observe))
     return points
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks.papers import Line
 from p2pfl.algorithms import State
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.simulation import Faults
@@ -48,7 +48,7 @@ def accuracies(algorithm: str, epochs: int, rate: float) -> list[float]:
     async def observe(_round: int, state: State, _net: object, _learner: object) -> None:
         found.append(float(resolved.learner.evaluate(state.rows[:1], peers=one)["accuracy"]))
 
-    settled(playing(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe))
+    run_without_loop(playing(resolved, source=SeededSource(0), rounds=range(MOST), faults=Faults(), observe=observe))
     return found
 
 

@@ -28,7 +28,6 @@ from p2pfl.algorithms.parts import average_of, beside_of, on_factors, shared_of
 from p2pfl.algorithms.per_fedavg import PerFedAvg
 from p2pfl.algorithms.pfedme import PFedMe
 from p2pfl.algorithms.power_gossip import PowerGossip
-from p2pfl.algorithms.promises import CheckedAlgorithm
 from p2pfl.algorithms.propagation import Propagation
 from p2pfl.algorithms.push import SGP
 from p2pfl.algorithms.quasi_global import QGDSGDm
@@ -37,6 +36,7 @@ from p2pfl.algorithms.round_loop import StopCondition, learn
 from p2pfl.algorithms.scaffold import SCAFFOLD
 from p2pfl.algorithms.statistics import Statistics, pooled, statistics
 from p2pfl.algorithms.tracking import GradientTracking
+from p2pfl.algorithms.trait_checks import CheckedAlgorithm
 
 __all__ = [
     "D2",

@@ -8,8 +8,8 @@ from typing import Protocol, Unpack
 
 import torch
 
-from p2pfl.core.neighbourhood import Neighbourhood, Public, checked, derived
-from p2pfl.core.rows import Rows, norms, placed
+from p2pfl.core.neighbourhood import Neighbourhood, Public, check_public, derived
+from p2pfl.core.rows import Rows, norms, to_device
 from p2pfl.learning import Correction, Fitted, Fitting, Learner, Memory, Report, Sloping
 
 
@@ -50,9 +50,9 @@ class State:
     over: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked(self.public, "the public part of a state")
+        check_public(self.public, "the public part of a state")
         for name, value in self.known.items():
-            checked(value, f'"{name}", which a state names as known to all,')
+            check_public(value, f'"{name}", which a state names as known to all,')
 
     @property
     def mixed(self) -> bool:
@@ -82,7 +82,7 @@ class State:
         """Return this state for peers that are ``present``, ``[R]`` bool, and the state ``before`` for the others."""
 
         def chosen(after: torch.Tensor, former: torch.Tensor) -> torch.Tensor:
-            here = placed(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
+            here = to_device(present, after.device).view(-1, *[1] * (after.dim() - 1))  # [R, 1, ...]
             return torch.where(here, after, former)
 
         extra = {name: chosen(value, before.extra.get(name, value)) for name, value in self.extra.items()}

@@ -6,7 +6,7 @@ import torch
 
 from p2pfl.core.errors import TopologyError
 from p2pfl.core.neighbourhood import ReceivedModels
-from p2pfl.core.rows import placed
+from p2pfl.core.rows import to_device
 from p2pfl.topology import Schedule, Topology
 
 
@@ -53,7 +53,7 @@ def slots(
         me, other = peers[listener], received.peers[sender]
         if me != other:
             edges.append((listener, sender, place[me][other], place[other].get(me, -1)))
-    numbers = placed(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
+    numbers = to_device(torch.tensor(edges, dtype=torch.int64).reshape(-1, 4), received.rows.device)  # [E, 4]
     listener, sender, slot, back = numbers.unbind(-1)  # [E] each
     return listener, sender, slot, back
 

@@ -10,7 +10,7 @@ import torch
 from p2pfl.algorithms.algorithm import AsyncLearner, State
 from p2pfl.algorithms.gossip import UNSET, Gossip
 from p2pfl.core.neighbourhood import Neighbourhood
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.core.traits import Traits
 
 
@@ -69,4 +69,4 @@ def lengthened(before: Rows, after: Rows, *, masses: torch.Tensor) -> Rows:
 
     If all weights are one, it is the step itself, bit for bit. Smaller weights make it longer.
     """
-    return after + (after - before) * placed(1.0 / masses - 1.0, after.device).to(after)
+    return after + (after - before) * to_device(1.0 / masses - 1.0, after.device).to(after)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from p2pfl.core.errors import InputError
-from p2pfl.core.importing import located
+from p2pfl.core.importing import describe_error
 
 
 def registered(group: str) -> Mapping[str, EntryPoint]:
@@ -62,7 +62,7 @@ def resolve(reference: str) -> Any:
     try:
         return entry.load()
     except (Exception, SystemExit) as error:
-        reason = located(error, module=entry.module)
+        reason = describe_error(error, module=entry.module)
         raise InputError(
             f'"{reference}" cannot be imported ({reason}); reinstall its package, or uninstall it'
         ) from error

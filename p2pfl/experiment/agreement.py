@@ -14,7 +14,7 @@ from p2pfl.algorithms import State, Statistics, pooled, statistics
 from p2pfl.algorithms.statistics import Sum
 from p2pfl.core.encodings import Ints, from_wide, largest_wide, wide
 from p2pfl.core.errors import PrivacyError
-from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, settled
+from p2pfl.core.neighbourhood import Neighbourhood, PublicContribution, derived, run_without_loop
 from p2pfl.core.rows import Rows
 from p2pfl.data import scaling
 from p2pfl.experiment.catalogue import declared
@@ -192,7 +192,7 @@ def directly(plan: Plan) -> tuple[Plan, Statistics]:
     async def total(values: torch.Tensor) -> torch.Tensor:
         return values.sum(0, keepdim=True).expand_as(values)
 
-    return settled(_scaled(plan, plan.topology.peers, total=total))
+    return run_without_loop(_scaled(plan, plan.topology.peers, total=total))
 
 
 async def _scaled(plan: Plan, peers: tuple[str, ...], *, total: Sum) -> tuple[Plan, Statistics]:

@@ -296,4 +296,4 @@ def imported(reference: str, *, key: str) -> Callable[..., Any]:
     """
     if reference in _HELD:
         return _HELD[reference]
-    return importing.imported(reference, key=key, refused=ExperimentError)
+    return importing.import_callable(reference, key=key, refused=ExperimentError)

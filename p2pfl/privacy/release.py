@@ -31,9 +31,9 @@ from p2pfl.core.neighbourhood import (
     Released,
     Wrapped,
     check_later,
-    checked,
+    check_public,
 )
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.masks import mask_sums
 from p2pfl.privacy.device.noise import DeviceNoise
 from p2pfl.privacy.keys import KEY_BYTES, Source
@@ -178,7 +178,7 @@ class PrivateNeighbourhood(Wrapped):
             joins = self._coins(attempt)  # [R, 1]
             masses = torch.ones(len(rows), 1, dtype=torch.float64) if masses is None else masses
             masses = masses * self._settings.participation  # [R, 1]
-        before = checked(since, "since").rows
+        before = check_public(since, "since").rows
         update = Update.of(rows, before, masses=masses, joins=joins, layers=layers, bounds=self._settings.bounds)
         bits = self._settings.bits
         if self._settings.hidden:
@@ -265,7 +265,7 @@ class PrivateNeighbourhood(Wrapped):
         how = {"round": self._round, "size": size, "attempt": attempt}
         if device.type != "cpu" and isinstance(self._masks, Masks):
             return mask_sums(self._masks, self.peers, device=device, **how)
-        return placed(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
+        return to_device(torch.from_numpy(self._masks.sums(self.peers, **how)), device)
 
     def _coins(self, attempt: int) -> Floats:
         """Return the factor of each peer's update, ``[R, 1]``: ``1 / q`` (its weight contains a q already) or zero."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from p2pfl.core.rows import Rows, placed
+from p2pfl.core.rows import Rows, to_device
 from p2pfl.privacy.device.stream import WIDE, to_grid
 from p2pfl.privacy.limits import check_finite, check_range
 from p2pfl.privacy.normal_stream import BLOCK, Floats, spans
@@ -56,9 +56,9 @@ class Update:
         device = rows.device
         return cls(
             rows.detach(),
-            placed(since.detach(), device),
-            None if masses is None else placed(masses.to(torch.float64), device),
-            None if joins is None else placed(torch.from_numpy(joins), device),
+            to_device(since.detach(), device),
+            None if masses is None else to_device(masses.to(torch.float64), device),
+            None if joins is None else to_device(torch.from_numpy(joins), device),
             layers,
             bounds,
         )
@@ -136,7 +136,7 @@ class Update:
             start += size
         self.squares.append((group, squares))
         lengths = root(squares.clamp(min=torch.finfo(torch.float64).tiny))
-        bounds = placed(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
+        bounds = to_device(torch.tensor(self.bounds, dtype=torch.float64), squares.device)  # [L]
         return (bounds / lengths).clamp(max=1.0)  # a number over a tensor would be its product with a reciprocal
 
     def _clipped(self, group: slice, columns: slice, factors: torch.Tensor | None) -> torch.Tensor:

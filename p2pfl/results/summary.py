@@ -20,7 +20,7 @@ from p2pfl.experiment.accounts import beside
 from p2pfl.experiment.rules.rule import Composition
 from p2pfl.learning import Learner, Pools, learner_traits
 from p2pfl.learning.scores.explanation import Explains
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results.comparing.gaining import gain_interval, share_interval
 from p2pfl.results.content import (
     BestKept,
@@ -85,7 +85,7 @@ def summarise(
     unsettled: Mapping[str, Unsettled] | None = None,
     best: Mapping[str, BestKept] | None = None,
     spent: float | None = None,
-    played: Mapping[str, Mapping[Sampling, int]] | None = None,
+    played: Mapping[str, Mapping[SampledSteps, int]] | None = None,
     baselines: bool = True,
     everyone: Callable[[], Federation] | None = None,
     gradients: int | None = None,
@@ -350,7 +350,7 @@ def describe(
     *,
     spent: float | None,
     rounds: int | None = None,
-    played: Mapping[str, Mapping[Sampling, int]] | None = None,
+    played: Mapping[str, Mapping[SampledSteps, int]] | None = None,
 ) -> dict[str, Any]:
     """Return the privacy statement: what hides the updates, what this guarantees, and what it does not.
 

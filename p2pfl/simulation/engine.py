@@ -14,7 +14,7 @@ import torch
 
 from p2pfl import topology as graphs
 from p2pfl.algorithms import Algorithm, State, Statistics
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 from p2pfl.core.process import keep_freed_memory, one_thread
 from p2pfl.experiment import Experiment, Plan
 from p2pfl.experiment.agreement import reported
@@ -145,11 +145,13 @@ def simulate(
         resolved = planned.drawing(drawn, unaccounted=unaccounted)
         simulated = partial(simulating, resolved, shard, source=drawn)
         if not shard.leads:
-            return settled(simulated(begun=begun, baselines=baselines, resume=resume))
+            return run_without_loop(simulated(begun=begun, baselines=baselines, resume=resume))
         check_memory(resolved, workers=workers, peers=len(shard.peers), baselines=baselines)
         place = folder(resolved) if callable(folder) else folder
         with progressing(observe, rounds=resolved.experiment.rounds, wanted=progress) as seen:
-            return settled(simulated(begun=begun, baselines=baselines, resume=resume, folder=place, observe=seen))
+            return run_without_loop(
+                simulated(begun=begun, baselines=baselines, resume=resume, folder=place, observe=seen)
+            )
 
 
 @memory_errors()
@@ -160,7 +162,7 @@ def follow(experiment: Experiment, group: WorkerGroup, options: RunOptions) -> N
         begun = RunStart(time.perf_counter(), datetime.now(UTC))
         resolved, shard = divided(experiment, group)
         source = source_of(resolved, shard, options.source)
-        settled(
+        run_without_loop(
             simulating(resolved, shard, begun=begun, source=source, baselines=options.baselines, resume=options.resume)
         )
 

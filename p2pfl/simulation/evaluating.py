@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from p2pfl.core.rows import Rows, draw, placed
+from p2pfl.core.rows import Rows, draw, to_device
 from p2pfl.data import Federation, IntArray
 from p2pfl.experiment import Plan
 from p2pfl.experiment.schema import EvaluationSettings
@@ -188,7 +188,7 @@ class Evaluator:
             return [{} for _ in self.names]
         if self.chosen is None:
             return self._assessed(self.learner, rows, self.names, held=self._held(rows))
-        where = placed(torch.from_numpy(self.chosen), rows.device)
+        where = to_device(torch.from_numpy(self.chosen), rows.device)
         scored = self._assessed(self.learner, rows[where], self.some, held=self._held(rows, where))
         found = dict(zip(self.some, scored, strict=True))
         return [found.get(name, {}) for name in self.names]

@@ -10,7 +10,7 @@ from effort import FEW
 from p2pfl import topology
 from p2pfl.algorithms import D2, Averaging, ExactDiffusion, FedAvg, Gossip, GradientTracking, Idle, State, diffusion
 from p2pfl.core.errors import ExperimentError, TopologyError
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.simulation import Faults
 
@@ -85,7 +85,7 @@ def disagreement(algorithm, *, rounds):
     rows = torch.arange(32.0, dtype=torch.float64).unsqueeze(-1)
     state, idle = State(rows, Public(rows)), Idle(learner)
     for round in range(rounds):
-        state = settled(algorithm.round(state, idle, stack(TURNS, round=round, weigh=topology.natural), round))
+        state = run_without_loop(algorithm.round(state, idle, stack(TURNS, round=round, weigh=topology.natural), round))
     return float((state.rows - rows.mean()).norm())
 
 

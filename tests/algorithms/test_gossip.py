@@ -9,7 +9,7 @@ from stacks import circulant, mixed, stack
 
 from p2pfl import topology
 from p2pfl.algorithms import Gossip, maximum
-from p2pfl.core.neighbourhood import settled
+from p2pfl.core.neighbourhood import run_without_loop
 
 GRAPHS = {
     "ring": topology.ring(8),
@@ -87,7 +87,7 @@ def test_the_largest_value_reaches_everybody_in_as_many_exchanges_as_the_diamete
     def reached(holder, steps):
         values = torch.zeros(n, 1, dtype=torch.float64)
         values[holder] = 1.0
-        return bool(settled(maximum(stack(graph), values, steps=steps)).eq(1.0).all())
+        return bool(run_without_loop(maximum(stack(graph), values, steps=steps)).eq(1.0).all())
 
     assert all(reached(holder, steps) for holder in range(n))
     assert not all(reached(holder, steps - 1) for holder in range(n))
@@ -96,5 +96,5 @@ def test_the_largest_value_reaches_everybody_in_as_many_exchanges_as_the_diamete
 @given(st.lists(st.floats(allow_nan=False), min_size=6, max_size=6))
 def test_the_maximum_is_one_of_the_values_and_the_same_for_all(numbers):
     values = torch.tensor(numbers, dtype=torch.float64).unsqueeze(-1)
-    found = settled(maximum(stack(topology.ring(6)), values, steps=3))
+    found = run_without_loop(maximum(stack(topology.ring(6)), values, steps=3))
     assert torch.equal(found, values.max().expand(6, 1))

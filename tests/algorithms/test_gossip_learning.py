@@ -9,7 +9,7 @@ from stacks import SEED, classifier, wine
 from p2pfl import topology
 from p2pfl.algorithms import GossipLearning, learn, start
 from p2pfl.core.errors import ExperimentError, RunError
-from p2pfl.core.neighbourhood import Released, settled
+from p2pfl.core.neighbourhood import Released, run_without_loop
 from p2pfl.core.rows import draw
 from p2pfl.experiment import plan, read
 from p2pfl.learning import ExternalLearner
@@ -49,7 +49,7 @@ def play(learner, graph, *, rounds, faults=None):
     async def observe(_round, state, _net):
         states.append(state)
 
-    settled(
+    run_without_loop(
         learn(
             Attending(GossipLearning(), present=present),
             Inline(learner, present=present, clock=lambda: 0.0),
@@ -160,7 +160,7 @@ def test_no_row_is_heard_twice_nor_after_a_newer_one(faults, graph):
     newest = {}
     for round in range(25):
         said = torch.arange(6.0).unsqueeze(-1) + 10 * round  # who says it, and when
-        got = settled(net(round).receive(Released(said)))
+        got = run_without_loop(net(round).receive(Released(said)))
         assert torch.equal(got.listener, got.listener.sort().values)
         there = faults.present(graph.peers, seed=SEED, round=round).tolist()
         for to, by in zip(got.listener.tolist(), got.sender.tolist(), strict=True):
@@ -296,7 +296,7 @@ def test_private_noise_goes_with_it():
 
 def test_an_algorithm_that_mixes_is_told_that_nobody_waits():
     with pytest.raises(RunError, match="an asynchronous algorithm cannot mix, because peers do not wait for"):
-        settled(flying(GRAPH, Faults())(0).mix(Released(torch.zeros(6, 1))))
+        run_without_loop(flying(GRAPH, Faults())(0).mix(Released(torch.zeros(6, 1))))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from p2pfl.cli import catalogue
 from p2pfl.cli.arguments import COLUMNS, commands_by_group, overview
 from p2pfl.cli.command import GROUPS
-from p2pfl.core.importing import imported
+from p2pfl.core.importing import import_callable
 
 LINES = 24
 """Lines of a terminal."""
@@ -67,7 +67,7 @@ def test_every_command_explains_itself(p2pfl, command):
 
 @pytest.mark.parametrize("command", catalogue.names())
 def test_every_command_has_its_function(command):
-    assert callable(imported(catalogue.find(command).function))
+    assert callable(import_callable(catalogue.find(command).function))
 
 
 @pytest.mark.parametrize(

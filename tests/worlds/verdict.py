@@ -13,7 +13,7 @@ import torch
 
 from p2pfl.algorithms import State
 from p2pfl.core.errors import LostModelError, PeerError, ResumeError, RunError
-from p2pfl.core.neighbourhood import settled as completed
+from p2pfl.core.neighbourhood import run_without_loop as completed
 from p2pfl.experiment import Plan
 from p2pfl.network.protocol.ledgers.flows import GossipStep, Row
 from p2pfl.network.virtual.timed_learner import Goals
@@ -25,7 +25,7 @@ from p2pfl.results.notices.neighbours import NeighboursMissing
 from p2pfl.simulation.playing import playing
 from p2pfl.simulation.stacked import Faults
 from worlds import settled, totals
-from worlds.excuses import MEET, NARROW, Span, excuse, meet
+from worlds.absences import MEET, NARROW, Span, excuse, meet
 from worlds.faults import History
 from worlds.settings import Setting
 from worlds.settled import SettledWatch

@@ -12,7 +12,7 @@ import torch
 
 from p2pfl.algorithms import Algorithm, Local
 from p2pfl.core.errors import ExperimentError, ModelError, P2PFLError
-from p2pfl.core.importing import kind_of, located
+from p2pfl.core.importing import describe_error, kind_of
 from p2pfl.data import Dataset, Federation
 from p2pfl.data.loader import check_name as check_data_name
 from p2pfl.data.loader import check_split
@@ -168,7 +168,7 @@ def own_learner(experiment: Experiment, federation: Federation) -> Learner:
     except P2PFLError:
         raise
     except Exception as error:
-        said = located(error, module=reference.partition(":")[0])
+        said = describe_error(error, module=reference.partition(":")[0])
         raise ExperimentError(f"learning.learner: {reference} raised {said}; fix it") from error
     if not all(hasattr(made, name) for name in ("fit", "start", "samples", "evaluate", "layout", "state_dict")):
         raise ExperimentError(
@@ -309,7 +309,7 @@ def _model(experiment: Experiment, federation: Federation) -> torch.nn.Module:
     except P2PFLError:
         raise
     except Exception as error:
-        said = located(error, module=model.name.partition(":")[0])
+        said = describe_error(error, module=model.name.partition(":")[0])
         raise ModelError(f"model.name: {model.name} raised {said}; fix it") from error
 
 

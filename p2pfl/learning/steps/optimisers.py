@@ -20,8 +20,8 @@ import torch
 from torch import optim
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.importing import located
-from p2pfl.core.rows import Layout, placed
+from p2pfl.core.importing import describe_error
+from p2pfl.core.rows import Layout, to_device
 from p2pfl.learning.learner import Memory
 from p2pfl.learning.updates.rates import Factor, OwnSchedule, SettingsTable, StepClock, warmed
 
@@ -219,7 +219,7 @@ class Recipe:
             except Exception as error:
                 raise ModelError(
                     f"learning.schedule {name} fails in {self.schedule_by} {number + 1} "
-                    f"({located(error, module='')}); fix learning.schedule.options"
+                    f"({describe_error(error, module='')}); fix learning.schedule.options"
                 ) from error
             settings = self._read(optimiser)
             if not 0 <= float(settings["lr"]) < math.inf:  # type: ignore[arg-type]
@@ -251,7 +251,7 @@ class Recipe:
     def _refused(self, error: Exception) -> ModelError:
         return ModelError(
             f"learning.optimizer {self.optimizer!r} does not accept its arguments "
-            f"({located(error, module='')}); fix learning.rate or learning.options"
+            f"({describe_error(error, module='')}); fix learning.rate or learning.options"
         )
 
     def _read(self, optimiser: optim.Optimizer) -> Mapping[str, object]:
@@ -313,7 +313,7 @@ class PlainUpdate:
             if self.rates is None:
                 part.add_(slope, alpha=-self.rate)
             else:
-                part.sub_(slope * placed(self.rates, part.device).to(part.dtype).view(-1, *[1] * (part.dim() - 1)))
+                part.sub_(slope * to_device(self.rates, part.device).to(part.dtype).view(-1, *[1] * (part.dim() - 1)))
 
     def memory(self) -> dict[str, torch.Tensor]:
         """Return no state."""

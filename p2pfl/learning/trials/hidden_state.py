@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from p2pfl.core.errors import ModelError
-from p2pfl.core.process import GENERATORS, generators, moved
+from p2pfl.core.process import GENERATORS, find_used_generators, generators
 from p2pfl.learning.dropout import KeyedDropout
 from p2pfl.learning.trials.gradient_comparison import AGAIN
 
@@ -68,7 +68,7 @@ def _same(one: Any, other: Any) -> bool:
     return one is other or bool(one == other)  # NaN is the same number
 
 
-class State:
+class ModelState:
     """State of a model at one moment: its buffers, and the numbers and generators among the attributes of its layers.
 
     Parameters
@@ -93,12 +93,12 @@ class State:
                 if name not in INTERNAL and (numbers := _numbers(value)) is not None:
                     self.values[f"attribute {prefix + name!r} of {kind}"] = numbers
 
-    def changed(self, later: State) -> str | None:
+    def changed(self, later: ModelState) -> str | None:
         """Return the name of something that is different in a later state; ``None`` if nothing is."""
         names = (name for name, value in self.values.items() if not _same(value, later.values.get(name)))
         return next(names, None)
 
-    def check(self, later: State) -> None:
+    def check(self, later: ModelState) -> None:
         """Raise :class:`ModelError` if the model has another state later.
 
         Parameters
@@ -134,7 +134,7 @@ def repeatable(
     compute: Callable[[], Result],
     *,
     numbers: Callable[[Result], Sequence[torch.Tensor]],
-    state: Callable[[], State],
+    state: Callable[[], ModelState],
     by: str = "the model",
 ) -> Result:
     """Return the result of a computation that runs code of the user, if it depends on no generator and no state.
@@ -162,11 +162,11 @@ def repeatable(
     drawn, held = generators(), state()
     result = compute()
     kept = held.changed(state())
-    if not moved(drawn) and kept is None:
+    if not find_used_generators(drawn) and kept is None:
         return result
     drawn = generators()
     again = compute()
-    sources = moved(drawn)
+    sources = find_used_generators(drawn)
     same = all(AGAIN.equal(*both) for both in zip(numbers(result), numbers(again), strict=True))
     if same or (kept is None and not sources):
         return result

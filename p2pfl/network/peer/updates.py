@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from p2pfl.network.peer.storage.best import Best
-from p2pfl.privacy.accounting.examples import Sampling
+from p2pfl.privacy.accounting.examples import SampledSteps
 from p2pfl.results import Record
 from p2pfl.results.content import Explained, GainInterval, Unsettled
 from p2pfl.results.notices.kinds import Notice
@@ -81,11 +81,11 @@ class Done(msgspec.Struct, frozen=True):
     explained: Explained | None = None
 
     @property
-    def played(self) -> dict[Sampling, int] | None:
+    def played(self) -> dict[SampledSteps, int] | None:
         """Number of rounds by setting of DP-SGD; ``None`` if single samples have no guarantee."""
         if self.samplings is None:
             return None
-        return {Sampling(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
+        return {SampledSteps(noise, rate, steps): count for noise, rate, steps, count in self.samplings}
 
 
 class Alone(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ import torch
 from torch import nn, optim
 from torch.nn import functional as F  # noqa: N812 -- torch's own convention
 
-from opaque import Branching, Opaque
+from hidden_models import BranchingModel, HiddenModel
 from p2pfl.core.errors import ModelError
 from p2pfl.data import Dataset, Federation, batches
 from p2pfl.learning import TorchLearner
@@ -72,8 +72,8 @@ def trained(learner, peers=PEERS, rounds=2):
 ENGINES = {
     "kernels": (mlp, "Kernels"),
     "perceptrons": (mlp, "Kernels"),
-    "vmap": (lambda: Opaque(mlp()), "Stacked"),
-    "plain": (lambda: Branching(mlp()), "Plain"),
+    "vmap": (lambda: HiddenModel(mlp()), "Stacked"),
+    "plain": (lambda: BranchingModel(mlp()), "Plain"),
 }
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 import torch
 
-import wards
+import hospitals
 from p2pfl.experiment import read
 from p2pfl.network.peer.launch.brokers import connect
 from p2pfl.network.peer.neighbourhoods import live as module
@@ -325,9 +325,9 @@ async def test_live_peers_and_the_simulation_agree_on_statistics_and_on_the_scor
 
 
 async def test_live_peers_on_their_own_tables_end_where_the_simulation_ends(tmp_path):
-    wards.write(tmp_path)
+    hospitals.write(tmp_path)
     learning = {"device": "cpu", "dtype": "float64", "weighted": False, "rate": 0.5}
-    experiment = read(wards.experiment(tmp_path, learning=learning))
+    experiment = read(hospitals.experiment(tmp_path, learning=learning))
     source = SeededSource(11)
     ended = await live(experiment, MemoryTransport(), source=source)
     run = simulate(experiment, source=source, baselines=False)

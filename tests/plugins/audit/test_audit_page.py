@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from p2pfl.experiment import plan, read
-from p2pfl.plugins.audit import Effort, audit, audit_command
+from p2pfl.plugins.audit import audit_command
+from p2pfl.plugins.audit.audit import Effort, audit
 from p2pfl.plugins.audit.audit_page import audit_page
 from p2pfl.plugins.audit.pictures import uri
 from p2pfl.plugins.audit.words import lessons, verdict

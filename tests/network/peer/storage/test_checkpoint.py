@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from p2pfl.algorithms import State, learn, start
 from p2pfl.core.errors import RunError, StorageError
-from p2pfl.core.neighbourhood import Public, settled
+from p2pfl.core.neighbourhood import Public, run_without_loop
 from p2pfl.experiment import plan, read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer.storage.best import Best
@@ -59,7 +59,7 @@ def played(resolved, state, rounds):
     running = learn(
         resolved.played, learner, state, rounds=rounds, neighbourhood=net, private=lambda net, _: net, observe=after
     )
-    return settled(running)
+    return run_without_loop(running)
 
 
 @pytest.mark.sampled(fast=3)

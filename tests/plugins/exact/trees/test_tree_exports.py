@@ -14,7 +14,7 @@ import xgboost
 from sklearn.base import clone
 from sklearn.inspection import permutation_importance
 
-import wards
+import hospitals
 from p2pfl.cli import main
 from p2pfl.core.errors import InputError, ModelError
 from p2pfl.core.files import OWNER_ONLY
@@ -168,8 +168,8 @@ def test_what_a_format_cannot_express_is_refused(tmp_path, capsys):
     predictor = trained(tmp_path, target="two")
     with pytest.raises(InputError, match=r"end it with \.json"):
         export(predictor, tmp_path / "model.xgb", to="xgboost")
-    wards.write(tmp_path)
-    simulate(read(wards.experiment(tmp_path)), folder=tmp_path / "torch", baselines=False)
+    hospitals.write(tmp_path)
+    simulate(read(hospitals.experiment(tmp_path)), folder=tmp_path / "torch", baselines=False)
     other = tmp_path / "torch" / "peers" / "peer0.safetensors"
     with pytest.raises(ModelError, match="XGBoost's format takes boosting"):
         export(Predictor.load(other), tmp_path / "model.json", to="xgboost")

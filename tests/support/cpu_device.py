@@ -27,7 +27,7 @@ BOOLEANS = {"index", "index_put", "index_put_"}
 """Operations that look for the true places of a boolean index."""
 
 
-class Shadow(torch.Tensor):
+class DeviceTensor(torch.Tensor):
     """Tensor of the device."""
 
     @staticmethod
@@ -67,8 +67,8 @@ class Device(TorchDispatchMode):
         kwargs = kwargs or {}
         name = func.overloadpacket.__name__
         leaves = [each for each in tree_leaves((args, kwargs)) if isinstance(each, torch.Tensor)]
-        ours = [each for each in leaves if isinstance(each, Shadow)]
-        others = [each for each in leaves if not isinstance(each, Shadow)]
+        ours = [each for each in leaves if isinstance(each, DeviceTensor)]
+        others = [each for each in leaves if not isinstance(each, DeviceTensor)]
         here = self._result_is_here(name, args, kwargs, ours, others)
         if name in READS and ours:
             self._wait(name)
@@ -82,7 +82,7 @@ class Device(TorchDispatchMode):
         def wrapped(each):
             if not isinstance(each, torch.Tensor) or id(each) in known:
                 return known.get(id(each), each)
-            return Shadow(each) if here else each
+            return DeviceTensor(each) if here else each
 
         return tree_map(wrapped, out)
 
@@ -96,7 +96,7 @@ class Device(TorchDispatchMode):
                 self._wait("copy to the device")
             return here
         if name == "copy_":
-            if isinstance(args[0], Shadow) != isinstance(args[1], Shadow):
+            if isinstance(args[0], DeviceTensor) != isinstance(args[1], DeviceTensor):
                 self._wait("copy between devices")
             return False
         assert not (ours and any(each.dim() for each in others)), f"{name} mixes tensors of two devices"
@@ -113,7 +113,7 @@ class Device(TorchDispatchMode):
 
 
 def _real(each):
-    if isinstance(each, Shadow):
+    if isinstance(each, DeviceTensor):
         return each.real_
     return torch.device("cpu") if isinstance(each, torch.device) and each == DEVICE else each
 

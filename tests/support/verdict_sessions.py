@@ -15,7 +15,7 @@ from sessions import NAMES, arrived, met, model
 KEY = bytes([7]) * 32
 
 
-class Triangle:
+class ThreeSessions:
     """Three sessions that have begun, and the messages about verdicts between them."""
 
     names = NAMES
@@ -72,7 +72,7 @@ class Triangle:
         self.flush()
 
 
-class Square(Triangle):
+class FourSessions(ThreeSessions):
     """Four sessions, of which the first one lies: it sends what a test chooses."""
 
     names = ("ada", "bob", "dan", "eve")

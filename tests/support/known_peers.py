@@ -40,7 +40,7 @@ def seal(name):
     return Seal(IDENTITIES[name], membership(name))
 
 
-def acquainted():
+def envelopes():
     """Return the envelopes of ada, bob and eve, who have each other's keys."""
     ends = [
         Envelope(name, 1, KEYS[name], SenderKey.draw(SOURCE, peer=name, round=1), SWARM)

@@ -3,7 +3,7 @@
 from torch import nn
 
 
-class Opaque(nn.Module):
+class HiddenModel(nn.Module):
     """Hides a model from the kernels, so that vmap takes it."""
 
     def __init__(self, inner):
@@ -14,7 +14,7 @@ class Opaque(nn.Module):
         return self.inner(x)
 
 
-class Branching(Opaque):
+class BranchingModel(HiddenModel):
     """Looks at its data, which vmap cannot trace."""
 
     def forward(self, x):

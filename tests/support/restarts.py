@@ -1,4 +1,4 @@
-"""Peers in one process that are killed, and what their next lives make of the run."""
+"""Peers in one process that are killed, and what their next incarnations make of the run."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,10 +16,11 @@ from p2pfl.privacy.keys import Identity, SeededSource, Source
 from p2pfl.results import Record
 from p2pfl.results.notices.kinds import Notice
 from swarms import Ended
+from waiting import wait_until
 
 
-class Lives:
-    """The lives of an experiment's peers over one transport, with their files in one folder."""
+class RestartablePeers:
+    """The incarnations of an experiment's peers over one transport, with their files in one folder."""
 
     def __init__(
         self,
@@ -47,7 +48,7 @@ class Lives:
     def start(
         self, *names: str, resume: bool = False, at: int | None = None, incarnation: int | None = None, keys: int = 1
     ) -> None:
-        """Begin a life of each, numbered by count where no incarnation is given, with identities from a seed."""
+        """Begin an incarnation of each, numbered by count unless given, with identities from a seed."""
         for name in names or self.names:
             self.count += 1
             store = Store(self.folder, name)
@@ -61,8 +62,8 @@ class Lives:
             )
             former = store.former().at(at) if resume else None
             peer = begin(former, self.count if incarnation is None else incarnation)
-            lives = Incarnations(begin, self._play, store, self.notices.append, peer)
-            self.tasks[name] = asyncio.create_task(self._live(lives))
+            incarnations = Incarnations(begin, self._play, store, self.notices.append, peer)
+            self.tasks[name] = asyncio.create_task(self._live(incarnations))
 
     def _peer(self, name: str, former: Former | None, incarnation: int, **given: Any) -> Peer:
         self.now[name] = Peer(
@@ -81,23 +82,25 @@ class Lives:
         async with peer:
             return await peer.run()
 
-    async def _live(self, lives: Incarnations) -> None:
+    async def _live(self, incarnations: Incarnations) -> None:
         if self.again:
-            state = await lives.run()
+            state = await incarnations.run()
         else:
-            state = await self._play(lives.peer)
-        self.ended[lives.peer.name] = Ended(lives.peer, state, self.records[lives.peer.name])
+            state = await self._play(incarnations.peer)
+        self.ended[incarnations.peer.name] = Ended(incarnations.peer, state, self.records[incarnations.peer.name])
 
     async def until(self, when: Callable[[dict[str, Peer]], bool]) -> None:
-        """Wait for a moment."""
-        while not when(self.now):
-            failed = [task for task in self.tasks.values() if task.done() and task.exception()]
-            if failed:
-                await failed[0]
-            await asyncio.sleep(0)
+        """Wait until a condition holds of the present peers."""
+
+        def failed():
+            return [task for task in self.tasks.values() if task.done() and task.exception()]
+
+        await wait_until(lambda: when(self.now) or failed(), "peers are where the test needs them")
+        if not when(self.now):
+            await failed()[0]
 
     async def kill(self, *names: str, silently: bool = False) -> None:
-        """End lives at once; silently if the broker does not notice."""
+        """Kill peers at once; silently if the broker does not notice."""
         for name in names or self.names:
             channel = self.now[name].connection.channel
             if silently:
@@ -107,7 +110,7 @@ class Lives:
         await asyncio.gather(*(self.tasks[name] for name in names or self.names), return_exceptions=True)
 
     async def end(self) -> dict[str, Ended]:
-        """Wait until all present lives have ended."""
+        """Wait until all present peers have ended."""
         await asyncio.gather(*self.tasks.values())
         return self.ended
 
@@ -117,7 +120,7 @@ def begun(peer: Peer) -> bool:
     return peer._connection is not None and peer.session.shared.first is not None
 
 
-class Held:
+class HeldTraining:
     """Trains when it is told to."""
 
     update = None

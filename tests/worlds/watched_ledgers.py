@@ -1,4 +1,4 @@
-"""Ledgers that remember all that ever entered a row, as no peer's own need to."""
+"""Ledgers that keep all that ever entered a row, as no peer's own need to."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Entered:
 
 
 class WatchedFlows(FlowLedger):
-    """A ledger of flows that remembers all that entered the row, for good, and tells when it has changed."""
+    """A ledger of flows that keeps all that entered the row, for good, and tells when it has changed."""
 
     owner: str
     changed: Callable[[], None]
