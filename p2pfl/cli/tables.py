@@ -21,7 +21,7 @@ from p2pfl.results.formats import exchanged, number, size
 from p2pfl.results.notices import wording
 from p2pfl.results.notices.grouping import grouped
 from p2pfl.results.pages.features import coefficient_table, fit_facts, importance_table
-from p2pfl.results.pages.gains import LOSSLESS, gain_table
+from p2pfl.results.pages.gains import INTERVAL, LOSSLESS, gain_table
 from p2pfl.results.reading import alarms_of, apart_by_masks, evaluation_of, stop_of
 from p2pfl.results.records import by_round, mean_scores
 from p2pfl.results.saved import SavedModels
@@ -142,7 +142,7 @@ def _usable(folder: Path) -> Iterator[str]:
 
 
 def _gains(result: Mapping[str, Any]) -> Table:
-    table = shown(gain_table(result, most=MOST))
+    table = shown(gain_table(result, most=MOST).without("samples", INTERVAL))
     table.title, table.title_style = f"What learning together gave ({result['metric']})", "bold"
     table.caption = LOSSLESS if result.get("lossless") else None
     return table
