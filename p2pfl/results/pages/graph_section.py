@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from p2pfl.core.errors import InputError
-from p2pfl.results.facts import Block, FactTable, Figure, Group, pairs
+from p2pfl.results.facts import Block, BlockGroup, FactTable, Figure, pairs
 from p2pfl.results.formats import exchanged
 from p2pfl.results.pages.gains import MOST_PEERS
 from p2pfl.results.plots import graph
@@ -45,8 +45,8 @@ def neighbourhoods(run: Run) -> list[Block | None]:
     rows = [[peer, ", ".join(union.senders(peer))] for peer in union.peers]
     twin = FactTable("Neighbours by peer", ("peer", "receives from"), rows, text=2)
     return [
-        Group([_drawing(union, run.attackers), facts], "beside"),
-        Group([twin], "details", "the neighbours of each peer"),
+        BlockGroup([_drawing(union, run.attackers), facts], "beside"),
+        BlockGroup([twin], "details", "the neighbours of each peer"),
     ]
 
 
