@@ -166,7 +166,7 @@ ALGORITHMS = Catalogue(
         "choco": "choco:Choco",
         "gossip_learning": "gossip_learning:GossipLearning",
         "power_gossip": "power_gossip:PowerGossip",
-        "partial": "partial:PartialSharing",
+        "partial": "partial_sharing:PartialSharing",
         "exact": "exact:Exact",
     },
     optional=False,

@@ -114,7 +114,7 @@ class Lives:
 
 def begun(peer: Peer) -> bool:
     """Whether a peer takes part in rounds."""
-    return peer._connection is not None and peer.session.shared.first is not None
+    return peer.joined is not None and peer.session.shared.first is not None
 
 
 class Held:
@@ -123,9 +123,9 @@ class Held:
     update = None
 
     def __init__(self, peer, *, round):
-        self.training, self.learner, self.round = peer._training, peer._training.learner, round
+        self.training, self.learner, self.round = peer.training, peer.training.learner, round
         self.reached, self.go, self.seconds = asyncio.Event(), asyncio.Event(), 0.0
-        peer._training = self
+        peer.training = self
 
     async def fit(self, rows, *, round, **settings):
         if round == self.round:

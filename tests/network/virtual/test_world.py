@@ -15,7 +15,7 @@ from p2pfl.algorithms import RobustSGP, gossip_learning
 from p2pfl.core.errors import DecodeError
 from p2pfl.core.rows import raw
 from p2pfl.experiment import plan, read
-from p2pfl.network.peer import ending, peer
+from p2pfl.network.peer import end
 from p2pfl.network.peer.masking.settling import Cover
 from p2pfl.network.peer.round_totals import RoundTotals
 from p2pfl.network.peer.storage.journal import Journal
@@ -221,15 +221,15 @@ MUTANTS = {
     ),
     "a peer that came back and calls others is malicious": (Seal, "incarnation", lambda *_: 0, [171, 654]),
     "who comes back after its end says what nobody can read": (Journal, "over", False, [868]),
-    "nobody says what an earlier life may have left open": (ending, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
-    "nobody states what it gave": (ending, "given", lambda *_, **__: None, DEATHS),
+    "nobody says what an earlier life may have left open": (end, "unsettled", lambda *_, **__: Unsettled(), [2, 18]),
+    "nobody states what it gave": (end, "given", lambda *_, **__: None, DEATHS),
     "what was given is stated with the wrong sign": (RobustSGP, "given", lambda *of, **to: -stated(*of, **to), DEATHS),
     "what was given is taken for nothing": (RobustSGP, "given", lambda *of, **to: 0 * stated(*of, **to), DEATHS),
     "what an earlier life said stays": (FlowLedger, "revive", lambda *_: {}, [4, 262, 288]),
     "a peer adds its numbers to a total twice": (Convergecast, "contribute", twice, TOTALS),
     "a peer ends with another total": (RoundTotals, "total", other, TOTALS),
     "two totals of a round have one key": (TotalMasks, "keys", numberless, TOTALS),
-    "nobody says who did not come back": (peer, "bereft", lambda *_: [], DEATHS),
+    "nobody says who did not come back": (end, "bereft", lambda *_: [], DEATHS),
 }
 
 

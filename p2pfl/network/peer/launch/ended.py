@@ -78,7 +78,7 @@ class Ended:
             Argument of :func:`p2pfl.results.summary.summarise`.
         """
         peers = [peer for peer, _ in self.states.values()]
-        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.common for peer in peers])}
+        agreed: dict[str, Any] = {"statistics": None, "common": alike([peer.ended.common for peer in peers])}
         if peers[0].statistics is not None:
             agreed["statistics"] = reported(peers[0].statistics)
             resolved = scaled(resolved, peers[0].statistics)
@@ -89,7 +89,7 @@ class Ended:
             seconds=seconds,
             agreed=agreed,
             stopped=stopped([peer.stopped for peer in peers]),
-            given={peer.name: peer.given for peer in peers if peer.given is not None},
+            given={peer.name: given for peer in peers if (given := peer.ended.given) is not None},
             spent=max((spent for peer in peers if (spent := peer.meter.spent) is not None), default=None),
             played=_trained(peers),
             baselines=baselines,

@@ -154,12 +154,12 @@ async def live(
             name,
             found,
             private_memory(),
-            common=peer.common,
+            common=peer.ended.common,
             stopped=stopped,
-            given=peer.given,
-            vanished=sorted(peer.vanished),
+            given=peer.ended.given,
+            vanished=sorted(peer.ended.vanished),
             best=peer.best.best,
-            unsettled=peer.unsettled or None,
+            unsettled=peer.ended.unsettled or None,
             spent=spent,
             samplings=peer.meter.samples.reported(name),
             explained=explained(learner, state.rows[0]),
@@ -259,7 +259,12 @@ async def _shared(peer: Peer, telemetry: Telemetry | None) -> AsyncIterator[None
     if telemetry is None:
         yield
         return
-    given: dict[str, Any] = {"swarm": peer.swarm, "me": peer.me, "identity": peer.identity, "source": SecretSource()}
+    given: dict[str, Any] = {
+        "swarm": peer.start.swarm,
+        "me": peer.me,
+        "identity": peer.start.identity,
+        "source": SecretSource(),
+    }
     publishing = asyncio.create_task(telemetry.publish(peer.connection, **given))
     try:
         yield

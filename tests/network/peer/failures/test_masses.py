@@ -48,8 +48,8 @@ def masses(state):
 @pytest.mark.parametrize("silently", [False, True], ids=["the broker tells", "nobody tells"])
 async def test_survivors_state_what_a_death_took(silently, tmp_path):
     ended, lives = await outcome([f"transport.patience={2.0 if silently else 20.0}"], tmp_path, silently=silently)
-    said = {name: end.peer.given for name, end in ended.items()}
-    assert {name: end.peer.vanished for name, end in ended.items()} == {
+    said = {name: end.peer.ended.given for name, end in ended.items()}
+    assert {name: end.peer.ended.vanished for name, end in ended.items()} == {
         "peer0": {"peer1"},
         "peer2": {"peer1"},
         "peer3": set(),
@@ -75,11 +75,11 @@ async def test_who_comes_back_is_no_loss_and_has_what_it_had(tmp_path):
     ended, lives = await outcome(["learning.rate=1e-14"], tmp_path, again=True)
     assert [record.round for record in lives.records["peer1"]] == [0, 1, 2, 5]
     assert not any(isinstance(each, WeightLost) for each in lives.notices)
-    assert not any(end.peer.vanished for end in ended.values())
+    assert not any(end.peer.ended.vanished for end in ended.values())
     begin = ended["peer0"].peer.plan.learner.start(("peer0",))
     for end in ended.values():
         assert torch.allclose(end.state.rows, begin, rtol=0, atol=1e-10)
-    found = account(ended["peer0"].peer.plan, {name: end.peer.given for name, end in ended.items()})
+    found = account(ended["peer0"].peer.plan, {name: end.peer.ended.given for name, end in ended.items()})
     assert found["lost"] == []
     assert sum(masses(end.state) for end in ended.values()) + found["on_its_way"] == pytest.approx(4.0)
 
@@ -93,5 +93,5 @@ async def test_where_nobody_dies_nothing_is_said_and_all_masses_are_held(tmp_pat
         lives.start()
         ended = await lives.end()
     assert not any(isinstance(each, WeightLost) for each in lives.notices)
-    found = account(ended["peer0"].peer.plan, {name: end.peer.given for name, end in ended.items()})
+    found = account(ended["peer0"].peer.plan, {name: end.peer.ended.given for name, end in ended.items()})
     assert found == {"of": 4, "held": pytest.approx(4.0), "on_its_way": pytest.approx(0.0), "lost": [], "statement": ""}

@@ -338,7 +338,7 @@ async def test_all_that_are_killed_after_they_stopped_early_end_as_if_nothing_ha
     for name, end in ended.items():
         assert [record.round for record in end.records] == [0, 1]
         assert not end.peer.session.ledgers.masks.uncancelled()
-        assert end.peer.common is not None
+        assert end.peer.ended.common is not None
         assert not said(lives, name, ReleasesEnded)
 
 

@@ -136,7 +136,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
         """Dies in training, once both neighbours have released the round under a mask that it will not apply."""
 
         def __init__(self, victim):
-            self.victim, self.training, self.learner = victim, victim._training, victim._training.learner
+            self.victim, self.training, self.learner = victim, victim.training, victim.training.learner
             self.seconds, self.update = 0.0, None
 
         async def fit(self, rows, *, round, **settings):
@@ -149,7 +149,7 @@ def test_what_a_peer_that_died_leaves_uncancelled_is_said():
     async def main():
         transport = MemoryTransport()
         victim = Peer("peer3", plan(experiment, only=["peer3"]), transport=transport)
-        victim._training = Dying(victim)
+        victim.training = Dying(victim)
 
         async def dying():
             async with victim:
