@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from p2pfl.algorithms import State
 from p2pfl.experiment import Plan
-from p2pfl.network.peer.agreeing import Agreeing
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.paying import paid
-from p2pfl.network.peer.masking.settling import shifted
+from p2pfl.network.peer.masking.debt_payment import paid
+from p2pfl.network.peer.masking.mask_cover import shifted
 from p2pfl.network.peer.masking.unsettled import bereft, left_open, unsettled
+from p2pfl.network.peer.model_agreement import ModelAgreement
 from p2pfl.network.peer.rounds import Rounds
 from p2pfl.network.protocol.interface.effects import Vanished
 from p2pfl.network.protocol.interface.requests import Finish, Missed
@@ -51,7 +51,7 @@ async def end(rounds: Rounds) -> PeerEnd:
     if rounds.ended == "played":
         state = await _settled(rounds)
         if parts.plan.experiment.learning.consensus:
-            agreeing = Agreeing(parts.plan, parts.name)
+            agreeing = ModelAgreement(parts.plan, parts.name)
             state, common = await agreeing.close(lambda: rounds.neighbourhood(rounds.next), state, notify=parts.notify)
     account = await _vanished(parts.connection, parts.plan, state, missed=rounds.missed)
     parts.hiding.correct()

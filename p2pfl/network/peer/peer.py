@@ -15,14 +15,14 @@ from p2pfl.core.errors import ResumeError, RunError, foremost
 from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import scaled
 from p2pfl.learning import Learner
-from p2pfl.network.peer.agreeing import Agreeing
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.end import PeerEnd, end
 from p2pfl.network.peer.joining.introductions import Introductions, exclusion
-from p2pfl.network.peer.joining.resuming import gathered, left_alone, rest, resumed
-from p2pfl.network.peer.masking.alarming import Alarms
-from p2pfl.network.peer.masking.hiding import Hiding
-from p2pfl.network.peer.neighbourhoods.building import live
+from p2pfl.network.peer.joining.resumption import gathered, left_alone, rest, resumed
+from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.model_protection import ModelProtection
+from p2pfl.network.peer.model_agreement import ModelAgreement
+from p2pfl.network.peer.neighbourhoods.factory import live
 from p2pfl.network.peer.rounds import FirstRound, PeerParts, Rounds, checkpoint_of
 from p2pfl.network.peer.start import JoinedPeer, join, plan_of, start_of
 from p2pfl.network.peer.storage.best import BestModel
@@ -157,7 +157,7 @@ class Peer:
         return self._inside().connection.session
 
     @property
-    def hiding(self) -> Hiding:
+    def hiding(self) -> ModelProtection:
         """Protection of its models; available inside ``async with``."""
         return self._inside().hiding
 
@@ -292,7 +292,7 @@ class Peer:
 
     async def _scale(self, first: FirstRound) -> None:
         """Agree with all peers on the statistics of the features, and scale them, where the plan asks for that."""
-        agreeing = Agreeing(self.plan, self.name)
+        agreeing = ModelAgreement(self.plan, self.name)
         if agreeing.opening:
             earlier = None if first.checkpoint is None else first.checkpoint.statistics
             net = live(self.plan, self.connection, self.hiding, round=0, place=0, conserving=False)

@@ -15,10 +15,10 @@ from p2pfl.core.neighbourhood import Neighbourhood
 from p2pfl.experiment import Plan
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.late_arrival import LateArrival, SkipTraining
-from p2pfl.network.peer.masking.alarming import Alarms
-from p2pfl.network.peer.masking.attempts import RetryAttempt
-from p2pfl.network.peer.masking.hiding import Hiding
-from p2pfl.network.peer.neighbourhoods.building import attempted, live
+from p2pfl.network.peer.masking.alarms import Alarms
+from p2pfl.network.peer.masking.model_protection import ModelProtection
+from p2pfl.network.peer.masking.round_attempts import RetryAttempt
+from p2pfl.network.peer.neighbourhoods.factory import attempted, live
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.round_totals import RetryRound
 from p2pfl.network.peer.storage.best import BestModel
@@ -67,7 +67,7 @@ class PeerParts:
     plan: Plan
     statistics: Statistics | None
     connection: Connection
-    hiding: Hiding
+    hiding: ModelProtection
     keeper: Keeper
     best: BestModel
     meter: Meter

@@ -16,7 +16,7 @@ from p2pfl.experiment.composing import compose
 from p2pfl.learning import Learner
 from p2pfl.network.peer.connection import Connection
 from p2pfl.network.peer.joining.sessions import announced, check_remembering, membership_of, restore, session_for
-from p2pfl.network.peer.masking.hiding import Hiding
+from p2pfl.network.peer.masking.model_protection import ModelProtection
 from p2pfl.network.peer.neighbourhoods.sum_relay import sum_relay
 from p2pfl.network.peer.storage.checkpoint import Former, Store
 from p2pfl.network.peer.storage.writer import Keeper
@@ -24,9 +24,9 @@ from p2pfl.network.protocol.incoming.mailbox import Mailbox
 from p2pfl.network.protocol.membership.membership import Membership
 from p2pfl.network.protocol.wire.codec import encode
 from p2pfl.network.protocol.wire.envelope import Envelope
+from p2pfl.network.protocol.wire.message_codec import MessageCodec
 from p2pfl.network.protocol.wire.messages import Announcement
-from p2pfl.network.protocol.wire.sealing import MessageCodec
-from p2pfl.network.secagg.signing import Seal
+from p2pfl.network.secagg.seal import Seal
 from p2pfl.network.transport import Transport, Will
 from p2pfl.privacy.keys import ExchangeKey, FirstUse, Identity, Roster, SenderKey, Source, Trust
 from p2pfl.results.notices.kinds import Notice
@@ -72,7 +72,7 @@ class JoinedPeer:
     """Connection of a peer to its neighbours, and the protection of its models."""
 
     connection: Connection
-    hiding: Hiding
+    hiding: ModelProtection
 
 
 def plan_of(
@@ -171,7 +171,7 @@ async def join(
     if plan.protection.sums is not None:
         seal = Seal(start.identity, start.membership)
         relay = sum_relay(plan, start.name, seal=seal, source=source, meter=meter)
-    hiding = Hiding(
+    hiding = ModelProtection(
         plan,
         session,
         relay=relay,

@@ -14,7 +14,7 @@ from p2pfl.core.encodings import Ints
 from p2pfl.core.neighbourhood import Neighbourhood, Released
 from p2pfl.network.peer import Peer
 from p2pfl.network.peer.launch.worker import live
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.rounds import FirstRound, Rounds
 from p2pfl.network.peer.storage.checkpoint import Store

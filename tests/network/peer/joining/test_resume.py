@@ -17,7 +17,7 @@ from p2pfl.network.peer.launch.event_log import EventLog
 from p2pfl.network.peer.storage.checkpoint import Store
 from p2pfl.network.protocol.interface.events import Tick
 from p2pfl.network.protocol.ledgers.slots import END
-from p2pfl.network.protocol.membership.entering import common
+from p2pfl.network.protocol.membership.entry_round import common
 from p2pfl.network.transport import MemoryTransport
 from p2pfl.privacy.keys import SeededSource
 from p2pfl.results import Run

@@ -16,7 +16,7 @@ import torch
 from p2pfl.core.errors import DecodeError, TransportError
 from p2pfl.experiment import plan, read
 from p2pfl.network.peer import Peer
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.protocol.ledgers import flows
 from p2pfl.network.protocol.ledgers.payments import Mask
 from p2pfl.network.protocol.ledgers.peer_ledgers import PeerLedgers

@@ -17,8 +17,8 @@ from p2pfl.core.neighbourhood import settled as run
 from p2pfl.experiment import read
 from p2pfl.experiment.catalogue import ALGORITHMS, traits_of
 from p2pfl.network.peer import end as end_of_peer
-from p2pfl.network.peer.masking.paying import Owed, Republished
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.debt_payment import Owed, Republished
+from p2pfl.network.peer.masking.mask_cover import Cover
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.protocol.ledgers.masks import MaskLedger
 from p2pfl.network.protocol.ledgers.payments import points

@@ -13,10 +13,10 @@ from p2pfl.experiment import Plan
 from p2pfl.experiment.agreement import masks_of
 from p2pfl.experiment.catalogue import declared
 from p2pfl.network.peer.connection import Connection
-from p2pfl.network.peer.masking.attempts import AttemptCover, Attempts, MaskedRelease
-from p2pfl.network.peer.masking.covering import covered
-from p2pfl.network.peer.masking.deciding import Deciding
-from p2pfl.network.peer.masking.settling import Cover
+from p2pfl.network.peer.masking.mask_cover import Cover
+from p2pfl.network.peer.masking.partner_wait import covered
+from p2pfl.network.peer.masking.release_verdicts import ReleaseVerdicts
+from p2pfl.network.peer.masking.round_attempts import AttemptCover, Attempts, MaskedRelease
 from p2pfl.network.peer.neighbourhoods.live import LiveNeighbourhood
 from p2pfl.network.peer.neighbourhoods.sum_relay import SumRelay
 from p2pfl.network.peer.storage.journal import Journal as Kept
@@ -57,7 +57,7 @@ def last(kept: Kept, reached: int) -> frozenset[Slot]:
     return frozenset(found) - kept.uncovered
 
 
-class Hiding:
+class ModelProtection:
     """Masks, noise and sums in secret, as far as the experiment asks for them.
 
     Parameters
@@ -249,7 +249,7 @@ class Hiding:
         threaded = net if hidden is net else ThreadedNeighbourhood(hidden, prepare=prepare)
         return threaded if attempts is None else MaskedRelease(threaded, attempts, round=round)
 
-    def _deciding(self, cover: Cover | None, connection: Connection) -> Deciding | None:
+    def _deciding(self, cover: Cover | None, connection: Connection) -> ReleaseVerdicts | None:
         """Return what decides which releases of a round count; ``None`` where all that arrive do."""
         if cover is None or self.attempts is not None or self.departures == "unsettled":
             return None
@@ -261,7 +261,7 @@ class Hiding:
                     slot
                 )  # last: the journal may be written meanwhile, and must not have it without its cost
 
-        return Deciding(connection, cover, charge, goes_on=self.departures == "go_on")
+        return ReleaseVerdicts(connection, cover, charge, goes_on=self.departures == "go_on")
 
     def lost(self, missed: Collection[str]) -> frozenset[str]:
         """Return the mask partners that disappeared after this peer masked its last release with them.
